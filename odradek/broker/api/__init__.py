@@ -1,1 +1,1 @@
-"""What every API shares: the request context, authorization, dispatch and error replies."""
+"""The parts that every API shares: the request context, authorization, dispatch and error replies."""

@@ -14,7 +14,7 @@ from odradek.protocol.struct import Message
 
 
 class Audit(Enum):
-    """What the audit log says of a decision (docs/spec/security.md#s5-1, 150)."""
+    """The part of a decision that the audit log tells (docs/spec/security.md#s5-1, 150)."""
 
     __hash__ = object.__hash__  # Enum's hashes the name, in Python
 
@@ -79,11 +79,11 @@ REFUSALS: Final[Mapping[ResourceType, tuple[ErrorCode, str]]] = {
 
 
 class Meter(Protocol):
-    """What measures a request against the quotas of its client: `odradek.broker.api.metered.MeteredExchange`."""
+    """The quotas of a request's client: see `odradek.broker.api.metered.MeteredExchange`."""
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """What one fetch may bring at most; None where that has no limit."""
+        """Most bytes that one fetch may bring; None where that has no limit."""
 
     def throttles_fetch(self, answer: Message) -> bool:
         """Whether this answer to a Fetch must not be sent, but one without records."""
@@ -114,7 +114,7 @@ WORDLESS: Final = frozenset(
 
 
 def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:
-    """What a client is told that has no right to it."""
+    """Makes the refusal for a client that has no right to the resource."""
     code, words = REFUSALS[resource]
     return KafkaError(code, None if api_key in WORDLESS else words)
 
@@ -129,24 +129,24 @@ def ip_address(socket_address: Any) -> Address | None:
 
 
 class Addresses(Protocol):
-    """What clients are told of the address of a broker."""
+    """The addresses of brokers, as clients are told them."""
 
     def told(self, registered: Address, connection: ConnectionInfo) -> Address:
         """registered: the broker's address for the listener of this connection."""
 
 
 def nobody_reads(throttle_ms: int) -> None:
-    """What mutes a connection that is closed."""
+    """Mutes nothing: the connection is closed."""
 
 
 def nothing_buffered() -> tuple[int, int]:
-    """What a connection holds that is closed."""
+    """Counts nothing: the connection is closed."""
     return 0, 0
 
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """What is known of a peer for as long as it stays connected."""
+    """Facts about a peer, for as long as it stays connected."""
 
     connection_id: int
     client_host: str

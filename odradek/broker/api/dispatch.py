@@ -81,7 +81,7 @@ class Throttling(Protocol):
     """`odradek.broker.api.metered.Throttling`."""
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
-        """What makes the exchange of a client that some quota applies to; None for the others."""
+        """Returns what makes the exchange of a client that some quota applies to; None for the others."""
 
 
 class Route(Generic[B]):
@@ -387,7 +387,7 @@ class Dispatcher(Generic[B]):
 
     @property
     def routes(self) -> Iterable[Route[B]]:
-        """What has been asked for so far, by API and version."""
+        """Routes that requests have used so far, by API and version."""
         return self._routes.values()
 
     def find_route(self, frame: Buffer, kind: int) -> Route[B]:

@@ -40,7 +40,7 @@ REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 
 
 class ClientMeter(Protocol):
-    """Of one client: `odradek.broker.security.quotas.metering.ClientMeter`. Throttle times in ms."""
+    """The meter of one client: `odradek.broker.security.quotas.metering.ClientMeter`. Throttle times in ms."""
 
     @property
     def most_fetched_bytes(self) -> int | None: ...
@@ -63,7 +63,7 @@ class Throttling:
         self._metering = metering
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
-        """What makes the exchange of a client that some quota applies to; None for the others.
+        """Returns what makes the exchange of a client that some quota applies to; None for the others.
 
         An ApiVersions before a login is a part of the authentication, and exempt like the rest of it.
         """
@@ -119,7 +119,7 @@ class MeteredExchange(Exchange[B]):
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """What one fetch may bring at most; None where that has no limit."""
+        """Most bytes that one fetch may bring; None where that has no limit."""
         return self._client.most_fetched_bytes
 
     def throttles_fetch(self, answer: Message) -> bool:

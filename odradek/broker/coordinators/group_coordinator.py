@@ -34,7 +34,7 @@ MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTopic:
-    """What `__consumer_offsets` is made with when it is first needed."""
+    """Settings with which `__consumer_offsets` is made when it is first needed."""
 
     partition_count: int
     replication_factor: int
@@ -150,7 +150,7 @@ class GroupCoordinator:
 
     @property
     def partition_count(self) -> int:
-        """Of the topic, or of the topic that will be."""
+        """Partitions of the topic, or of the topic that will be."""
         return self.shards.partition_count
 
     def partition_for(self, group_id: str) -> int:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatedBroker(BrokerParts, Protocol):
-    """What coordinators need of the broker."""
+    """The broker, as coordinators need it."""
 
     @property
     def producer_ids(self) -> ProducerIdSource: ...

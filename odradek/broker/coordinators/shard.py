@@ -228,7 +228,7 @@ class Shard(Generic[C]):
         self._begin(core)
 
     def _begin(self, core: C) -> None:
-        """What the loaded state asks for: timers, replies, records that were due."""
+        """Carries out what the loaded state asks for: timers, replies, records that were due."""
         if core is not self._core:
             return  # let go of meanwhile
         now_ms = self._clock.now_ms()

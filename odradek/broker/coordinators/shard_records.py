@@ -23,7 +23,7 @@ RECORDS_BETWEEN_BREAKS: Final = 100  # of loading: some 1.5 ms, then the loop se
 
 
 class ShardLog(Protocol):
-    """What a shard needs of its partition."""
+    """The partition of a shard."""
 
     @property
     def max_batch_bytes(self) -> int: ...

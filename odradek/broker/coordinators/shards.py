@@ -1,4 +1,4 @@
-"""What all coordinators keep of their internal topic: a shard for each of its partitions, found by key, loaded in turn.
+"""The shards of a coordinator: one for each partition of its internal topic, found by key, loaded in turn.
 
 open → load one after the other → unload        the topic is there, or has just been created … deleted, or the end
 """
@@ -131,7 +131,7 @@ class Shards(Generic[C, L]):
 
     @property
     def partition_count(self) -> int:
-        """Of the topic, or of the topic that will be."""
+        """Partitions of the topic, or of the topic that will be."""
         return self._partition_count or self._usual_partition_count
 
     def partition_for(self, key: str) -> int:
@@ -153,7 +153,7 @@ class Shards(Generic[C, L]):
 
 
 class Scans:
-    """What a coordinator does every so often, until it stops."""
+    """Actions that a coordinator repeats until it stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers

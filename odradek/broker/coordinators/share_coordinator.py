@@ -131,7 +131,7 @@ class ShareCoordinator:
 
     @property
     def partition_count(self) -> int:
-        """Of the topic, or of the topic that will be."""
+        """Partitions of the topic, or of the topic that will be."""
         return self.shards.partition_count
 
     def partition_for(self, coordinator_key: str) -> int:

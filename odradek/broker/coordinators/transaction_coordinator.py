@@ -208,7 +208,7 @@ class TransactionCoordinator:
 
     @property
     def partition_count(self) -> int:
-        """Of the topic, or of the topic that will be."""
+        """Partitions of the topic, or of the topic that will be."""
         return self.shards.partition_count
 
     def partition_for(self, transactional_id: str) -> int:

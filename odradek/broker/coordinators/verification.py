@@ -35,7 +35,7 @@ RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the transaction before is abo
 
 
 class TransactionalProducer(NamedTuple):
-    """Who writes, as it says itself."""
+    """The writer, as it says itself."""
 
     transactional_id: str
     producer_id: int
@@ -114,8 +114,8 @@ class Verifier:
         adds: bool,
         now_ms: int,
     ) -> VerificationGuard | None:
-        """What to append a batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
-        and loses nothing by asking again."""
+        """Returns what to append a batch with. Raises KafkaError where there is no yes now: `verify` tells why, and
+        loses nothing by asking again."""
         is_enabled = self.settings.transaction_partition_verification_enable
         if not adds and not is_enabled:
             return None

@@ -1,4 +1,4 @@
-"""What most rooms need of the broker; each adds to it what it alone needs."""
+"""The parts of the broker that most folders need; each adds to them what it alone needs."""
 
 from __future__ import annotations
 

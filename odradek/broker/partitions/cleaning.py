@@ -37,7 +37,7 @@ class CleaningStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CleanerServices:
-    """What a pass needs of the broker. `sleep`, in seconds, makes a worker wait; 0 lets the loop go on."""
+    """The broker, as a pass needs it. `sleep`, in seconds, makes a worker wait; 0 lets the loop go on."""
 
     config: BrokerConfig
     clock: Clock

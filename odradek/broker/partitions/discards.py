@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Discards:
-    """What is not removed when the process ends is removed by the next start: the directory's name says what it is."""
+    """Directories to be removed. The next start removes what the process leaves behind: the name says what it is."""
 
     def __init__(self, disk: Disk, data_directory: str, timers: Timers, workers: Workers) -> None:
         self._disk = disk

@@ -70,7 +70,7 @@ class Partition:
 
     @property
     def rules(self) -> BatchRules:
-        """What a client's batch must be like here; made when it is first needed."""
+        """Rules for a client's batch; made when they are first needed."""
         rules = self._rules
         if rules is None:
             from odradek.storage.validation import BatchRules  # here: starting up with many partitions needs none
@@ -226,7 +226,7 @@ class Partition:
             self._flush.add(self)
 
     def _write(self) -> KafkaError | None:
-        """What went wrong, if anything did."""
+        """Writes what is staged. Returns what went wrong, if anything did."""
         unwritten, self._unwritten = self._unwritten, []
         log = self.log
         try:
@@ -316,7 +316,7 @@ class CoordinatorLog:
 
 
 class Portions:
-    """What a scan yields, if there is one, read by a thread. A class, since mypyc has no asynchronous generators."""
+    """Portions of a scan, if there is one, read by a thread; a class, since mypyc has no asynchronous generators."""
 
     def __init__(self, scan: Iterator[bytes] | None, workers: Workers) -> None:
         self._scan = scan

@@ -1,4 +1,4 @@
-"""What Fetch, ListOffsets and OffsetForLeaderEpoch share: isolation levels, and the check of the leader epoch."""
+"""Isolation levels and the check of the leader epoch: for Fetch, ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 

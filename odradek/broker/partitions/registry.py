@@ -76,7 +76,7 @@ class Partitions:
         return partition
 
     def get_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """As `get`, and UNKNOWN_TOPIC_ID."""
+        """Raises UNKNOWN_TOPIC_ID, or what `get` raises."""
         partition = self._by_id.get((topic_id, index))
         if partition is None:
             topic = self._image.topics_by_id.get(topic_id)

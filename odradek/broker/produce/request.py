@@ -64,7 +64,7 @@ WITHOUT_LOG_START: Final = frozenset(
 
 
 class ProduceBroker(Protocol):
-    """What a Produce needs of the broker."""
+    """The broker, as a Produce needs it."""
 
     @property
     def partitions(self) -> Partitions: ...
@@ -171,7 +171,7 @@ class PendingProduce:
         self._check_in_thread(partition, records, answer, guard)
 
     def refusal_by_request(self, partition: Partition) -> KafkaError | None:
-        """What Kafka's log refuses before it looks at the records: acks first, then records for internal topics."""
+        """Refuses as Kafka's log does before it looks at the records: acks first, then records for internal topics."""
         if self._acks not in ACKS:
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:

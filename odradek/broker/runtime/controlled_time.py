@@ -130,7 +130,7 @@ class ControlledTime:
         self._cancelled = 0
 
     def one_cancelled(self) -> None:
-        """What a timer calls. Long delays that are mostly cancelled must not pile up."""
+        """Counts a cancelled timer. Long delays that are mostly cancelled must not pile up."""
         self._cancelled += 1
         if self._cancelled > max(SPARED_CANCELLED, len(self._armed) // 2):
             self._armed = [each for each in self._armed if each[2].action is not None]

@@ -30,7 +30,7 @@ GARBAGE_COLLECTION = "garbage collection"
 
 @dataclass(slots=True)
 class Blocking:
-    """What one kind of work did that took longer than LONG_S each time."""
+    """Runs of one kind of work that took longer than LONG_S each."""
 
     times: int = 0
     total_s: float = 0.0

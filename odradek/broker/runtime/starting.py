@@ -1,5 +1,5 @@
-"""Why a broker does not start."""
+"""Reasons why a broker does not start."""
 
 
 class CannotStart(Exception):
-    """What keeps the broker from serving, in words for the person who started it."""
+    """A reason why the broker cannot serve, in words for the person who started it."""

@@ -17,6 +17,6 @@ def random_uuid() -> bytes:
 
 
 def hex_text(uuid: bytes) -> str:
-    """As Java prints a UUID, 36 characters."""
+    """Spells a UUID as Java does, in 36 characters."""
     digits = uuid.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -88,7 +88,7 @@ class ThreadWorkers:
         return self._unsettled == 0
 
     def close(self) -> None:
-        """What the jobs lead to still waits for the loop's next turn."""
+        """Waits for the threads; what their jobs lead to still waits for the loop's next turn."""
         self._is_closed = True
         for _ in self._threads:
             self._jobs.put(None)

@@ -143,7 +143,7 @@ class TransactionCore:
                     self._awaited[transactional_id] = reply
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        """What had been decided is carried out; what a crash kept from being forgotten is forgotten."""
+        """Carries out what had been decided, and forgets what a crash kept from being forgotten."""
         forgotten = self._without(self._is_gone)
         left = {txn.transactional_id: txn.partitions for txn in forgotten}
         markers = [
@@ -235,7 +235,7 @@ class TransactionCore:
         return self._decided(decided, None, awaited)
 
     def markers_written(self, owed: MarkersOwed, written: frozenset[TopicPartition], moment: Moment) -> Outcome[int]:
-        """What became of the markers that were sent.
+        """Takes what became of the markers that were sent.
 
         written   that are there now, or are not needed any more
         returns   how many are still owed
@@ -339,7 +339,7 @@ class TransactionCore:
         return Outcome(len(left), records=records, may_split=True, must_sync=bool(records))
 
     def record_completions(self) -> Outcome[None]:
-        """Of all transactions that are complete."""
+        """Records all transactions that are complete."""
         return Outcome(records=list(self._completed.values()), timers=(Timer(COMPLETIONS, None),), may_split=True)
 
     # Administration.
@@ -376,11 +376,11 @@ class TransactionCore:
         return sum(len(self._txns[each].partitions) for each in self._ongoing)
 
     def entries(self) -> list[Txn]:
-        """Of all transactional ids."""
+        """Entries of all transactional ids."""
         return list((self._txns | self._completed).values() if self._completed else self._txns.values())
 
     def open_entries(self) -> list[Txn]:
-        """Of those whose transaction is open, or decided and not complete."""
+        """Entries whose transaction is open, or decided and not complete."""
         return [self._txns[each] for each in (*self._ongoing, *self._remaining)]
 
     @property
@@ -392,7 +392,7 @@ class TransactionCore:
         return Counter(txn.state for txn in self.entries())
 
     def txn(self, transactional_id: str) -> Txn | None:
-        """As it is, recorded or not."""
+        """Returns the entry as it is, recorded or not."""
         return self._completed.get(transactional_id) or self._txns.get(transactional_id)
 
     # Within.

@@ -318,7 +318,7 @@ def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
 
 
 def answered_pair(txn: Txn) -> tuple[int, int]:
-    """Of a decision: the producer id and epoch that the producer goes on with, which it has when it is complete."""
+    """Returns the producer id and epoch with which the producer goes on after a decision, once it is complete."""
     if txn.next_producer_id is not None:
         return txn.next_producer_id, txn.next_producer_epoch or 0
     assert txn.producer_epoch is not None

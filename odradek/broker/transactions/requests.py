@@ -56,7 +56,7 @@ STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
 
 def check_request(request: InitProducerIdRequest, config: TransactionConfig, transaction_version: int) -> None:
-    """What is wrong with it, whatever is known of the id. Raises KafkaError."""
+    """Raises KafkaError where the request is wrong whatever is known of the id."""
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc and not config.transaction_two_phase_commit_enable:
@@ -69,7 +69,7 @@ def check_request(request: InitProducerIdRequest, config: TransactionConfig, tra
 
 
 def timeout_ms(request: InitProducerIdRequest) -> int:
-    """Of the transactions that its producer is going to begin."""
+    """Returns the timeout of the transactions that its producer is going to begin."""
     return NEVER_MS if request.enable2_pc else request.transaction_timeout_ms
 
 
@@ -167,7 +167,7 @@ def add_partitions(
 def verify_partitions(
     txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """What is to be told of each. Raises KafkaError."""
+    """Returns what is to be told of each. Raises KafkaError."""
     _accept(VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 

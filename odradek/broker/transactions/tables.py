@@ -32,7 +32,7 @@ class TxnState(Enum):
 
     @property
     def kafka_name(self) -> str:
-        """As DescribeTransactions and ListTransactions spell it."""
+        """Name in DescribeTransactions and ListTransactions."""
         return KAFKA_NAMES[self]
 
 
@@ -83,7 +83,7 @@ NEXT: Final[Mapping[Row, frozenset[Row]]] = {
 
 
 class Verdict(Enum):
-    """What is to be done where a request is not refused."""
+    """Actions where a request is not refused."""
 
     BUMP = auto()  # the next epoch, or the next producer id when the epochs are used up
     FENCE = auto()  # abort what is open on behalf of the new owner, which is told to retry
@@ -228,7 +228,7 @@ END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
 
 
 class MarkerResult(Enum):
-    """What the answer to a marker means for the transaction that waits for it."""
+    """Meanings of the answer to a marker, for the transaction that waits for it."""
 
     DONE = auto()
     RETRY = auto()

@@ -1,6 +1,6 @@
-"""What a decision consists of. Nothing in an `Outcome` has happened yet: the shell appends its records, replays them,
-lets the core settle the rest, arms the timers and releases the replies, in this order and in one turn of the loop.
-Not frozen, which would treble the time that it takes to make one: every transaction takes a dozen of these.
+"""Parts of a decision. Nothing in an `Outcome` has happened yet: the shell appends its records, replays them, lets the
+core settle the rest, arms the timers and releases the replies, in this order and in one turn of the loop. Not frozen,
+which would treble the time that it takes to make one: every transaction takes a dozen of these.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TransactionConfig:
 
 @dataclass(slots=True)
 class Moment:
-    """What a decision needs to know beside state and request.
+    """Facts that a decision needs beside state and request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
     new_producer_id      one that was never used; without it a decision may come out as `PRODUCER_ID_NEEDED`
@@ -54,7 +54,7 @@ class Moment:
 
 
 class OverdueFate(Enum):
-    """What becomes of a transaction after locks on what it acknowledges ran out (KIP-1289)."""
+    """Fates of a transaction after locks on what it acknowledges ran out (KIP-1289)."""
 
     ENDING = auto()  # decided, now or before: its markers are on their way
     PENDING = auto()  # a two-phase commit: nobody but its owner ends it
