@@ -28,7 +28,7 @@ from odradek.protocol.codec import decode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.tools.certs.issue import Credential, new_client
+from odradek.tools.certs import Credential, new_client
 from tests.clients.tls_peers import (
     ASK,
     TIMEOUT_S,

@@ -21,7 +21,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from odradek.tools.certs.directory import fill
+from odradek.tools.certs import fill
 from tests.clients.tls_peers import TIMEOUT_S, alert_of, client_context, is_served, librdkafka, secured
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 from tests.support.certs_directory import HOSTS, PASSWORD, another_authority, certificates, ssl_settings

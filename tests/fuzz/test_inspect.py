@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from odradek.tools.inspect.files import LOG, METADATA_SNAPSHOT, READERS, recognised
-from odradek.tools.inspect.rendering import json_line, text_line
+from odradek.tools.inspect.command import LOG, METADATA_SNAPSHOT, READERS, json_line, recognised, text_line
 from tests.support.oracle import needs_oracle, unpack
 
 ROUNDS = 12

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from odradek.tools.certs.directory import fill
+from odradek.tools.certs import fill
 
 PASSWORD = "changeit"
 HOSTS = ("localhost", "127.0.0.1")

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from datetime import UTC, datetime
 
-    from odradek.tools.certs.directory import CA, SERVER, client_file, fill
+    from odradek.tools.certs import CA, SERVER, client_file, fill
 
     if options.days < 1:
         raise ValueError("--days takes at least 1")

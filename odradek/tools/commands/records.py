@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
-from odradek.tools.commands.group_offsets import milliseconds, selected
+from odradek.tools.commands.groups import milliseconds, selected
 from odradek.tools.commands.options import Actions, add_topic
 from odradek.tools.commands.output import headings, print_rows
 

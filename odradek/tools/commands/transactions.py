@@ -15,7 +15,7 @@ from odradek.tools.commands.output import duration, headings, print_rows
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.asking import Asking
-    from odradek.tools.transactions.hanging import PartitionLeader
+    from odradek.tools.transactions import PartitionLeader
 
 MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # Kafka's transaction.max.timeout.ms
 
@@ -123,7 +123,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
-    from odradek.tools.transactions.in_doubt import find_in_doubt
+    from odradek.tools.transactions import find_in_doubt
 
     longer_than_ms, as_json = options.duration_filter, options.json
     now_ms = _now_ms()
@@ -229,7 +229,7 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def find_hanging(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.tools.transactions.hanging import find_hanging as find
+    from odradek.tools.transactions import find_hanging as find
 
     partitions = await _partitions(admin.asking, options.topic, options.partition, options.broker_id)
     found = await find(admin.asking, partitions, _now_ms() - options.max_transaction_timeout * 60_000)
@@ -252,8 +252,7 @@ def _check_place(options: argparse.Namespace) -> None:
 
 
 async def abort(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.tools.transactions.ending import abort_by_coordinator, abort_by_marker
-    from odradek.tools.transactions.hanging import transaction_at
+    from odradek.tools.transactions import abort_by_coordinator, abort_by_marker, transaction_at
 
     if options.transactional_id is not None:
         await abort_by_coordinator(admin.asking, options.transactional_id)
@@ -268,8 +267,8 @@ async def abort(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def force_terminate(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.tools.transactions.ending import ONGOING
-    from odradek.tools.transactions.ending import force_terminate as terminate
+    from odradek.tools.transactions import ONGOING
+    from odradek.tools.transactions import force_terminate as terminate
 
     transactional_id = options.transactional_id
     found = await terminate(admin.asking, transactional_id)
@@ -284,7 +283,7 @@ async def force_terminate(admin: Admin, options: argparse.Namespace) -> None:
 async def _partitions(
     asking: Asking, topic: str | None, partition: int | None, broker_id: int | None
 ) -> list[PartitionLeader]:
-    from odradek.tools.transactions.hanging import list_partitions
+    from odradek.tools.transactions import list_partitions
 
     found = [
         each

@@ -1,18 +1,208 @@
-"""`odradek inspect FILE…`: prints files; the exit status says whether all of them could be read.
+"""`odradek inspect FILE…`: finds out which kind a file is, prints it, and says whether all of it could be read.
 
-0: all of it; 1: something is damaged or cannot be read; 2: the command line is wrong.
+A kind is known by the name of a file as in Kafka; `--as` is for files with other names. Exit status 0: all of it; 1:
+something is damaged or cannot be read; 2: the command line is wrong.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeAlias
 
-from odradek.tools.inspect.entries import Damage
-from odradek.tools.inspect.files import UnknownFile, files_below, recognised
-from odradek.tools.inspect.rendering import json_line, text_line
+from odradek.protocol.decoded.messages import json_value
+from odradek.protocol.recording import MAGIC
+from odradek.protocol.topic_partition import CLUSTER_METADATA
+from odradek.tools.inspect.entries import Damage, Entry, Finding, Note
+from odradek.tools.inspect.frames import REQUEST, RESPONSE, FrameKind, read_frames, read_recording
+from odradek.tools.inspect.logs import read_log
+from odradek.tools.inspect.small_files import (
+    read_json,
+    read_leader_epoch_checkpoint,
+    read_nothing,
+    read_offset_checkpoint,
+    read_offset_index,
+    read_partition_metadata,
+    read_properties,
+    read_snapshot,
+    read_time_index,
+    read_txn_index,
+)
+
+Reader: TypeAlias = Callable[[bytes, int], Iterator[Finding]]
+
+LOG = "log"
+RECORDING = "recording"
+METADATA_SNAPSHOT = "metadata-snapshot"
+READERS: Mapping[str, Reader] = {
+    "index": read_offset_index,
+    "timeindex": read_time_index,
+    "txnindex": read_txn_index,
+    "snapshot": read_snapshot,
+    "offset-checkpoint": read_offset_checkpoint,
+    "leader-epoch-checkpoint": read_leader_epoch_checkpoint,
+    "properties": read_properties,
+    "partition-metadata": read_partition_metadata,
+    "json": read_json,
+    "lock": read_nothing,
+    RECORDING: read_recording,
+}
+KINDS = (LOG, METADATA_SNAPSHOT, *READERS, REQUEST, f"{RESPONSE}:API:VERSION")
+
+WHOLE_NAMES: Mapping[str, str] = {
+    "leader-epoch-checkpoint": "leader-epoch-checkpoint",
+    "recovery-point-offset-checkpoint": "offset-checkpoint",
+    "log-start-offset-checkpoint": "offset-checkpoint",
+    "replication-offset-checkpoint": "offset-checkpoint",
+    "cleaner-offset-checkpoint": "offset-checkpoint",
+    "meta.properties": "properties",
+    "partition.metadata": "partition-metadata",
+    "quorum-state": "json",
+    ".kafka_cleanshutdown": "json",
+    ".lock": "lock",
+    "bootstrap.checkpoint": METADATA_SNAPSHOT,
+}
+# A segment's file, also while it waits to be unlinked or to take another's place.
+BY_OFFSET = re.compile(
+    r"(?P<offset>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
+)
+SNAPSHOT_OF_METADATA = re.compile(r"\d{20}-\d{10}\.checkpoint(\.deleted)?")
+PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-\d+(\.[0-9a-f]{32}-(delete|stray))?")
+
+
+class UnknownFile(Exception):
+    """Nothing is known that bears such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What is to be read, and how."""
+
+    path: Path
+    kind: str
+    base_offset: int
+    topic: str | None
+
+    def findings(self, *, with_records: bool = True) -> Iterator[Finding]:
+        """Raises OSError at the first one."""
+        data = self.path.read_bytes()
+        if self.kind == LOG:
+            return read_log(data, self.base_offset, self.topic, with_records=with_records)
+        if self.kind == METADATA_SNAPSHOT:
+            return read_log(data, 0, CLUSTER_METADATA, with_records=with_records)
+        reader = READERS.get(self.kind)
+        return read_frames(data, FrameKind.parse(self.kind)) if reader is None else reader(data, self.base_offset)
+
+
+def recognised(path: Path, kind: str | None = None, topic: str | None = None) -> Inspected:
+    """By its name, unless `kind` is given. Raises UnknownFile; ValueError for a kind that does not exist."""
+    segment = BY_OFFSET.fullmatch(path.name)
+    directory = PARTITION_DIRECTORY.fullmatch(path.absolute().parent.name)
+    if kind is None:
+        if segment is not None:
+            kind = segment["kind"]
+        elif SNAPSHOT_OF_METADATA.fullmatch(path.name):
+            kind = METADATA_SNAPSHOT
+        else:
+            kind = WHOLE_NAMES.get(path.name) or (RECORDING if is_recording(path) else None)
+        if kind is None:
+            raise UnknownFile(f"no file of Kafka's is called {path.name}; --as says what it is: {', '.join(KINDS)}")
+    elif kind not in (LOG, METADATA_SNAPSHOT, *READERS):
+        FrameKind.parse(kind)
+    return Inspected(
+        path,
+        kind,
+        base_offset=0 if segment is None else int(segment["offset"]),
+        topic=topic if topic is not None else directory["topic"] if directory else None,
+    )
+
+
+def is_recording(path: Path) -> bool:
+    """By its first bytes: its name is the user's choice."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """All that are known, in order."""
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            try:
+                recognised(path)
+            except UnknownFile:
+                continue
+            yield path
+
+
+SHOWN_CHARACTERS = 200
+TIMES = frozenset({"timestamp", "maxTimestamp", "deleteHorizonMs"})
+
+
+def json_line(path: str, finding: Finding) -> str:
+    """`at` is the byte. Keys and values of records are text where they are UTF-8, else {"base64": …}."""
+    head: dict[str, Any] = {"file": path, "at": finding.position}
+    match finding:
+        case Entry():
+            row = {**head, "kind": finding.kind, **finding.fields}
+        case Damage():
+            row = {**head, "kind": "damage", "reason": finding.reason}
+        case Note():
+            row = {**head, "kind": "note", "text": finding.text}
+    return json.dumps(row, default=json_value)
+
+
+def text_line(finding: Finding, *, is_full: bool = False) -> str:
+    match finding:
+        case Damage():
+            return f"{finding.position:>10}  DAMAGED: {finding.reason}"
+        case Note():
+            return f"{finding.position:>10}  ({finding.text})"
+    place = f"{finding.position:>10}" if finding.depth == 0 else " " * 10
+    fields = {
+        name: value for name, value in finding.fields.items() if finding.kind != "batch" or not _is_nothing(value)
+    }
+    words = [f"{name}={_shown(name, value, is_full)}" for name, value in fields.items()]
+    return f"{place}  {'  ' * finding.depth}{finding.kind}  {' '.join(words)}"
+
+
+def _is_nothing(value: object) -> bool:
+    """What a batch need not say to people: no producer, no transaction."""
+    return value is False or value == -1
+
+
+def _shown(name: str, value: Any, is_full: bool) -> str:
+    if name in TIMES and isinstance(value, int) and value >= 0:
+        return f"{value}({_time(value)})"
+    if isinstance(value, bytes):
+        value = json_value(value)
+        if isinstance(value, dict):
+            return _cut(f"base64:{value['base64']}", is_full)
+    if isinstance(value, str) and value and name not in ("key", "value") and value.isprintable() and " " not in value:
+        return value
+    return _cut(json.dumps(value, default=json_value, ensure_ascii=False), is_full)
+
+
+def _cut(text: str, is_full: bool) -> str:
+    if is_full or len(text) <= SHOWN_CHARACTERS:
+        return text
+    return f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters, --full shows them)"
+
+
+def _time(ms: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return "no date"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
 
 GOOD, DAMAGED, MISUNDERSTOOD = 0, 1, 2
 

@@ -7,17 +7,23 @@ broker goes on writing.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.tools.offline.directories import PartitionLog
-from odradek.tools.offline.producers import BadIndex, read_aborted, read_snapshot
-from odradek.tools.offline.segments import SNAPSHOT, TXN_INDEX, Segment, largest_timestamp, segments_of
+from odradek.tools.offline.segments import (
+    SNAPSHOT,
+    TXN_INDEX,
+    BadIndex,
+    Segment,
+    largest_timestamp,
+    read_aborted,
+    read_snapshot,
+)
 from odradek.tools.offline.transactions import Aborted, Transactions
-from odradek.tools.offline.walk import OnDamage, SegmentReplaced, headers, refuse
-
-_TRIES = 5
+from odradek.tools.offline.walk import OnDamage, headers, read_stable, refuse
 
 
 class Place(NamedTuple):
@@ -62,18 +68,14 @@ def survey(
 
     Raises DamagedLog by way of `on_damage`; FileNotFoundError when the partition is deleted.
     """
-    for _ in range(_TRIES):
-        segments = segments_of(log.directory)
-        try:
-            if by_index and segments and not timestamps:
-                try:
-                    return _by_index(log, segments, cut_bytes, on_damage)
-                except (BadIndex, FileNotFoundError):
-                    pass  # the batches know as well
-            return _survey(log, segments, Transactions(), cut_bytes, timestamps, on_damage)
-        except (SegmentReplaced, FileNotFoundError):
-            continue
-    raise FileNotFoundError(f"{log.directory}: its segments change faster than they can be read")
+
+    def read(segments: list[Segment]) -> Survey:
+        if by_index and segments and not timestamps:
+            with suppress(BadIndex, FileNotFoundError):  # the batches know as well
+                return _by_index(log, segments, cut_bytes, on_damage)
+        return _survey(log, segments, Transactions(), cut_bytes, timestamps, on_damage)
+
+    return read_stable(log.directory, read)
 
 
 def _by_index(log: PartitionLog, segments: list[Segment], cut_bytes: int, on_damage: OnDamage) -> Survey:

@@ -1,4 +1,4 @@
-"""What the headers of a partition say, as rows: its batches, transactions, producers, segments and bounds.
+"""Rows from the headers of a partition: its transactions, producers, segments and bounds.
 
 Each function reads one partition and returns its rows, ready for a table. Names are Kafka's, in camelCase; times are in
 ms; None stands for what there is not.
@@ -6,7 +6,7 @@ ms; None stands for what there is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,44 +14,32 @@ from odradek.protocol.batch_header import NO_TIMESTAMP, BatchHeader
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.struct import Buffer
 from odradek.tools.offline.directories import PartitionLog
-from odradek.tools.offline.segments import Segment, segments_of
+from odradek.tools.offline.segments import Segment
 from odradek.tools.offline.transactions import Transaction, Transactions
-from odradek.tools.offline.walk import OnDamage, SegmentReplaced, headers, refuse
+from odradek.tools.offline.walk import OnDamage, headers, read_stable, refuse
 
 Row: TypeAlias = dict[str, Any]
-_TRIES = 5
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
 
 def transactions(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """By their markers, those that are open last. A transaction that began before the log does is as long as what is
-    left of it."""
-    return _stable(log, lambda segments: list(_transactions(log, segments, on_damage)))
+    """Returns transactions in the order of their markers, open ones last; of one that began before the log does, the
+    rest that is left."""
+    return read_stable(log.directory, lambda segments: list(_transactions(log, segments, on_damage)))
 
 
 def producers(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """The state of each producer that has a batch in the log, as DescribeProducers has it: by producer id."""
-    return _stable(log, lambda segments: list(_producers(log, segments, on_damage)))
+    """Returns the state of each producer that has a batch in the log, as DescribeProducers does: by producer id."""
+    return read_stable(log.directory, lambda segments: list(_producers(log, segments, on_damage)))
 
 
 def segments(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    return _stable(log, lambda listed: [_segment(log, each, on_damage) for each in listed])
+    return read_stable(log.directory, lambda listed: [_segment(log, each, on_damage) for each in listed])
 
 
 def offsets(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """One row: the bounds of the partition."""
-    return _stable(log, lambda segments: [_offsets(log, segments, on_damage)])
-
-
-def _stable(log: PartitionLog, read: Callable[[list[Segment]], list[Row]]) -> list[Row]:
-    """Again, if compaction or retention changes the files meanwhile."""
-    for _ in range(_TRIES):
-        listed = segments_of(log.directory)
-        try:
-            return read(listed)
-        except (SegmentReplaced, FileNotFoundError):
-            continue
-    raise FileNotFoundError(f"{log.directory}: its segments change faster than they can be read")
+    """Returns one row, the bounds of the partition."""
+    return read_stable(log.directory, lambda segments: [_offsets(log, segments, on_damage)])
 
 
 def _walked(segments: list[Segment], on_damage: OnDamage) -> Iterator[tuple[BatchHeader, Buffer | None]]:

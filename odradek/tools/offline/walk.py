@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar
 
 from odradek.protocol.batch_header import (
     CONTROL,
@@ -27,7 +27,9 @@ from odradek.tools.offline.segments import Segment, position_after, position_bef
 HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped over, smaller ones are read through
 STRETCH_BYTES = 8 * 1024 * 1024
 _OLD_MAGICS = (0, 1)
-_REPLACED_TRIES = 5
+_REPLACED_TRIES = _STABLE_TRIES = 5
+
+T = TypeVar("T")
 
 
 class DamagedLog(Exception):
@@ -49,6 +51,20 @@ class DamagedLog(Exception):
 
 class SegmentReplaced(Exception):
     """Compaction or retention has changed the files since they were listed: list them again."""
+
+
+def read_stable(directory: Path, read: Callable[[list[Segment]], T]) -> T:
+    """Reads the segments of a partition, once more if compaction or retention changes the files meanwhile.
+
+    Raises FileNotFoundError when the partition is deleted.
+    """
+    for _ in range(_STABLE_TRIES):
+        segments = segments_of(directory)
+        try:
+            return read(segments)
+        except (SegmentReplaced, FileNotFoundError):
+            continue
+    raise FileNotFoundError(f"{directory}: its segments change faster than they can be read")
 
 
 OnDamage: TypeAlias = Callable[[DamagedLog], None]

@@ -20,7 +20,7 @@ from odradek.tools.commands.errors import (
     CommandError,
     explained,
 )
-from odradek.tools.commands.group_offsets import milliseconds
+from odradek.tools.commands.groups import milliseconds
 from odradek.tools.commands.output import duration, table
 from odradek.tools.commands.produce import split
 from odradek.tools.commands.tree import COMMANDS, parser, run

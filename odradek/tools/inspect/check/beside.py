@@ -10,8 +10,15 @@ from bisect import bisect_left
 
 from odradek.tools.inspect.check.findings import Kind
 from odradek.tools.inspect.check.partition import PartitionCheck
-from odradek.tools.offline.producers import BadIndex, read_aborted, read_snapshot
-from odradek.tools.offline.segments import OFFSET_INDEX, SNAPSHOT, TXN_INDEX, Segment
+from odradek.tools.offline.segments import (
+    OFFSET_INDEX,
+    SNAPSHOT,
+    TXN_INDEX,
+    BadIndex,
+    Segment,
+    read_aborted,
+    read_snapshot,
+)
 
 _INDEX_ENTRY = struct.Struct(">ii")
 

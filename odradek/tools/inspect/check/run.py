@@ -6,27 +6,97 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from odradek.protocol.batch_header import CRC_START, HEADER_BYTES, LOG_OVERHEAD, batch_size_at
+from odradek.protocol.batch_header import CRC_START, HEADER_BYTES, LOG_OVERHEAD, batch_size_at, batches
 from odradek.protocol.checksum import crc32c
-from odradek.protocol.topic_partition import INTERNAL_TOPICS
+from odradek.protocol.codec import decode_from
+from odradek.protocol.decoded.internal_records import TXN_STATES
+from odradek.protocol.messages.transaction_log_key import TransactionLogKey
+from odradek.protocol.messages.transaction_log_value import TransactionLogValue
+from odradek.protocol.records import Record, records_of
+from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
 from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, tell_wrong_entry
 from odradek.tools.inspect.check.findings import Finding, Kind
-from odradek.tools.inspect.check.owners import Owner, owners_of
 from odradek.tools.inspect.check.partition import KEPT, Ended, Open, PartitionCheck
-from odradek.tools.offline.directories import PartitionLog
+from odradek.tools.offline.directories import PartitionLog, partitions_at
 from odradek.tools.offline.segments import Segment, position_after, segments_of
 from odradek.tools.offline.tables import OPEN, transactions
 from odradek.tools.offline.walk import (
     SegmentReplaced,
     good_header,
     is_end_of_log,
+    read_stable,
+    stretches,
     what_is_wrong,
 )
 
+_VERSION_BYTES = 2
+_PRODUCER_ID = slice(_VERSION_BYTES, _VERSION_BYTES + 8)  # the first field of a value
+_OPEN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+_TO_THE_END = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    transactional_id: str
+    state: str
+    producer_epoch: int
+    partitions: frozenset[tuple[str, int]]
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in _OPEN
+
+
+def owners_of(data: Path, producer_ids: set[int]) -> dict[int, Owner] | None:
+    """By producer id. None where `data` holds no log of the coordinators, or only some of its partitions.
+
+    Reads every record of `__transaction_state`, and decodes those of these producers.
+    """
+    logs = [log for log in partitions_at(data) if log.topic == TRANSACTION_STATE]
+    if not logs or {log.partition for log in logs} != set(range(len(logs))):
+        return None
+    found: dict[int, Owner] = {}
+    for log in logs:
+        for stretch in stretches(log.directory, log.log_start_offset, _TO_THE_END, on_damage=lambda damage: None):
+            for position, header in batches(stretch.data):
+                if not header.is_control:
+                    for record in records_of(stretch.data, position):
+                        _replay(found, record, producer_ids)
+    return found
+
+
+def _replay(found: dict[int, Owner], record: Record, producer_ids: set[int]) -> None:
+    if record.key is None:
+        return
+    if record.value is None:
+        if found:
+            gone = _transactional_id(record.key)
+            for producer_id in [each for each, owner in found.items() if owner.transactional_id == gone]:
+                del found[producer_id]
+        return
+    producer_id = int.from_bytes(record.value[_PRODUCER_ID], "big", signed=True)
+    if producer_id not in producer_ids:
+        return
+    version = int.from_bytes(record.value[:_VERSION_BYTES], "big")
+    value, _ = decode_from(TransactionLogValue, version, record.value, _VERSION_BYTES)
+    found[producer_id] = Owner(
+        _transactional_id(record.key),
+        TXN_STATES.get(value.transaction_status, f"unknown ({value.transaction_status})"),
+        value.producer_epoch,
+        frozenset(
+            (each.topic, partition) for each in value.transaction_partitions or () for partition in each.partition_ids
+        ),
+    )
+
+
+def _transactional_id(key: bytes) -> str:
+    return decode_from(TransactionLogKey, 0, key, _VERSION_BYTES)[0].transactional_id
+
+
 _READ_BYTES = 1024 * 1024  # at once: what stays in the CPU's cache between the copy and the CRC
-_TRIES = 5
 
 Progress = Callable[[str, int], None]
 
@@ -76,7 +146,7 @@ def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_b
     report = Report()
     ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]] = defaultdict(list)
     for log in logs:
-        check, partition = _check(log, progress)
+        check, partition = read_stable(log.directory, partial(_checked, log, progress))
         report.partitions.append(partition)
         report.size_bytes += partition.size_bytes
         for each in check.ended:
@@ -86,17 +156,7 @@ def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_b
     return report
 
 
-def _check(log: PartitionLog, progress: Progress) -> tuple[PartitionCheck, PartitionReport]:
-    for _ in range(_TRIES):
-        segments = segments_of(log.directory)
-        try:
-            return _checked(log, segments, progress)
-        except (SegmentReplaced, FileNotFoundError):
-            continue
-    raise FileNotFoundError(f"{log.directory}: its segments change faster than they can be read")
-
-
-def _checked(log: PartitionLog, segments: list[Segment], progress: Progress) -> tuple[PartitionCheck, PartitionReport]:
+def _checked(log: PartitionLog, progress: Progress, segments: list[Segment]) -> tuple[PartitionCheck, PartitionReport]:
     first_offset = segments[0].base_offset if segments else log.log_start_offset
     check = PartitionCheck(str(log), log.is_compacted, first_offset, has_sequences=log.topic not in INTERNAL_TOPICS)
     ends = []

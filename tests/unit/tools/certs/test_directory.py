@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
-from odradek.tools.certs.directory import CannotIssue, Made, fill
+from odradek.tools.certs import CannotIssue, Made, fill
 from odradek.tools.commands.tree import run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

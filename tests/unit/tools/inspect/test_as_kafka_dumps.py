@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.protocol.schema import snake_case
+from odradek.tools.inspect.command import files_below, recognised
 from odradek.tools.inspect.entries import Damage, Entry
-from odradek.tools.inspect.files import files_below, recognised
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
 NAMES = directories() if IS_THERE else []

@@ -1,4 +1,10 @@
-"""Certificates and keys for development: an authority, servers and clients that it vouches for.
+"""A certificate authority for development, and the directory that `odradek certs` fills: certificates that are missing
+or about to expire are made, others stay.
+
+ca.pem, ca-key.pem              the authority: its certificate, which clients trust; its key
+server.pem, server.p12          key and certificates of the broker
+client-NAME.pem, client-NAME.p12   the same for each client
+truststore.p12                  ca.pem for Java
 
 Keys are of P-256: every client of Kafka knows it, and a handshake takes a third of the time that one with RSA takes.
 """
@@ -6,9 +12,11 @@ Keys are of P-256: every client of Kafka knows it, and a handshake takes a third
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -26,28 +34,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "Odradek development"
 CLOCKS_APART = timedelta(hours=1)  # between this machine and those that the certificates are for
-SIGNS = x509.KeyUsage(
-    digital_signature=True,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=False,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
+_NO_USE = dict.fromkeys(
+    (
+        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+        *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+    ),
+    False,
 )
-VOUCHES = x509.KeyUsage(
-    digital_signature=True,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=True,
-    encipher_only=False,
-    decipher_only=False,
-)
+SIGNS = x509.KeyUsage(**_NO_USE | {"digital_signature": True})
+VOUCHES = x509.KeyUsage(**_NO_USE | {"digital_signature": True, "key_cert_sign": True, "crl_sign": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +171,92 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+CA, CA_KEY, TRUSTSTORE = "ca.pem", "ca-key.pem", "truststore.p12"
+SERVER = "server"
+AUTHORITY_DAYS = 3650
+FRESH_SHARE = 4  # a certificate is renewed when less than a quarter of its time is left
+
+
+class CannotIssue(ValueError):
+    """What is in the directory cannot be used, and is not overwritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Names of the certificates that there are now: those that are new, and those that stayed."""
+
+    new: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def client_file(name: str) -> str:
+    return f"client-{name}"
+
+
+def fill(
+    directory: Path, *, hosts: Sequence[str], clients: Sequence[str], password: str, now: datetime, days: int
+) -> Made:
+    """hosts, clients: names of the broker, of users; password: of the PKCS12 stores. Raises CannotIssue, OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    new: list[str] = []
+    kept: list[str] = []
+    authority = _authority(directory, now)
+    if authority is None:
+        authority = new_authority(now, AUTHORITY_DAYS)
+        _write(directory / CA_KEY, authority.key_pem)
+        _write(directory / CA, authority.certificate_pem, is_secret=False)
+        new.append("ca")
+    else:
+        kept.append("ca")
+    if "ca" in new or not (directory / TRUSTSTORE).exists():
+        _write(directory / TRUSTSTORE, pkcs12_truststore(authority, password), is_secret=False)
+    wanted: list[tuple[str, Sequence[str], Callable[[], Credential]]] = [
+        (SERVER, hosts, lambda: new_server(authority, hosts, now, days))
+    ]
+    for client in clients:
+        wanted.append((client_file(client), (), lambda client=client: new_client(authority, client, now, days)))  # type: ignore[misc]
+    for name, of_hosts, make in wanted:
+        if _is_there(directory, name, authority, of_hosts, now + timedelta(days=days) / FRESH_SHARE):
+            kept.append(name)
+            continue
+        made = make()
+        _write(directory / f"{name}.p12", pkcs12_store(name, made, authority, password))
+        _write(directory / f"{name}.pem", made.key_pem + made.certificate_pem + authority.certificate_pem)
+        new.append(name)
+    return Made(tuple(new), tuple(kept))
+
+
+def _authority(directory: Path, now: datetime) -> Credential | None:
+    """None where there is none yet. Raises CannotIssue."""
+    certificate, key = directory / CA, directory / CA_KEY
+    if not certificate.exists() and not key.exists():
+        return None
+    try:
+        found = Credential.of_pem(key.read_bytes() + certificate.read_bytes())
+    except (OSError, ValueError, IndexError) as error:
+        raise CannotIssue(f"{directory} has an authority that cannot be used ({error}): choose another one") from None
+    if found.certificate.not_valid_after_utc <= now:
+        raise CannotIssue(f"the authority in {certificate} has expired: choose another directory, or remove it")
+    return found
+
+
+def _is_there(directory: Path, name: str, authority: Credential, hosts: Sequence[str], until: datetime) -> bool:
+    if not (directory / f"{name}.p12").exists():
+        return False
+    try:
+        found = Credential.of_pem((directory / f"{name}.pem").read_bytes())
+    except (OSError, ValueError, IndexError):
+        return False
+    return is_good(found, authority, hosts, until)
+
+
+def _write(path: Path, content: bytes, *, is_secret: bool = True) -> None:
+    """All or nothing; what is secret, for its owner only from the first byte: into no file or link that is there."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    unfinished.replace(path)

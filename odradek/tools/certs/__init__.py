@@ -1,1 +1,0 @@
-"""A certificate authority for development: what `odradek certs` makes."""

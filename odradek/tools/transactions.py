@@ -1,0 +1,311 @@
+"""Transactions of a cluster as seen from outside: which are open, why readers wait, and how to end them.
+
+Hanging transactions are open in a partition but unknown to every coordinator, so that nothing will ever end them and
+readers of committed data wait without end; brokers before KIP-890 allowed them to arise. Transactions in doubt will not
+end by themselves either: those of a two-phase commit, whose decision lies elsewhere (KIP-939), and those open for too
+long.
+
+| ended | for | effect |
+|---|---|---|
+| by its coordinator | any other | as by a new producer with its id: everything ends, the old producer is fenced |
+| by force | a two-phase commit, which was promised to wait for its owner | the same |
+| by a marker in one partition | one that no coordinator knows | it ends there |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.administration.transactions import (
+    TransactionDescription,
+    describe_listed,
+    describe_transaction,
+    ids_by_producer,
+    list_transactions,
+)
+from odradek.client.common.errors import ClientError, check
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionLeader:
+    """Partition of a cluster; `leader_id` is None where there is no leader at the moment."""
+
+    topic: str
+    partition: int
+    leader_id: int | None
+
+
+async def list_partitions(asking: Asking, topics: Iterable[str] | None = None) -> list[PartitionLeader]:
+    """Returns the partitions of these topics, or of all. Raises ClientError for a topic that does not exist."""
+    asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    answer = await asking.any_broker(request, MetadataResponse)
+    for topic in answer.topics:
+        check(topic.error_code, f"the topic {topic.name!r}")
+    return sorted(
+        PartitionLeader(topic.name or "", each.partition_index, each.leader_id if each.leader_id >= 0 else None)
+        for topic in answer.topics
+        for each in topic.partitions
+    )
+
+
+def by_leader(partitions: Iterable[PartitionLeader]) -> dict[int, dict[str, list[int]]]:
+    """Groups the partitions that have a leader: leader → topic → partitions."""
+    led: dict[int, list[TopicPartition]] = {}
+    for each in partitions:
+        if each.leader_id is not None:
+            led.setdefault(each.leader_id, []).append((each.topic, each.partition))
+    return {leader_id: by_topic(members) for leader_id, members in led.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """Transaction as its partition sees it; `coordinator_epoch` is None before the producer's first marker there."""
+
+    topic: str
+    partition: int
+    leader_id: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+    start_offset: int
+    last_timestamp_ms: int
+
+    def silent_for_ms(self, now_ms: int) -> int:
+        return max(0, now_ms - self.last_timestamp_ms)
+
+
+async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
+    """Asks the leader of every partition that has one. Raises ClientError."""
+    found: list[OpenTransaction] = []
+    for leader_id, led in by_leader(partitions).items():
+        topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in led.items()]
+        answer = await asking.broker(leader_id, DescribeProducersRequest(topics=topics), DescribeProducersResponse)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                name = f"the producers of {topic.name}-{partition.partition_index}"
+                check(partition.error_code, name, partition.error_message)
+                found += [
+                    OpenTransaction(
+                        topic.name,
+                        partition.partition_index,
+                        leader_id,
+                        producer.producer_id,
+                        producer.producer_epoch,
+                        producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
+                        producer.current_txn_start_offset,
+                        producer.last_timestamp,
+                    )
+                    for producer in partition.active_producers
+                    if producer.current_txn_start_offset >= 0
+                ]
+    return found
+
+
+async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> TransactionDescription | None:
+    """Returns the transaction of a coordinator that this one is part of, and that will end it; None if there is none.
+
+    ids  from `ids_by_producer`
+    """
+    transactional_id = ids.get(transaction.producer_id)
+    if transactional_id is None:
+        return None
+    try:
+        found = await describe_transaction(asking, transactional_id)
+    except ClientError as refusal:
+        if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # forgotten meanwhile
+            return None
+        raise
+    is_part = (transaction.topic, transaction.partition) in found.partitions
+    return found if found.producer_id == transaction.producer_id and is_part else None
+
+
+async def find_hanging(asking: Asking, partitions: Sequence[PartitionLeader], before_ms: int) -> list[OpenTransaction]:
+    """Returns the hanging transactions whose last record is older than `before_ms`. Raises ClientError."""
+    candidates = [each for each in await open_transactions(asking, partitions) if each.last_timestamp_ms < before_ms]
+    ids = await ids_by_producer(asking, (each.producer_id for each in candidates))
+    return [each for each in candidates if await owner_of(asking, each, ids) is None]
+
+
+async def transaction_at(asking: Asking, partition: PartitionLeader, start_offset: int) -> OpenTransaction:
+    """Raises ClientError where none begins at that offset."""
+    found = await open_transactions(asking, [partition])
+    for each in found:
+        if each.start_offset == start_offset:
+            return each
+    others = ", ".join(str(each.start_offset) for each in found) or "none is open there"
+    name = f"{partition.topic}-{partition.partition}"
+    raise ClientError(f"no open transaction of {name} begins at offset {start_offset}; those open begin at: {others}")
+
+
+LATEST = -1  # the timestamp that asks for the end
+A_CONSUMER = -1  # in place of a replica's id
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Readers of committed data stop at `from_offset`; behind it lie `records`, markers included."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Transaction in doubt; `holds` are the partitions whose oldest it is: in its others, readers wait for another."""
+
+    transaction: TransactionDescription
+    holds: tuple[Held, ...]
+
+
+async def find_in_doubt(
+    asking: Asking, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
+) -> list[InDoubt]:
+    """Returns the open transactions that are older than that, oldest first. Raises ClientError."""
+    found = [
+        each
+        for each in await describe_listed(asking, await list_transactions(asking, states=(ONGOING,)))
+        if each.state == ONGOING
+        and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
+    ]
+    wanted = {topic_partition for each in found for topic_partition in each.partitions}
+    # All topics are asked for: one of these may have been deleted.
+    all_partitions = await list_partitions(asking) if wanted else []
+    partitions = [each for each in all_partitions if (each.topic, each.partition) in wanted]
+    oldest = oldest_in(await open_transactions(asking, partitions))
+    ends = await end_offsets(asking, partitions)
+    return [
+        InDoubt(each, tuple(held(each, oldest, ends)))
+        for each in sorted(found, key=lambda each: (each.started_ms or 0, each.transactional_id))
+    ]
+
+
+def oldest_in(transactions: Iterable[OpenTransaction]) -> dict[TopicPartition, OpenTransaction]:
+    oldest: dict[TopicPartition, OpenTransaction] = {}
+    for each in transactions:
+        topic_partition = each.topic, each.partition
+        if topic_partition not in oldest or each.start_offset < oldest[topic_partition].start_offset:
+            oldest[topic_partition] = each
+    return oldest
+
+
+def held(
+    transaction: TransactionDescription,
+    oldest: Mapping[TopicPartition, OpenTransaction],
+    ends: Mapping[TopicPartition, int],
+) -> Iterable[Held]:
+    for topic_partition in transaction.partitions:
+        first = oldest.get(topic_partition)
+        if first is not None and first.producer_id == transaction.producer_id and topic_partition in ends:
+            yield Held(*topic_partition, first.start_offset, ends[topic_partition] - first.start_offset)
+
+
+async def end_offsets(asking: Asking, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
+    """Returns one past the last record of every partition that has a leader. Raises ClientError."""
+    ends: dict[TopicPartition, int] = {}
+    for leader_id, led in by_leader(partitions).items():
+        topics = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes],
+            )
+            for name, indexes in led.items()
+        ]
+        request = ListOffsetsRequest(replica_id=A_CONSUMER, topics=topics)
+        for topic in (await asking.broker(leader_id, request, ListOffsetsResponse)).topics:
+            for partition in topic.partitions:
+                check(partition.error_code, f"the end of {topic.name}-{partition.partition_index}")
+                ends[topic.name, partition.partition_index] = partition.offset
+    return ends
+
+
+ONGOING = "Ongoing"
+FIRST_COORDINATOR_EPOCH = 0
+WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer
+INIT_PRODUCER_ID = 5  # the newest that does not know of two-phase commit
+TIMEOUT_MS = 30_000  # of the id, after it was ended by force: that of an admin request, as Kafka's tool does it
+
+
+async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
+    """Returns when the abort is complete. Raises ClientError, so also where nothing is open (the producer would be
+    fenced for nothing), and where the transaction is of a two-phase commit."""
+    found = await describe_transaction(asking, transactional_id)
+    if found.state != ONGOING:
+        raise ClientError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
+    if found.timeout_ms is None:
+        raise ClientError(
+            f"the transaction of {transactional_id!r} is part of a two-phase commit, whose coordinator may have decided"
+            f" to commit it; if nobody can tell: force-terminate --transactional-id {transactional_id}"
+        )
+    await _take_over(asking, found, found.timeout_ms)
+
+
+async def force_terminate(asking: Asking, transactional_id: str) -> TransactionDescription:
+    """Aborts what is open, fences the owner, and makes the id an ordinary one from now on.
+
+    Returns what there was before, when that is complete. Raises ClientError, so also where nothing is known of the id.
+    """
+    found = await describe_transaction(asking, transactional_id)
+    await _take_over(asking, found, TIMEOUT_MS)
+    return found
+
+
+async def _take_over(asking: Asking, found: TransactionDescription, timeout_ms: int) -> None:
+    request = InitProducerIdRequest(transactional_id=found.transactional_id, transaction_timeout_ms=timeout_ms)
+
+    async def fence() -> None:
+        # While the abort is under way the answer is CONCURRENT_TRANSACTIONS.
+        answer = await asking.cluster.ask(
+            request, InitProducerIdResponse, node_id=found.coordinator, max_version=INIT_PRODUCER_ID
+        )
+        check(answer.error_code, f"to end the transaction of {found.transactional_id!r}")
+
+    await asking.patiently(fence)
+
+
+async def abort_by_marker(asking: Asking, transaction: OpenTransaction) -> None:
+    """Raises ClientError, so also where a coordinator knows the transaction: a marker behind its back would tear it."""
+    owner = await owner_of(asking, transaction, await ids_by_producer(asking, [transaction.producer_id]))
+    if owner is not None:
+        raise ClientError(
+            f"it belongs to the transactional id {owner.transactional_id!r} ({owner.state}), whose coordinator ends it"
+            f" {owner.timeout_ms} ms after its start; to end it now: abort --transactional-id {owner.transactional_id}"
+        )
+    topic = WritableTxnMarkerTopic(name=transaction.topic, partition_indexes=[transaction.partition])
+    marker = WritableTxnMarker(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_result=False,
+        topics=[topic],
+        coordinator_epoch=transaction.coordinator_epoch or FIRST_COORDINATOR_EPOCH,
+    )
+    answer = await asking.broker(
+        transaction.leader_id,
+        WriteTxnMarkersRequest(markers=[marker]),
+        WriteTxnMarkersResponse,
+        max_version=WITHOUT_TRANSACTION_VERSION,
+    )
+    for of_producer in answer.markers:
+        for of_topic in of_producer.topics:
+            for of_partition in of_topic.partitions:
+                check(of_partition.error_code, f"the marker in {of_topic.name}-{of_partition.partition_index}")
