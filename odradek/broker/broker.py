@@ -174,6 +174,9 @@ class Broker:
 
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
+        return self.new_fetch_sessions()
+
+    def new_fetch_sessions(self) -> FetchSessions:
         from random import randint
 
         from odradek.broker.fetch.sessions import MAX_SESSION_ID, FetchSessions

@@ -90,10 +90,20 @@ class Odradek:
         return Cluster(self, "default", self.call("GET", "")[1])
 
     def cluster(
-        self, *, settings: Mapping[str, Json] | None = None, fork: Cluster | None = None, ttl_s: int | None = None
+        self,
+        *,
+        settings: Mapping[str, Json] | None = None,
+        fork: Cluster | None = None,
+        ttl_s: int | None = None,
+        nodes: int | None = None,
     ) -> Cluster:
-        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long."""
-        body = {"settings": dict(settings or {}), "fork": None if fork is None else fork.id, "ttl_s": ttl_s}
+        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log."""
+        body = {
+            "settings": dict(settings or {}),
+            "fork": None if fork is None else fork.id,
+            "ttl_s": ttl_s,
+            "nodes": nodes,
+        }
         told = self.call("POST", "/clusters", body)[1]
         return Cluster(self, told["id"], told)
 
@@ -173,6 +183,30 @@ class Cluster:
     def restart(self, *, clean: bool = True) -> None:
         """On the same port."""
         self.call("POST", "/restart", {"clean": clean})
+
+    def nodes(self) -> list[Mapping[str, Json]]:
+        """`id`, `host`, `port`, `state`."""
+        nodes: list[Mapping[str, Json]] = self.call("GET", "")[1]["nodes"]
+        return nodes
+
+    def stop_node(self, node: int, *, clean: bool = True) -> None:
+        """clean: other nodes lead from now on; else metadata takes it for alive for 9 s of the cluster's time."""
+        self.call("POST", f"/nodes/{node}/stop", {"clean": clean})
+
+    def start_node(self, node: int) -> None:
+        self.call("POST", f"/nodes/{node}/start", {})
+
+    def cut_off(self, node: int, client_id: str) -> None:
+        """The node is unreachable for this client until the rule is deleted."""
+        self.call("POST", f"/nodes/{node}/unreachable_for", {"client_id": client_id})
+
+    def move_leader(self, topic: str, partition: int, node: int) -> None:
+        """A new leader epoch begins."""
+        self.call("POST", f"/partitions/{quote(topic, safe='')}/{partition}/leader", {"node": node})
+
+    def move_coordinator(self, kind: str, key: str, node: int) -> None:
+        """kind: `group` or `transaction`. The coordinator reads its log anew."""
+        self.call("POST", f"/coordinators/{kind}/{quote(key, safe='')}", {"node": node})
 
     def delete(self) -> None:
         self.call("DELETE", "")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.clusters.faults import Faults, FaultyMarkers
+from odradek.broker.clusters.nodes import Nodes
 from odradek.broker.clusters.problems import Problem, bad, unknown
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
@@ -24,6 +25,7 @@ from odradek.broker.runtime.clock import LoopTimers, TimerHandle
 from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import ServingBroker
+from odradek.protocol.errors import KafkaError
 from odradek.storage.checkpoints import LOCK
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ class Cluster:
     time: ControlledTime
     faults: Faults
     serving: ServingBroker | None = None  # None: it has crashed
+    nodes: Nodes | None = None
+    node_count: int = 1
+    ports: dict[int, int] = field(default_factory=dict)  # by node, over restarts
     port: int = 0
     checkpoints: dict[str, int] = field(default_factory=dict)  # name → its clock
     lease: TimerHandle | None = None
@@ -60,6 +65,13 @@ class Cluster:
             raise Problem(409, f"cluster {self.id} has crashed: restart it first")
         return self.serving
 
+    @property
+    def running_nodes(self) -> Nodes:
+        """Raises Problem."""
+        if self.nodes is None:
+            raise Problem(409, f"cluster {self.id} has crashed: restart it first")
+        return self.nodes
+
     async def settled(self) -> None:
         """Returns when its broker waits for nothing but clients and time."""
         quiet = 0
@@ -68,11 +80,7 @@ class Cluster:
             quiet = quiet + 1 if self.serving.broker.is_settled else 0
 
     def told(self) -> dict[str, object]:
-        if self.serving is None:
-            nodes: list[dict[str, object]] = []
-        else:
-            first = self.serving.broker.bound[0]
-            nodes = [{"id": self.serving.broker.config.node_id, "host": first.host, "port": first.port}]
+        nodes = [] if self.nodes is None else [node.told() for node in self.nodes]
         return {
             "id": self.id,
             "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),
@@ -118,8 +126,15 @@ class Clusters:
             raise Problem(404, f"there is no cluster {name}")
         return cluster
 
-    async def create(self, settings: Mapping[str, object], fork: str | None, ttl_s: int | None) -> Cluster:
-        """fork: the cluster whose log, coordinators and clock it begins with. Raises Problem."""
+    async def create(
+        self, settings: Mapping[str, object], fork: str | None, ttl_s: int | None, nodes: int | None = None
+    ) -> Cluster:
+        """Starts one more.
+
+        fork    the cluster whose log, coordinators and clock it begins with
+        nodes   how many; None for as many as the fork has, or 1
+        raises  Problem
+        """
         if len(self._clusters) >= MOST_CLUSTERS:
             raise Problem(409, f"at most {MOST_CLUSTERS} clusters at a time: delete some")
         source = None if fork is None else self.get(fork)
@@ -129,6 +144,7 @@ class Clusters:
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
         inherited = {} if source is None else source.settings
         cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time))
+        cluster.node_count = nodes or (1 if source is None else source.node_count)
         if source is not None:
             _copy_of(source, cluster.directory)
             if source.time.is_frozen:
@@ -151,14 +167,14 @@ class Clusters:
 
     async def delete(self, name: str) -> None:
         """Raises Problem."""
-        cluster = self._own(name)
+        cluster = self.own(name)
         async with cluster.changing:
             await self._end(cluster)
         self._forget(cluster)
 
     async def crash(self, name: str) -> None:
         """Leaves what `kill -9` would: what the broker has written, and nothing of what it has not. Raises Problem."""
-        cluster = self._own(name)
+        cluster = self.own(name)
         async with cluster.changing:
             cluster.running  # noqa: B018 (raises)
             left = cluster.directory.with_name(f"{cluster.directory.name}-left")
@@ -169,7 +185,7 @@ class Clusters:
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
         """Raises Problem."""
-        cluster = self._own(name)
+        cluster = self.own(name)
         if not is_clean and cluster.serving is not None:
             await self.crash(name)
         async with cluster.changing:
@@ -191,7 +207,7 @@ class Clusters:
 
     async def rewind(self, name: str, mark: str) -> Cluster:
         """Raises Problem."""
-        cluster = self._own(name)
+        cluster = self.own(name)
         if mark not in cluster.checkpoints:
             raise unknown("name", mark, cluster.checkpoints)
         async with cluster.changing:
@@ -220,7 +236,7 @@ class Clusters:
         try:
             config, _ = configure({}, {}, {**cluster.settings, **own})
             await self._start(cluster, ServingBroker(config, self._loop, time=cluster.time, is_alone=False))
-        except (CannotStart, ConfigError, OSError) as error:
+        except (CannotStart, ConfigError, KafkaError, OSError) as error:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
 
     async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
@@ -228,11 +244,23 @@ class Clusters:
         await serving.start()
         cluster.serving = serving
         cluster.port = serving.broker.bound[0].port
-        cluster.faults.attach(serving)
+        nodes = Nodes(serving, cluster.node_count, cluster.ports)
+        try:
+            await nodes.open()
+        except (CannotStart, OSError, KafkaError):
+            await nodes.close()
+            await serving.stop(0)
+            cluster.serving = None
+            raise
+        cluster.nodes = nodes
+        cluster.faults.attach(serving, nodes)
 
     async def _end(self, cluster: Cluster) -> None:
         serving, cluster.serving = cluster.serving, None
+        nodes, cluster.nodes = cluster.nodes, None
         cluster.faults.detach()
+        if nodes is not None:
+            await nodes.close()
         if serving is not None:
             await serving.stop(0)
         cluster.time.stop()
@@ -248,7 +276,7 @@ class Clusters:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _own(self, name: str) -> Cluster:
+    def own(self, name: str) -> Cluster:
         if name == DEFAULT:
             raise Problem(409, "the cluster default is the process itself: create another one for this")
         return self.get(name)

@@ -31,6 +31,7 @@ from odradek.protocol.messages import request_class, response_class
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.clusters.nodes import Nodes
     from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
     from odradek.broker.network.logins import LoginCounts
     from odradek.broker.network.requests import Requests
@@ -79,18 +80,18 @@ class Faults:
         self.holds = Holds()
         self.rules: dict[str, Rule] = {}
         self._serving: ServingBroker | None = None
-        self._plain: list[Requests] = []
+        self._nodes: Nodes | None = None
         self._numbers = 0
 
-    def attach(self, serving: ServingBroker) -> None:
+    def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
         """To a broker that has just started."""
         self._serving = serving
-        self._plain = [server.requests for server in serving.servers]
-        self._put()
+        self._nodes = nodes
+        self.put()
 
     def detach(self) -> None:
         """Before the broker stops: whatever waits goes on, so that it can be answered or cut off."""
-        self._serving = None
+        self._serving = self._nodes = None
         for name in self.holds.counts():
             self.holds.release(name)
 
@@ -106,7 +107,7 @@ class Faults:
         if len(self.rules) + len(parsed) > MOST_RULES:
             raise Problem(409, f"at most {MOST_RULES} rules at a time")
         self.rules.update(parsed)
-        self._put()
+        self.put()
         return list(parsed.values())
 
     def remove(self, name: str | None) -> list[Rule]:
@@ -120,7 +121,7 @@ class Faults:
         for rule in gone:
             if rule.do.hold is not None and rule.do.hold not in kept:
                 self.holds.release(rule.do.hold)
-        self._put()
+        self.put()
         return gone
 
     def action(self, point: Point, seen: Seen) -> Action:
@@ -131,12 +132,13 @@ class Faults:
                 found = rule.do
         return found
 
-    def _put(self) -> None:
-        if self._serving is None:
+    def put(self) -> None:
+        """Stands before whatever answers requests, at each node that runs."""
+        if self._serving is None or self._nodes is None:
             return
         is_needed = any(rule.at is not Point.MARKER for rule in self.rules.values())
-        for server, plain in zip(self._serving.servers, self._plain, strict=True):
-            answering = FaultyRequests(plain, self, self._serving) if is_needed else plain
+        for server, plain, node in self._nodes.doors():
+            answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
             watched = WatchedRequests(answering, self.exchanges)
             server.requests = watched if self._wrap is None else self._wrap(watched)
 
@@ -144,8 +146,9 @@ class Faults:
 class FaultyRequests:
     """Between connections and the dispatcher; `odradek.broker.network.requests.Requests`."""
 
-    def __init__(self, plain: Requests, faults: Faults, serving: ServingBroker) -> None:
+    def __init__(self, plain: Requests, faults: Faults, serving: ServingBroker, node: int) -> None:
         self.plain = plain
+        self.node = node
         self.faults = faults
         self.serving = serving
 
@@ -190,6 +193,7 @@ class FaultyRequests:
             "principal": connection.principal,
             "connection": connection.connection_id,
             "listener": connection.listener,
+            "node": self.node,
         }
         return Seen(api, version, request, about, named_in(request), places_in(request, topic_named))
 

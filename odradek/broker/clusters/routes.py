@@ -13,6 +13,7 @@ from aiohttp import web
 
 from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.exchanges import MOST_EXCHANGES
+from odradek.broker.clusters.nodes import MOST_NODES
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.waiting import LONGEST_MS, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
@@ -38,6 +39,8 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
         ("POST", "/clusters/{id}/restart", routes.restart),
         ("POST", "/clusters/{id}/rewind", routes.rewind),
         ("POST", "/clusters/{id}/lease", routes.lease),
+        ("POST", "/clusters/{id}/nodes/{node}/stop", routes.stop_node),
+        ("POST", "/clusters/{id}/nodes/{node}/start", routes.start_node),
     ):
         app.router.add_route(method, BASE + path, guarded(handler))
     for method, path, call in (*CALLS, ("POST", "/checkpoint", routes.checkpoint)):
@@ -62,7 +65,11 @@ def guarded(handler: Callable[[web.Request], Awaitable[object]]) -> Callable[[we
                 content_type="application/problem+json",
                 headers=HEADERS,
             )
-        status = 201 if request.method == "POST" and request.path.endswith(("/clusters", "/faults")) else 200
+        status = (
+            201
+            if request.method == "POST" and request.path.endswith(("/clusters", "/faults", "/unreachable_for"))
+            else 200
+        )
         if isinstance(answer, web.Response):
             return answer
         return web.json_response(answer, status=status, headers=HEADERS)
@@ -102,9 +109,11 @@ class Routes:
         return [each.told() for each in self._clusters]
 
     async def create(self, request: web.Request) -> object:
-        found = await told_object(request, frozenset({"settings", "fork", "ttl_s"}))
+        found = await told_object(request, frozenset({"settings", "fork", "ttl_s", "nodes"}))
         fork = None if found.get("fork") is None else text(found["fork"], "fork")
-        return (await self._clusters.create(mapping(found.get("settings", {}), "settings"), fork, _ttl_s(found))).told()
+        nodes = None if found.get("nodes") is None else whole(found["nodes"], "nodes", 1, MOST_NODES)
+        settings = mapping(found.get("settings", {}), "settings")
+        return (await self._clusters.create(settings, fork, _ttl_s(found), nodes)).told()
 
     async def delete(self, request: web.Request) -> object:
         await self._clusters.delete(request.match_info["id"])
@@ -134,6 +143,26 @@ class Routes:
         self._clusters.lease(cluster, _ttl_s(await told_object(request, frozenset({"ttl_s"}))))
         return {"ttl_s": cluster.ttl_s}
 
+    async def stop_node(self, request: web.Request) -> object:
+        """`{"clean": false}`: killed, which metadata notices later."""
+        found = await told_object(request, frozenset({"clean"}))
+        if not isinstance(found.get("clean", True), bool):
+            raise Problem(400, "clean must be true or false", field="clean")
+        cluster = self._clusters.own(request.match_info["id"])
+        async with cluster.changing:
+            nodes = cluster.running_nodes
+            await nodes.stop(nodes.get(number_in(request, "node")), is_clean=found.get("clean", True) is True)
+        return cluster.told()
+
+    async def start_node(self, request: web.Request) -> object:
+        await told_object(request, frozenset())
+        cluster = self._clusters.own(request.match_info["id"])
+        async with cluster.changing:
+            nodes = cluster.running_nodes
+            await nodes.start(nodes.get(number_in(request, "node")))
+            cluster.faults.put()
+        return cluster.told()
+
     async def checkpoint(self, cluster: Cluster, request: web.Request) -> object:
         found = await told_object(request, frozenset({"name"}))
         await self._clusters.checkpoint(cluster.id, text(found.get("name"), "name"))
@@ -146,6 +175,46 @@ def _ttl_s(found: Told) -> int | None:
 
 async def show(cluster: Cluster, request: web.Request) -> object:
     return cluster.told()
+
+
+def number_in(request: web.Request, name: str) -> int:
+    """Raises Problem."""
+    digits = request.match_info[name]
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > 9:
+        raise Problem(400, f"{name} must be a number", field=name)
+    return int(digits)
+
+
+async def cut_off(cluster: Cluster, request: web.Request) -> object:
+    """`{"client_id": "name"}`: each of its requests ends the connection. The rule that does so can be deleted."""
+    found = await told_object(request, frozenset({"client_id"}))
+    node, client_id = number_in(request, "node"), text(found.get("client_id"), "client_id")
+    cluster.running_nodes.get(node)
+    rule = {
+        "name": f"node {node} is unreachable for {client_id}",
+        "match": {"node": node, "client_id": client_id},
+        "do": {"disconnect": True},
+    }
+    return [each.told() for each in cluster.faults.add(rule)]
+
+
+async def move_leader(cluster: Cluster, request: web.Request) -> object:
+    found = await told_object(request, frozenset({"node"}))
+    nodes = cluster.running_nodes
+    async with cluster.changing:
+        await nodes.move(request.match_info["topic"], number_in(request, "partition"), nodes.get(found.get("node")))
+        await cluster.settled()
+    return {}
+
+
+async def move_coordinator(cluster: Cluster, request: web.Request) -> object:
+    found = await told_object(request, frozenset({"node"}))
+    nodes = cluster.running_nodes
+    async with cluster.changing:
+        kind, key = request.match_info["type"], request.match_info["key"]
+        await nodes.move_coordinator(kind, key, nodes.get(found.get("node")))
+        await cluster.settled()
+    return {}
 
 
 async def faults(cluster: Cluster, request: web.Request) -> object:
@@ -234,6 +303,9 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("GET", "/clock", clock),
     ("POST", "/clock", move_clock),
     ("POST", "/clock/{how}", move_clock),
+    ("POST", "/nodes/{node}/unreachable_for", cut_off),
+    ("POST", "/partitions/{topic}/{partition}/leader", move_leader),
+    ("POST", "/coordinators/{type}/{key}", move_coordinator),
     ("POST", "/wait", wait_for),
     ("GET", "/requests", requests),
 )

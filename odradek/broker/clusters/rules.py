@@ -50,6 +50,7 @@ MATCHES = MATCHES_OF_MARKERS | {
     "group",
     "connection",
     "listener",
+    "node",
     "when",
 }
 COUNTS = ("after", "every", "times", "probability", "seed")
@@ -189,7 +190,7 @@ class Rule:
         return {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
 
 
-BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener")
+BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
 BY_NAME = ("transactional_id", "group", "producer_id")
 
 
@@ -208,7 +209,7 @@ def parse_rule(value: object, name: str) -> Rule:
     for each in ("client_id", "software", "principal", "transactional_id", "group", "topic", "listener"):
         if each in match:
             text(match[each], f"match.{each}")
-    for each in ("producer_id", "partition", "connection"):
+    for each in ("producer_id", "partition", "connection", "node"):
         if each in match:
             whole(match[each], f"match.{each}")
     probability = counts.get("probability", 1.0)

@@ -98,6 +98,14 @@ class Shards(Generic[C, L]):
         for shard in shards.values():
             shard.unload()
 
+    def reload(self, index: int) -> None:
+        """Another coordinator takes over this partition, and reads its log anew."""
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.unload()
+            self._open(index)
+            self._spawn(self._load_all())
+
     def unload(self) -> None:
         """Waiting requests are told to look for another coordinator: there may be one after the restart."""
         for shard in self:

@@ -60,6 +60,10 @@ R = TypeVar("R")
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
 
+def as_decided(decision: Decision[Any]) -> Decision[Any]:
+    return decision
+
+
 @dataclass(slots=True)
 class QueuedDecision:
     """A decision that waits for its turn, and the answer to be given once it is durable."""
@@ -118,6 +122,8 @@ class ClusterMetadata:
         self._workers = workers
         self._listeners: list[MetadataListener] = []
         self.prepare: Callable[[Sequence[Message]], Callable[[], None]] = nothing_to_prepare
+        # Gets each decision before it is recorded; brokers under test put partitions on several nodes there.
+        self.placed: Callable[[Decision[Any]], Decision[Any]] = as_decided
         self._later = later
         self._queue: deque[QueuedDecision] = deque()
         self._is_committing = False
@@ -236,7 +242,7 @@ class ClusterMetadata:
         while self._queue and not self._is_committing and not self._holds:
             queued = self._queue.popleft()
             try:
-                decision = queued.decide(self.image)
+                decision = self.placed(queued.decide(self.image))
                 if decision.records:
                     self._stage(decision.records)
                     self._log.write_staged()

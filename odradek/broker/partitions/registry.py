@@ -179,3 +179,37 @@ class Partitions:
         if (topic.name, index) in self.offline:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class LedPartitions(Partitions):
+    """The same partitions, as one of several nodes over one log sees them: it leads those that metadata says."""
+
+    def __init__(self, whole: Partitions, node_id: int) -> None:
+        self._image = whole._image
+        self._log_directory = whole._log_directory
+        self._node_id = node_id
+        self._log_config = whole._log_config
+        self._clock = whole._clock
+        self._flush = whole._flush
+        self._syncs = whole._syncs
+        self._discard = whole._discard
+        self._new_uuid = whole._new_uuid
+        self._two_phase = whole._two_phase
+        self._by_name = whole._by_name
+        self._by_id = whole._by_id
+        self.offline = whole.offline
+        self._found = whole._found
+
+    def get(self, topic: str, index: int) -> Partition:
+        partition = super().get(topic, index)
+        self._require_leader(partition)
+        return partition
+
+    def get_by_id(self, topic_id: bytes, index: int) -> Partition:
+        partition = super().get_by_id(topic_id, index)
+        self._require_leader(partition)
+        return partition
+
+    def _require_leader(self, partition: Partition) -> None:
+        if self._image.topics[partition.topic].partitions[partition.index].leader != self._node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -16,6 +16,8 @@ from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
@@ -35,6 +37,7 @@ from odradek.storage.validation import (
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.coordinators.verification import Verifier
+    from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.workers import JobResult, Workers
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
     TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
 
+CURRENT_LEADER_SINCE: Final = 10  # KIP-951
 TOPIC_IDS_SINCE: Final = 13
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
@@ -76,6 +80,8 @@ class ProduceBroker(Protocol):
 
     @property
     def verifier(self) -> Verifier: ...
+    @property
+    def metadata(self) -> ClusterMetadata: ...
 
 
 class NotVerified(KafkaError):
@@ -89,7 +95,7 @@ class PendingProduce:
     of the connection, so that batches of one producer are staged in the order of its requests.
     """
 
-    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
+    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_leaders", "_undone", "reply")
 
     def __init__(self, acks: int, context: RequestContext, broker: ProduceBroker) -> None:
         self.reply: Deferred[ProduceResponse | NoResponse] = Deferred(overlaps=True)
@@ -98,6 +104,7 @@ class PendingProduce:
         self._broker = broker
         self._answers: list[TopicProduceResponse] = []
         self._failed = False
+        self._leaders: set[int] = set()  # elsewhere, that the answer names
         self._undone = 1  # the request itself, until all of its batches are under way
 
     def take(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
@@ -115,6 +122,8 @@ class PendingProduce:
                 take_records(partition, data.records, answer)
             except KafkaError as refusal:
                 self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
+                if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    self._tell_leader(topic, answer)
 
     def write_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         self._take_records(partition, records, answer, None)
@@ -139,11 +148,30 @@ class PendingProduce:
         if self._undone:
             return
         if self._acks != 0:
-            self.reply.resolve(ProduceResponse(responses=self._answers))
+            self.reply.resolve(ProduceResponse(responses=self._answers, node_endpoints=self._node_endpoints()))
         elif self._failed:
             self.reply.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
         else:
             self.reply.resolve(NO_RESPONSE)
+
+    def _tell_leader(self, topic: TopicProduceData, answer: PartitionProduceResponse) -> None:
+        if self._context.api_version < CURRENT_LEADER_SINCE:
+            return
+        image = self._broker.metadata.image
+        by_id = self._context.api_version >= TOPIC_IDS_SINCE
+        partition = (image.topics_by_id[topic.topic_id] if by_id else image.topics[topic.name]).partitions[answer.index]
+        leader_id = -1 if partition.leader is None else partition.leader
+        answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
+        self._leaders.add(leader_id)
+
+    def _node_endpoints(self) -> list[NodeEndpoint]:
+        endpoints = []
+        for node_id in self._leaders:
+            registration = self._broker.metadata.image.brokers.get(node_id)
+            found = None if registration is None else self._context.connection.endpoint(registration.endpoints)
+            if registration is not None and found is not None:
+                endpoints.append(NodeEndpoint(node_id=node_id, host=found[0], port=found[1], rack=registration.rack))
+        return endpoints
 
     def _take_records(
         self,

@@ -1,0 +1,198 @@
+"""A cluster's broker as one of its nodes: the same log, and only the partitions and coordinators that this node has.
+
+Requests about partitions that another node leads are answered with NOT_LEADER_OR_FOLLOWER by the handlers themselves,
+which see `LedPartitions`. Requests to a coordinator are looked at here, before they are handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START, Dispatcher
+from odradek.broker.broker import Broker
+from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.partitions.registry import LedPartitions
+from odradek.broker.security.authorization import authorizer_of
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import reader
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import read_client_id, request_header_version
+from odradek.protocol.messages import request_class
+from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.coordinators.transaction_markers import MarkerWriter
+    from odradek.broker.coordinators.verification import Verifier
+    from odradek.broker.fetch.sessions import FetchSessions
+    from odradek.broker.network.logins import LoginCounts
+    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.serving import ServingBroker
+    from odradek.broker.shares.leader.shares import Shares
+    from odradek.protocol.file_slice import Chunk
+    from odradek.protocol.struct import Struct
+
+# By the field that names whom the request is about; each element of a list is a key, or holds one in such a field.
+GROUP_FIELDS: Final = ("group_id", "group_ids", "groups", "groups_names")
+TRANSACTION_FIELDS: Final = (
+    "transactional_id",
+    "transactional_ids",
+    "v3_and_below_transactional_id",
+    "transactions",
+)
+COORDINATED: Final = {
+    **dict.fromkeys(
+        (
+            ApiKey.JOIN_GROUP,
+            ApiKey.SYNC_GROUP,
+            ApiKey.HEARTBEAT,
+            ApiKey.LEAVE_GROUP,
+            ApiKey.OFFSET_COMMIT,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.OFFSET_DELETE,
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.DELETE_GROUPS,
+            ApiKey.TXN_OFFSET_COMMIT,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            ApiKey.SHARE_GROUP_DESCRIBE,
+        ),
+        (GROUP_OFFSETS, GROUP_FIELDS),
+    ),
+    **dict.fromkeys(
+        (
+            ApiKey.INIT_PRODUCER_ID,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.END_TXN,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+        ),
+        (TRANSACTION_STATE, TRANSACTION_FIELDS),
+    ),
+}
+BY_NUMBER: Final = {api.value: api for api in COORDINATED}
+
+
+class NodeBroker(Broker):
+    """The broker of the cluster, but for the partitions that this node leads and the fetch sessions that it keeps."""
+
+    def __init__(self, whole: Broker, node_id: int) -> None:
+        self._whole = whole
+        self.partitions = LedPartitions(whole.partitions, node_id)
+        self._sessions: FetchSessions | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+    @property
+    def fetch_sessions(self) -> FetchSessions:
+        if self._sessions is None:
+            self._sessions = self._whole.new_fetch_sessions()
+        return self._sessions
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self._whole.groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self._whole.transactions
+
+    @property
+    def markers(self) -> MarkerWriter:
+        return self._whole.markers
+
+    @property
+    def verifier(self) -> Verifier:
+        return self._whole.verifier
+
+    @property
+    def share_coordinator(self) -> ShareCoordinator:
+        return self._whole.share_coordinator
+
+    @property
+    def shares(self) -> Shares:
+        return self._whole.shares
+
+    def has_started(self, coordinator: str) -> bool:
+        return self._whole.has_started(coordinator)
+
+
+def node_dispatcher(serving: ServingBroker, node_id: int) -> Dispatcher[Broker]:
+    """Without the fast path of Produce, which remembers partitions."""
+    broker = serving.broker
+    view = NodeBroker(broker, node_id)
+    authorizer = authorizer_of(broker.config, broker.metadata.image.acls)
+    dispatcher: Dispatcher[Broker] = Dispatcher(view, broker.clock, handler_of, authorizer=authorizer)
+    dispatcher.workers = broker.workers
+    dispatcher.throttling = serving.dispatcher.throttling
+    return dispatcher
+
+
+class NodeRequests:
+    """Refuses what another node coordinates; `odradek.broker.network.requests.Requests`.
+
+    A request for several groups or transactions, as admin clients send them to each coordinator apart, is refused
+    where none of them is coordinated here.
+    """
+
+    def __init__(self, dispatcher: Dispatcher[Broker], broker: Broker, node_id: int) -> None:
+        self.dispatcher = dispatcher
+        self._broker = broker
+        self._node_id = node_id
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self.dispatcher.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self.dispatcher.connected(connection)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self.dispatcher.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        leaders = self._coordinators(frame)
+        if leaders and self._node_id not in leaders:
+            return self.dispatcher.refusal(frame, connection, ErrorCode.NOT_COORDINATOR)
+        return self.dispatcher.start(frame, connection)
+
+    def _coordinators(self, frame: memoryview) -> Collection[int | None]:
+        """The nodes that coordinate what the request is about; empty where it is about nothing that has one."""
+        if len(frame) < REQUEST_START.size:
+            return ()
+        number, version = KEY_AND_VERSION.unpack_from(frame)
+        api = BY_NUMBER.get(number)
+        if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
+            return ()
+        topic, fields = COORDINATED[api]
+        if topic not in self._broker.metadata.image.topics:
+            return ()
+        _, _, size = REQUEST_START.unpack_from(frame)
+        _, position = read_client_id(frame, size, request_header_version(number, version) == 2)
+        request = reader(request_class(number), version)(frame, position)[0]
+        return {self.coordinator(topic, key) for key in keys_in(request, fields)}
+
+    def coordinator(self, topic: str, key: str) -> int | None:
+        return coordinator_of(self._broker, topic, key)
+
+
+def coordinator_of(broker: Broker, topic: str, key: str) -> int | None:
+    """The node that leads the partition of `topic` where `key` is; None while none does."""
+    index = (broker.groups if topic == GROUP_OFFSETS else broker.transactions).partition_for(key)
+    return broker.metadata.image.topics[topic].partitions[index].leader
+
+
+def keys_in(request: Struct, fields: Collection[str]) -> Iterator[str]:
+    for name in set(fields).intersection(type(request).__slots__):
+        value = getattr(request, name)
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, str) and each:
+                yield each
+            elif each is not None and not isinstance(each, str):
+                yield from keys_in(each, fields)

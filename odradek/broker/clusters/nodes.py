@@ -1,0 +1,277 @@
+"""Nodes of a cluster: several node ids on several ports over one log. They replicate nothing.
+
+Metadata knows them by registrations of their own, and each partition by its leader; moving one is a record in the
+metadata log, as in Kafka, and raises the leader epoch. Every node is a replica of every partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.clusters.node_view import NodeRequests, node_dispatcher
+from odradek.broker.clusters.problems import Problem, unknown, whole
+from odradek.broker.configuration.listeners import Listener
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.image import NO_LEADER
+from odradek.broker.metadata.image import Node as Place
+from odradek.broker.metadata.registration import UNASSIGNED, registration_records
+from odradek.broker.network.addresses import client_addresses
+from odradek.broker.network.listening import bind_listener, connection_limits
+from odradek.broker.network.server import Server
+from odradek.broker.runtime.uuids import random_uuid
+from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.network.requests import Requests
+    from odradek.broker.runtime.clock import TimerHandle
+    from odradek.broker.serving import ServingBroker
+    from odradek.protocol.struct import Message
+
+MOST_NODES = 16
+SESSION_MS = 9_000  # broker.session.timeout.ms: so long metadata takes a node that was killed for alive
+STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share": SHARE_GROUP_STATE}
+
+
+@dataclass(slots=True)
+class Node:
+    """server: None while it is stopped. lost: what will tell metadata that it was killed."""
+
+    id: int
+    listener: Listener
+    requests: Requests
+    server: Server | None = None
+    lost: TimerHandle | None = None
+
+    def told(self) -> dict[str, object]:
+        state = "stopped" if self.server is None else "running"
+        return {"id": self.id, "host": self.listener.host, "port": self.listener.port, "state": state}
+
+
+class Nodes:
+    """Of one running broker. With one node only, its server and dispatcher are those of the broker."""
+
+    def __init__(self, serving: ServingBroker, node_count: int, ports: dict[int, int]) -> None:
+        """ports: of the nodes in an earlier life of this cluster, by id; those of this one are added."""
+        self._serving = serving
+        self._ports = ports
+        self._placings = count()
+        self._plain: list[tuple[Server, Requests]] = []
+        self._count = node_count
+        self._by_id: dict[int, Node] = {}
+
+    async def open(self) -> None:
+        """Raises CannotStart, OSError, KafkaError."""
+        serving, broker = self._serving, self._serving.broker
+        first_id, first = broker.config.node_id, broker.bound[0]
+        self._plain = [(server, server.requests) for server in serving.servers]
+        for node_id in range(first_id, first_id + self._count):
+            requests = self._plain[0][1]
+            if self._count > 1:
+                requests = NodeRequests(node_dispatcher(serving, node_id), broker, node_id)
+            self._by_id[node_id] = Node(node_id, replace(first, port=self._ports.get(node_id, 0)), requests)
+        self._by_id[first_id].listener = first
+        self._by_id[first_id].server = serving.servers[0]
+        if self._count == 1:
+            return
+        serving.servers[0].addresses = None  # else a client would be told of every node where it came in itself
+        for node in self:
+            if node.id != first_id:
+                await self._listen(node)
+            self._ports[node.id] = node.listener.port
+        broker.metadata.placed = self._placed
+        records: list[Message] = []
+        for node in self:
+            if node.id != first_id:
+                records += self._registration(node, broker.metadata.image.next_offset + len(records))
+        await self._commit(records)
+        await self._lead([(topic, index, one.replicas[0]) for topic, index, one in self._partitions()])
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._by_id.values()))
+
+    def get(self, number: object, field: str = "node") -> Node:
+        """Raises Problem."""
+        node = self._by_id.get(whole(number, field))
+        if node is None:
+            raise unknown(field, str(number), [str(each) for each in self._by_id])
+        return node
+
+    def doors(self) -> Iterator[tuple[Server, Requests, int]]:
+        """Each server, what answers there without control, and its node."""
+        for node in self:
+            if node.server is not None:
+                yield node.server, node.requests, node.id
+        for server, plain in self._plain[1:]:  # further listeners of the cluster default
+            yield server, plain, self._serving.broker.config.node_id
+
+    @property
+    def live(self) -> list[Node]:
+        return [node for node in self if node.server is not None]
+
+    async def close(self) -> None:
+        """What the broker does not stop itself."""
+        for node in self:
+            if node.lost is not None:
+                node.lost.cancel()
+            if node.server is not None and node.server not in self._serving.servers:
+                await node.server.stop(0)
+
+    async def stop(self, node: Node, *, is_clean: bool) -> None:
+        """Connections are cut. Clean: others lead from now on; else metadata learns of it after SESSION_MS.
+
+        Raises Problem.
+        """
+        server = node.server
+        if server is None:
+            raise Problem(409, f"node {node.id} is stopped")
+        node.server = None
+        await server.stop(0)
+        if server in self._serving.servers:
+            self._serving.servers.remove(server)
+        if is_clean:
+            await self._fence(node)
+        else:
+            node.lost = self._serving.broker.timers.after(SESSION_MS, lambda: self._fence_later(node))
+
+    async def start(self, node: Node) -> None:
+        """On the port that it had. It leads what nobody leads. Raises Problem, CannotStart, OSError."""
+        if node.server is not None:
+            raise Problem(409, f"node {node.id} is running")
+        if node.lost is not None:
+            node.lost.cancel()
+            node.lost = None
+        await self._listen(node)
+        image = self._serving.broker.metadata.image
+        if image.brokers[node.id].is_fenced:
+            epoch = image.brokers[node.id].broker_epoch
+            await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=-1)])
+        leaderless = [(topic, index, node.id) for topic, index, one in self._partitions() if one.leader is None]
+        await self._lead(leaderless)
+
+    async def move(self, topic: str, index: int, node: Node) -> None:
+        """A new leader epoch begins, also where the node led before. Raises Problem."""
+        image = self._serving.broker.metadata.image.topics.get(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            raise Problem(404, f"there is no partition {topic}-{index}")
+        if node.server is None:
+            raise Problem(409, f"node {node.id} is stopped")
+        await self._lead([(topic, index, node.id)])
+
+    async def move_coordinator(self, kind: str, key: str, node: Node) -> None:
+        """Raises Problem."""
+        if kind not in STATE_TOPICS:
+            raise unknown("type", kind, STATE_TOPICS)
+        topic, broker = STATE_TOPICS[kind], self._serving.broker
+        if topic not in broker.metadata.image.topics:
+            raise Problem(409, f"there is no {topic} yet: it comes with the first client that looks for a coordinator")
+        await self.move(topic, self._partition_of(kind, key), node)
+
+    def _partition_of(self, kind: str, key: str) -> int:
+        broker = self._serving.broker
+        if kind == "group":
+            return broker.groups.partition_for(key)
+        if kind == "transaction":
+            return broker.transactions.partition_for(key)
+        return broker.share_coordinator.partition_for(key)
+
+    async def _listen(self, node: Node) -> None:
+        serving, config = self._serving, self._serving.broker.config
+        bound = bind_listener(node.listener, config)
+        node.listener = replace(node.listener, port=bound.getsockname()[1])
+        node.server = Server(
+            node.requests,
+            connection_limits(config),
+            serving.broker.timers,
+            serving.broker.loop,
+            listener_name=node.listener.name,
+            addresses=client_addresses(config) if self._count == 1 else None,
+        )
+        await node.server.listen(bound)
+
+    def _registration(self, node: Node, epoch: int) -> Sequence[Message]:
+        place = Place(node.id, self._serving.broker.metadata.node.directory_id)
+        return registration_records(place, [node.listener], rack=None, incarnation_id=random_uuid(), broker_epoch=epoch)
+
+    def _fence_later(self, node: Node) -> None:
+        self._serving.broker.spawn(self._fence(node))
+
+    async def _fence(self, node: Node) -> None:
+        node.lost = None
+        image = self._serving.broker.metadata.image
+        led = [(topic, index) for topic, index, one in self._partitions() if one.leader == node.id]
+        if node.id in image.brokers:
+            epoch = image.brokers[node.id].broker_epoch
+            await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=1)])
+        await self._lead([(*each, self._next_leader()) for each in led])
+
+    def _partitions(self) -> Iterator[tuple[str, int, Any]]:
+        for topic in self._serving.broker.metadata.image.topics.values():
+            for partition in topic.partitions:
+                yield topic.name, partition.partition_id, partition
+
+    def _placed(self, decision: Decision[Any]) -> Decision[Any]:
+        """New partitions have all nodes for replicas, and are led by one after the other."""
+        for record in decision.records:
+            if isinstance(record, PartitionRecord):
+                leader = self._next_leader()
+                others = [node.id for node in self if node.id != leader]
+                first = [] if leader == NO_LEADER else [leader]
+                record.leader, record.replicas, record.isr = leader, [*first, *others], [*first, *others]
+                own = self._serving.broker.metadata.node
+                record.directories = [own.directory_id if one == own.node_id else UNASSIGNED for one in record.replicas]
+        return decision
+
+    def _next_leader(self) -> int:
+        """One node after the other, of those that run."""
+        live = self.live
+        return live[next(self._placings) % len(live)].id if live else NO_LEADER
+
+    async def _lead(self, places: Sequence[tuple[str, int, int]]) -> None:
+        """Topic, partition and leader. Those who lead the log from then on write in the new epoch."""
+        if not places:
+            return
+        broker, image = self._serving.broker, self._serving.broker.metadata.image
+        replicas = [node.id for node in self]
+        await self._commit(
+            [
+                PartitionChangeRecord(
+                    partition_id=index,
+                    topic_id=image.topics[topic].topic_id,
+                    leader=leader,
+                    isr=[node.id for node in self.live] or [leader],
+                    replicas=None if image.topics[topic].partitions[index].replicas else replicas,
+                )
+                for topic, index, leader in places
+            ]
+        )
+        broker.flush_appends()
+        for topic, index, _ in places:
+            partition = broker.partitions.get(topic, index)
+            partition.log.assign_leader_epoch(image.topics[topic].partitions[index].leader_epoch)
+            self._take_over(broker, topic, index)
+
+    def _take_over(self, broker: Broker, topic: str, index: int) -> None:
+        if topic == GROUP_OFFSETS and broker.has_started("groups"):
+            broker.groups.shards.reload(index)
+        elif topic == TRANSACTION_STATE and broker.has_started("transactions"):
+            broker.transactions.shards.reload(index)
+        elif topic == SHARE_GROUP_STATE and broker.has_started("share_coordinator"):
+            broker.share_coordinator.shards.reload(index)
+
+    async def _commit(self, records: Sequence[Message]) -> None:
+        """Returns once metadata says so. Raises KafkaError."""
+        if not records:
+            return
+        broker = self._serving.broker
+        done = broker.loop.create_future()
+        answer = broker.metadata.commit(records)
+        answer.when_done(lambda _: None if done.done() else done.set_result(None))
+        await done
+        answer.outcome()

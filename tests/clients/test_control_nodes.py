@@ -1,0 +1,211 @@
+"""Nodes of a controlled cluster with a real client: leaders and coordinators move, nodes stop, epochs rise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
+
+NODES = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[Odradek]:
+    with Odradek.start() as started:
+        yield started
+
+
+@pytest.fixture
+def kafka(odradek: Odradek) -> Iterator[Cluster]:
+    with odradek.cluster(nodes=3) as cluster:
+        yield cluster
+
+
+def make_topic(kafka: Cluster, name: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for made in admin.create_topics([NewTopic(name, partitions)]).values():
+        made.result(10)
+
+
+def leaders(kafka: Cluster, topic: str) -> list[int]:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return [partitions[index].leader for index in sorted(partitions)]
+
+
+def produce(kafka: Cluster, topic: str, *values: str, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    failures: list[object] = []
+    for value in values:
+        told = lambda error, _: failures.append(error) if error else None  # noqa: E731
+        producer.produce(topic, value, partition=partition, on_delivery=told)
+    assert producer.flush(20) == 0
+    assert failures == []
+
+
+def read(consumer: Consumer, count: int) -> list[bytes]:
+    found = []
+    for _ in range(100):
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value() or b"")
+        if len(found) == count:
+            return found
+    raise AssertionError(found)
+
+
+def test_nodes_are_told_to_clients_and_leaders_are_spread(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 6)
+    brokers = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).brokers
+    assert sorted(brokers) == [*NODES]
+    assert len({broker.port for broker in brokers.values()}) == 3
+    assert sorted(leaders(kafka, "orders")) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_producer_and_a_consumer_follow_a_leader_that_moves(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "linger.ms": 0})
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    for turn in range(6):
+        kafka.move_leader("orders", 0, NODES[turn % 3])
+        producer.produce("orders", str(turn))
+        assert producer.flush(20) == 0
+        assert read(consumer, 1) == [str(turn).encode()]
+    consumer.close()
+    assert kafka.wait(topic="orders", log_end_offset=6)["log_end_offset"] == 6
+
+
+def test_a_node_that_does_not_lead_says_who_does(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("orders", "a")
+    producer.flush(10)
+    (old,) = leaders(kafka, "orders")
+    new = old % 3 + 1
+    kafka.move_leader("orders", 0, new)
+    producer.produce("orders", "b")
+    assert producer.flush(20) == 0
+    refused = kafka.requests(api="Produce")[1]["answer"]
+    partition = refused["responses"][0]["partitionResponses"][0]
+    assert partition["errorCode"] == 6
+    assert partition["currentLeader"] == {"leaderId": new, "leaderEpoch": 1}
+    assert [each["nodeId"] for each in refused["nodeEndpoints"]] == [new]
+
+
+def test_a_transaction_goes_on_while_its_coordinator_moves(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(20)
+    for node in (*NODES, *NODES):
+        producer.begin_transaction()
+        producer.produce("orders", "a", partition=0)
+        kafka.move_coordinator("transaction", "t", node)
+        producer.produce("orders", "b", partition=1)
+        producer.commit_transaction(30)
+    kafka.wait(transaction="t", state="CompleteCommit")
+    kafka.wait(topic="orders", partition=1, last_stable_offset=12)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_while_its_coordinator_moves(kafka: Cluster, protocol: str) -> None:
+    make_topic(kafka, "orders")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "g",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["orders"])
+    for node in NODES:
+        produce(kafka, "orders", str(node))
+        assert read(consumer, 1) == [str(node).encode()]
+        kafka.move_coordinator("group", "g", node)
+        consumer.commit(asynchronous=False)
+    assert kafka.wait(group="g", state="Stable", members=1)["members"] == 1
+    assert [each.offset for each in consumer.committed([TopicPartition("orders", 0)], 10)] == [3]
+    consumer.close()
+
+
+def test_what_a_stopped_node_led_is_led_by_others(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 3)
+    gone = leaders(kafka, "orders")[0]
+    survivors = ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes() if each["id"] != gone)
+    kafka.stop_node(gone)
+    admin = AdminClient({"bootstrap.servers": survivors})
+    assert sorted(admin.list_topics(timeout=10).brokers) == [each for each in NODES if each != gone]
+    for partition in admin.list_topics("orders", timeout=10).topics["orders"].partitions.values():
+        assert partition.leader != gone
+    kafka.start_node(gone)
+    produce(kafka, "orders", "a")
+    assert sorted(AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).brokers) == [*NODES]
+
+
+def test_a_killed_node_is_told_of_until_its_session_is_over(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 3)
+    kafka.clock.freeze()
+    gone = leaders(kafka, "orders")[0]
+    survivors = ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes() if each["id"] != gone)
+    kafka.stop_node(gone, clean=False)
+    admin = AdminClient({"bootstrap.servers": survivors})
+    assert admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader == gone
+    kafka.clock.advance(9_000)
+    assert admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader != gone
+
+
+def test_a_cluster_without_a_node_that_runs_comes_back(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 2)
+    produce(kafka, "orders", "a")
+    for node in NODES:
+        kafka.stop_node(node)
+    with pytest.raises(Refused, match="node 1 is stopped"):
+        kafka.move_leader("orders", 0, 1)
+    for node in NODES:
+        kafka.start_node(node)
+    produce(kafka, "orders", "b")
+    assert kafka.wait(topic="orders", log_end_offset=2)["log_end_offset"] == 2
+
+
+def test_a_node_is_unreachable_for_one_client(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    (leader,) = leaders(kafka, "orders")
+    kafka.cut_off(leader, "unlucky")
+    unlucky = Producer({"bootstrap.servers": kafka.bootstrap, "client.id": "unlucky", "log_level": 0})
+    unlucky.produce("orders", "a")
+    assert unlucky.flush(2) == 1
+    produce(kafka, "orders", "b")
+    kafka.clear_faults()
+    assert unlucky.flush(20) == 0
+
+
+def test_leaders_and_ports_stay_over_a_restart(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 3)
+    produce(kafka, "orders", "a")
+    before, led = kafka.nodes(), leaders(kafka, "orders")
+    kafka.restart(clean=False)
+    assert (kafka.nodes(), leaders(kafka, "orders")) == (before, led)
+    produce(kafka, "orders", "b")
+
+
+def test_unknown_nodes_are_refused(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    for method, path, body in (
+        ("POST", "/partitions/orders/0/leader", {"node": 9}),
+        ("POST", "/partitions/orders/0/leader", {}),
+        ("POST", "/partitions/orders/7/leader", {"node": 1}),
+        ("POST", "/coordinators/groups/g", {"node": 1}),
+        ("POST", "/nodes/1/start", {}),
+        ("POST", "/nodes/9/stop", {}),
+        ("POST", "/nodes/x/stop", {}),
+    ):
+        with pytest.raises(Refused):
+            kafka.call(method, path, body)
+    with pytest.raises(Unmet):
+        kafka.wait(topic="orders", log_end_offset=1, timeout_s=0)
