@@ -17,7 +17,7 @@ from odradek.storage.disk import RealDisk
 from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import Identity, LogDirectory
-from odradek.storage.tail_cache import TailCache
+from odradek.storage.staging import TailCache
 
 IDENTITY = Identity(1, None, "bench", "bench")
 TOPIC_ID = b"bench-topic-id-0"

@@ -30,7 +30,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 from odradek.storage.checkpoints import topic_id_text
 from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.log_directory import Identity, LogDirectory, WrongDirectory
-from odradek.storage.tail_cache import TailCache
+from odradek.storage.staging import TailCache
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

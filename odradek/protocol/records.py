@@ -31,7 +31,6 @@ from odradek.protocol.batch_header import (
     seal_batch,
     set_log_append_time,
     set_max_timestamp,
-    small_batch,
 )
 from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Bytes, Compression, compress, decompress
 from odradek.protocol.errors import MalformedMessage
@@ -51,7 +50,6 @@ __all__ = [
     "Record",
     "append_record",
     "assign",
-    "batch_of_one",
     "batches",
     "build_batch",
     "computed_crc",
@@ -65,8 +63,6 @@ __all__ = [
 
 # Header keys are text; bytes that are not UTF-8 survive a round trip.
 _NOT_UTF8: Final = "surrogateescape"
-BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, and no distance in time and offset from the batch
-NO_DISTANCE_IN_TIME: Final = bytes(2)  # attributes, and that of the batch
 NO_HEADERS: Final = bytes(1)
 NULL: Final = b"\x01"  # -1, in place of a size
 
@@ -220,37 +216,6 @@ def build_batch(
     return batch
 
 
-def batch_of_one(
-    key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
-) -> tuple[bytearray, BatchHeader]:
-    """`build_batch` of one record without a producer, in half the time, and its header: most of what coordinators write
-    is this."""
-    stored_value = NULL if value is None else size_varint(len(value)) + value
-    stored_headers = _stored_headers(headers) if headers else NO_HEADERS
-    record = BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + stored_headers
-    records = size_varint(len(record)) + record
-    nobody, no_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    return small_batch(records, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, nobody, no_epoch, base_sequence, 1)
-
-
-def plain_batch(
-    records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
-) -> tuple[bytearray, BatchHeader]:
-    """The same for several records of one timestamp; at least one."""
-    stored = bytearray()
-    count = 0
-    for key, value, headers in records:
-        stored_value = NULL if value is None else size_varint(len(value)) + value
-        stored_headers = _stored_headers(headers) if headers else NO_HEADERS
-        record = NO_DISTANCE_IN_TIME + size_varint(count) + size_varint(len(key)) + key + stored_value + stored_headers
-        stored += size_varint(len(record)) + record
-        count += 1
-    last, nobody, no_epoch = count - 1, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    return small_batch(
-        stored, 0, NO_LEADER_EPOCH, 0, last, timestamp, timestamp, nobody, no_epoch, base_sequence, count
-    )
-
-
 @lru_cache(1024)
 def size_varint(size: int) -> bytes:
     """The same few sizes come again and again."""
@@ -274,12 +239,12 @@ def append_record(
     _append_bytes(record, key)
     _append_bytes(record, value)
     headers = headers if isinstance(headers, tuple) else tuple(headers)
-    record += _stored_headers(headers) if headers else NO_HEADERS
+    record += stored_headers(headers) if headers else NO_HEADERS
     append_varint(out, len(record))
     out += record
 
 
-def _stored_headers(headers: Headers) -> bytes:
+def stored_headers(headers: Headers) -> bytes:
     out = size_varint(len(headers))
     for name, content in headers:
         key = name.encode("utf-8", _NOT_UTF8)

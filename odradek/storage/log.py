@@ -6,7 +6,7 @@ Owned by the loop thread. Appending has two steps, so that all appends of a loop
 
 There is one replica, so what is written is committed: the high watermark is the end of what is written, or of what is
 synced where `flush.messages` asks for it. A power failure may take everything above `recovery_point`. The parts:
-log_producers.py, staging.py (what waits for the write), log_reader.py, log_sync.py, recovery.py, segment_removal.py.
+producer_state.py, staging.py (what waits for the write), log_reader.py, log_sync.py, recovery.py, segment_removal.py.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import Disk
 from odradek.storage.file_names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
 from odradek.storage.log_config import INT64_MAX, LogConfig
-from odradek.storage.log_producers import LogProducers
 from odradek.storage.log_reader import LogReader, ReadResult, TimestampOffset
 from odradek.storage.log_state import LogState
 from odradek.storage.log_sync import SnapshotToWrite, SyncTicket, Unsynced
-from odradek.storage.producer_state import Origin, ProducerEntry, has_open_transaction
+from odradek.storage.producer_state import LogProducers, Origin, ProducerEntry, has_open_transaction
 from odradek.storage.segment import Segment, Segments
 from odradek.storage.segment_removal import SegmentRemoval, SegmentReplacement, count_deletable
-from odradek.storage.staging import Run, Staging
-from odradek.storage.tail_cache import TailCache
+from odradek.storage.staging import Run, Staging, TailCache
 from odradek.storage.verification import VerificationGuard
 
 __all__ = ["Appended", "Log", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]

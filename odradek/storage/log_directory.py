@@ -51,7 +51,7 @@ from odradek.storage.log_sync import run_together
 from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
 from odradek.storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
 from odradek.storage.segment import Segment
-from odradek.storage.tail_cache import TailCache
+from odradek.storage.staging import TailCache
 
 logger = logging.getLogger(__name__)
 

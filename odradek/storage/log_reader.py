@@ -16,7 +16,7 @@ from odradek.protocol.records import BatchHeader, Record, batches, crc_ok, recor
 from odradek.storage.disk import Buffer
 from odradek.storage.index import AbortedTxn
 from odradek.storage.segment import CorruptSegment, Segment, SegmentRow, Segments
-from odradek.storage.tail_cache import LogTail
+from odradek.storage.staging import LogTail
 
 SCAN_BYTES: Final = 1024 * 1024
 

@@ -12,7 +12,7 @@ from odradek.storage.disk import WouldBlock
 from odradek.storage.log import Appended, LogWriteFailed, Origin
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import ReadResult
-from odradek.storage.tail_cache import TailCache
+from odradek.storage.staging import TailCache
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, LogOnDisk, offsets, refused
 

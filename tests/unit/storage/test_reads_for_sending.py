@@ -6,7 +6,7 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.disk import WouldBlock
 from odradek.storage.log_reader import LEAST_SENT_BYTES, ReadResult
 from odradek.storage.segment import LEAST_SLICE_BYTES
-from odradek.storage.tail_cache import TailCache
+from odradek.storage.staging import TailCache
 from tests.support.log_builder import NOW_MS, LogOnDisk
 
 HALF_SLICE = NewRecord(None, bytes(LEAST_SLICE_BYTES // 2), NOW_MS)

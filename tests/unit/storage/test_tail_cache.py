@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from odradek.storage.appended import StagedBatch
-from odradek.storage.tail_cache import ENTRY_OVERHEAD_BYTES, LogTail, TailCache
+from odradek.storage.staging import ENTRY_OVERHEAD_BYTES, LogTail, TailCache
 
 
 def add(tail: LogTail, base_offset: int, position: int, *batches: bytes) -> None:
