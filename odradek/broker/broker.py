@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.configuration.listeners import advertise
 from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
-from odradek.broker.metadata.loading import CorruptMetadata
+from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.discards import Discards
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import TopicImage
     from odradek.broker.metadata.token_expiry import TokenExpiry
     from odradek.broker.partitions.housekeeping import Housekeeping
-    from odradek.broker.security.sasl.listeners import SaslListeners
+    from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
     from odradek.broker.shares.leader.shares import Shares

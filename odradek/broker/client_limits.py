@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from odradek.broker.network.host_names import address_of, addresses_of_hosts
-from odradek.broker.network.listening import connection_limits, of_listeners
+from odradek.broker.network.listening import address_of, addresses_of_hosts, connection_limits, of_listeners
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.quotas.entities import IP
 
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock
     from odradek.broker.runtime.workers import JobResult
     from odradek.broker.security.quotas.connections import ConnectionRates
-    from odradek.broker.security.quotas.metering import Metering
-    from odradek.broker.security.quotas.windows import Windows
+    from odradek.broker.security.quotas.metering import Metering, Windows
 
 log = logging.getLogger("odradek.connection")
 
@@ -123,6 +121,6 @@ class ClockedRates:
 
 
 def _windows(number: int, size_s: int) -> Windows:
-    from odradek.broker.security.quotas.windows import Windows
+    from odradek.broker.security.quotas.metering import Windows
 
     return Windows(number, size_s * 1000)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.control.http_connections import AddRoutes
-    from odradek.broker.network.requests import Requests
+    from odradek.broker.network.connection_host import Requests
     from odradek.broker.runtime.controlled_time import ControlledTime
-    from odradek.broker.security.sasl.listeners import SaslListeners
+    from odradek.broker.security.sasl.setup import SaslListeners
 
 
 class ServingBroker:
@@ -110,9 +110,11 @@ class ServingBroker:
         names = [one.name for one in broker.config.serving if one.security_protocol in SASL_PROTOCOLS]
         if not names:
             return None
-        from odradek.broker.security.sasl.listeners import SaslListeners  # here: most brokers have no such listener
-        from odradek.broker.security.sasl.setup import Accounts
-        from odradek.broker.security.tokens.permission import token_rules
+        from odradek.broker.security.sasl.setup import (
+            Accounts,
+            SaslListeners,  # here: most brokers have no such listener
+        )
+        from odradek.broker.security.tokens.decisions import token_rules
 
         accounts = Accounts(
             lambda: broker.metadata.image.scram_credentials,

@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
+from odradek.broker.metadata.files import bootstrap_snapshot
 from odradek.broker.metadata.records import PassedOver, decode_record
-from odradek.broker.metadata.snapshots import bootstrap_snapshot
 from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.records import batches, records_of

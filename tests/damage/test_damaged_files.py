@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from odradek.broker.metadata.loading import CorruptMetadata
+from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.records import batches
 from odradek.storage.log_directory import WrongDirectory

@@ -21,10 +21,9 @@ from jwt.algorithms import ECAlgorithm
 
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
-from odradek.broker.security.sasl.claims import Rules
 from odradek.broker.security.sasl.credential_changes import Upsertion, alter_credentials
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer
-from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange
+from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange, Rules
 from odradek.broker.security.sasl.plain import Accounts, PlainExchange
 from odradek.broker.security.sasl.requests import is_served
 from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage

@@ -13,9 +13,14 @@ from odradek.broker.configuration.config import configure
 from odradek.broker.control.access import Access, refusal
 from odradek.broker.security.tls.context import load
 from odradek.broker.security.tls.handshake import AlertingObject
-from odradek.broker.security.tls.principal_rules import InvalidRule, parse_rules, principal_name
+from odradek.broker.security.tls.principals import (
+    InvalidRule,
+    MalformedCertificate,
+    parse_rules,
+    principal_name,
+    subject_of,
+)
 from odradek.broker.security.tls.settings import tls_settings
-from odradek.broker.security.tls.subject_name import MalformedCertificate, subject_of
 from tests.support.certs_directory import certificates, ssl_settings
 
 EXECUTIONS = int(os.environ.get("FUZZ", "200"))

@@ -11,10 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from odradek.broker.metadata.acl_changes import create_acls, delete_acls
-from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.security.acl.acls import Acl
-from odradek.broker.security.acl.filters import AclFilter
+from odradek.broker.metadata.records import Decision
+from odradek.broker.security.acl.acls import Acl, AclFilter
 from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
 from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.metadata import Running, ids

@@ -4,7 +4,7 @@ slices: a restart has every topic that was answered, and each that it has can be
 
 from contextlib import suppress
 
-from odradek.broker.metadata.publishing import SLICE_RECORDS
+from odradek.broker.metadata.replaying import SLICE_RECORDS
 from odradek.broker.metadata.topics import NewTopic
 from odradek.broker.runtime.delayed import Deferred
 from odradek.storage.file_names import partition_of

@@ -9,12 +9,11 @@ import pytest
 
 from odradek.broker.configuration.resources import Change
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
-from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.files import bootstrap_snapshot
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
-from odradek.broker.metadata.loading import CorruptMetadata
-from odradek.broker.metadata.publishing import SLICE_RECORDS
-from odradek.broker.metadata.snapshots import bootstrap_snapshot
-from odradek.broker.metadata.strays import strays
+from odradek.broker.metadata.node_partitions import strays
+from odradek.broker.metadata.records import Decision
+from odradek.broker.metadata.replaying import SLICE_RECORDS, CorruptMetadata
 from odradek.broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.workers import JobResult

@@ -8,10 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.files import is_complete, records_in
 from odradek.broker.metadata.lowered_levels import snapshot_without_left_levels
-from odradek.broker.metadata.records import encode_record
-from odradek.broker.metadata.snapshots import is_complete, records_in
+from odradek.broker.metadata.records import Decision, encode_record
 from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord

@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.files import (
+    QuorumState,
+    bootstrap_snapshot,
+    decode_leader_epoch,
+    encode_quorum_state,
+    is_complete,
+    snapshots_among,
+)
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
-from odradek.broker.metadata.loading import Loader
-from odradek.broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
 from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
-from odradek.broker.metadata.snapshots import bootstrap_snapshot, is_complete, snapshots_among
+from odradek.broker.metadata.replaying import Loader
 from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord

@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.metadata.loading import CorruptMetadata, Loader
 from odradek.broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
+from odradek.broker.metadata.replaying import CorruptMetadata, Loader
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.security.sasl.listeners import SaslListeners
-from odradek.broker.security.sasl.setup import Accounts, sasl_requests
-from odradek.broker.security.tokens.permission import token_rules
+from odradek.broker.security.sasl.setup import Accounts, SaslListeners, sasl_requests
+from odradek.broker.security.tokens.decisions import token_rules
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest

@@ -7,8 +7,8 @@ from typing import Any
 from odradek.broker.configuration.config import BrokerConfig, configure
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata, at_once
-from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import MetadataImage, Node
+from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
 from odradek.broker.runtime.workers import Workers, WorkersHere
 from odradek.protocol.messages.partition_record import PartitionRecord

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.broker.api.dispatch import Dispatcher, HandlerCall
 from odradek.broker.api.served import Served
 from odradek.broker.handlers.by_api_key import handler_of
-from odradek.broker.network.admission import Admissions
+from odradek.broker.network.admission import Admissions, ConnectionLimits
 from odradek.broker.network.connection import Connection
-from odradek.broker.network.limits import ConnectionLimits
-from odradek.broker.network.requests import Requests
+from odradek.broker.network.connection_host import Requests
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.clock import Clock
 from odradek.protocol.api_keys import ApiKey

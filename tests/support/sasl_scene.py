@@ -9,7 +9,7 @@ from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import Server
 from odradek.broker.security.sasl.mechanism import Offer, Offers
 from odradek.broker.security.sasl.plain import Accounts, PlainExchange

@@ -55,15 +55,12 @@ CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "s
 SHELLS_OF_SECURITY = frozenset(
     {
         "odradek/broker/security/authorization.py",
-        "odradek/broker/security/sasl/key_source.py",
-        "odradek/broker/security/sasl/listeners.py",
         "odradek/broker/security/sasl/oauthbearer_setup.py",
         "odradek/broker/security/sasl/setup.py",
         "odradek/broker/security/listeners.py",
         "odradek/broker/security/tls/certificates.py",
         "odradek/broker/security/tls/context.py",
         "odradek/broker/security/tls/handshake.py",
-        "odradek/broker/security/tls/store_files.py",
     }
 )
 OUTSIDE_A_CORE = frozenset(

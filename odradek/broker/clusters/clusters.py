@@ -30,7 +30,7 @@ from odradek.storage.checkpoints import LOCK
 
 if TYPE_CHECKING:
     from odradek.broker.control.http_connections import AddRoutes
-    from odradek.broker.network.requests import Requests
+    from odradek.broker.network.connection_host import Requests
 
 DEFAULT = "default"
 MOST_CLUSTERS = 2000

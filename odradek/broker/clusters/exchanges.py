@@ -23,8 +23,7 @@ from odradek.protocol.messages import request_class, response_class
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.logins import LoginCounts
-    from odradek.broker.network.requests import Requests
+    from odradek.broker.network.connection_host import LoginCounts, Requests
     from odradek.broker.runtime.delayed import Parked
 
 E = TypeVar("E")  # an exchange under way
@@ -187,7 +186,7 @@ class Watch(Protocol[E]):
 
 
 class WatchedRequests(Generic[E]):
-    """In front of what answers frames; `odradek.broker.network.requests.Requests`."""
+    """In front of what answers frames; `odradek.broker.network.connection_host.Requests`."""
 
     def __init__(self, plain: Requests, exchanges: Watch[E]) -> None:
         self.plain = plain

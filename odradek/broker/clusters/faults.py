@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.clusters.nodes import Nodes
     from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
-    from odradek.broker.network.logins import LoginCounts
-    from odradek.broker.network.requests import Requests
+    from odradek.broker.network.connection_host import LoginCounts, Requests
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.serving import ServingBroker
@@ -144,7 +143,7 @@ class Faults:
 
 
 class FaultyRequests:
-    """Between connections and the dispatcher; `odradek.broker.network.requests.Requests`."""
+    """Between connections and the dispatcher; `odradek.broker.network.connection_host.Requests`."""
 
     def __init__(self, plain: Requests, faults: Faults, serving: ServingBroker, node: int) -> None:
         self.plain = plain

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.transaction_markers import MarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
-    from odradek.broker.network.logins import LoginCounts
+    from odradek.broker.network.connection_host import LoginCounts
     from odradek.broker.runtime.delayed import Parked
     from odradek.broker.serving import ServingBroker
     from odradek.broker.shares.leader.shares import Shares
@@ -135,7 +135,7 @@ def node_dispatcher(serving: ServingBroker, node_id: int) -> Dispatcher[Broker]:
 
 
 class NodeRequests:
-    """Refuses what another node coordinates; `odradek.broker.network.requests.Requests`.
+    """Refuses what another node coordinates; `odradek.broker.network.connection_host.Requests`.
 
     A request for several groups or transactions, as admin clients send them to each coordinator apart, is refused
     where none of them is coordinated here.

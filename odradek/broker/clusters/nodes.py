@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.clusters.node_view import NodeRequests, node_dispatcher
 from odradek.broker.clusters.problems import Problem, unknown, whole
 from odradek.broker.configuration.listeners import Listener
-from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.image import Node as Place
+from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.registration import UNASSIGNED, registration_records
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.listening import bind_listener, connection_limits
@@ -29,7 +29,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
-    from odradek.broker.network.requests import Requests
+    from odradek.broker.network.connection_host import Requests
     from odradek.broker.runtime.clock import TimerHandle
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message

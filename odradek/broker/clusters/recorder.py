@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.requests import Requests
+    from odradek.broker.network.connection_host import Requests
 
 log = logging.getLogger("odradek.recording")
 

@@ -27,7 +27,7 @@ from odradek.broker.control.measures import Measures
 from odradek.protocol.variant import variant
 
 if TYPE_CHECKING:
-    from odradek.broker.network.logins import LoginCounts
+    from odradek.broker.network.connection_host import LoginCounts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 BUCKET_BITS = range(5, 26)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.network.admission import Admissions
-    from odradek.broker.network.logins import LoginCounts
+    from odradek.broker.network.connection_host import LoginCounts
     from odradek.broker.network.server import Server
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.loop_watch import LoopWatch

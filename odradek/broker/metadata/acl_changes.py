@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from odradek.broker.metadata.decision import MAX_RECORDS, Decision
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.security.acl.acls import Acl
-from odradek.broker.security.acl.filters import AclFilter
+from odradek.broker.metadata.records import MAX_RECORDS, Decision
+from odradek.broker.security.acl.acls import Acl, AclFilter
 from odradek.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord

@@ -3,7 +3,7 @@
     submit(decide) → decide(image) → append → fdatasync, `prepare` → replay → listeners → answer
 
 One turn runs at a time; decisions that arrive during one are taken after it. Nothing becomes visible, to this broker
-or to clients, that a power failure could still take. Many records become visible in slices (publishing.py).
+or to clients, that a power failure could still take. Many records become visible in slices (replaying.py).
 """
 
 import logging
@@ -16,20 +16,27 @@ from typing import Any, TypeVar
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.metadata.files import (
+    BOOTSTRAP,
+    QuorumState,
+    bootstrap_snapshot,
+    decode_leader_epoch,
+    encode_quorum_state,
+    is_complete,
+    records_in,
+    snapshots_among,
+)
+from odradek.broker.metadata.files import FILE as QUORUM_STATE
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
-from odradek.broker.metadata.loading import CorruptMetadata, Loader
 from odradek.broker.metadata.lowered_levels import (
     SnapshotToWrite,
     is_left,
     levels_after,
     snapshot_without_left_levels,
 )
+from odradek.broker.metadata.node_partitions import strays
 from odradek.broker.metadata.producer_id_blocks import allocate_producer_ids
-from odradek.broker.metadata.publishing import BROKER_CONFIG, MetadataListener, replay, slices
-from odradek.broker.metadata.quorum_state import FILE as QUORUM_STATE
-from odradek.broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
-from odradek.broker.metadata.records import record_batch
+from odradek.broker.metadata.records import MAX_RECORDS, Decision, record_batch
 from odradek.broker.metadata.registration import (
     bootstrap_records,
     fencing_records,
@@ -37,8 +44,7 @@ from odradek.broker.metadata.registration import (
     leadership_records,
     registration_records,
 )
-from odradek.broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, records_in, snapshots_among
-from odradek.broker.metadata.strays import strays
+from odradek.broker.metadata.replaying import BROKER_CONFIG, CorruptMetadata, Loader, MetadataListener, replay, slices
 from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import Deferred

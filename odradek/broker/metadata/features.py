@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
+from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.supported_features import (
     ELIGIBLE_LEADER_REPLICAS,
     METADATA_VERSION,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.supported_features import METADATA_VERSION
 from odradek.broker.security.acl.acls import Acls
-from odradek.broker.security.quotas.image import ClientQuotasImage
+from odradek.broker.security.quotas.entities import ClientQuotasImage
 from odradek.broker.security.sasl.credentials import ScramCredentials
 from odradek.broker.security.tokens.image import DelegationTokens
 from odradek.protocol.struct import Message

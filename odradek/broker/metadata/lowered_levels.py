@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from odradek.broker.metadata.files import snapshot
 from odradek.broker.metadata.records import PassedOver, decode_record
-from odradek.broker.metadata.snapshots import snapshot
 from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS
 from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import ControlType, control_type

@@ -1,7 +1,7 @@
 """Producer ids are allocated in blocks; a recorded block belongs to one broker for good."""
 
-from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.records import Decision
 from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
 
 

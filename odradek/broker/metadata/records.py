@@ -1,13 +1,15 @@
-"""Metadata records to bytes and back, in Kafka's frame: frame version (1), type, version, then the body.
+"""Metadata records: decisions made of them, and their bytes in Kafka's frame (frame version, type, version, body).
 
-The first three are unsigned varints. The finalised `metadata.version` determines the version in which a record is
-written, so that a Kafka of that level can read it.
+The first three are unsigned varints; the frame version is 1. The finalised `metadata.version` determines the version in
+which a record is written, so that a Kafka of that level can read it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage
@@ -131,3 +133,15 @@ def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
+
+
+R = TypeVar("R")
+
+MAX_RECORDS = 10_000  # of one decision, as in Kafka: they are committed as one batch, or not at all
+
+
+class Decision(NamedTuple, Generic[R]):
+    """Nothing in it has happened yet: `records` are to be committed and replayed, then `response` may be given."""
+
+    response: R
+    records: tuple[Message, ...] = ()

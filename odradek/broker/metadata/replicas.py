@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import MetadataImage, Node, PartitionImage
+from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import check_replicas
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord

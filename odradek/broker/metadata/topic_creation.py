@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.records import Decision
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.topic_settings import validate_topic_settings
-from odradek.broker.metadata.decision import MAX_RECORDS, Decision
 from odradek.broker.metadata.image import MetadataImage, Node, TopicImage
+from odradek.broker.metadata.records import MAX_RECORDS, Decision
 from odradek.broker.metadata.topic_names import check_topic_name, collision_key
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.config_record import ConfigRecord

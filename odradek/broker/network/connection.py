@@ -15,18 +15,17 @@ from struct import Struct as Packing
 from typing import TYPE_CHECKING, Final, cast
 
 from odradek.broker.api.context import ConnectionInfo, ip_address
-from odradek.broker.network.buffered import buffered_bytes
-from odradek.broker.network.connection_host import ConnectionHost
+from odradek.broker.network.admission import Admission
+from odradek.broker.network.connection_host import ConnectionHost, buffered_bytes
 from odradek.broker.network.file_sender import SENDS_FILES, FileSender
 from odradek.broker.network.held_bytes import HeldBytes
-from odradek.broker.network.limits import Admission
 from odradek.broker.runtime.clock import TimerHandle
 from odradek.broker.runtime.delayed import Answered, CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 
 if TYPE_CHECKING:
-    from odradek.broker.network.requests import Handshake
+    from odradek.broker.network.connection_host import Handshake
 
 log = logging.getLogger("odradek.connection")
 

@@ -1,18 +1,24 @@
-"""What a connection needs of its server."""
+"""The surroundings of a connection: its server, the handshake before its frames, what answers them, and counts."""
 
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.api.context import Addresses
-from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
+from odradek.broker.network.admission import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.runtime.clock import Timers
 
 if TYPE_CHECKING:
-    from odradek.broker.network.requests import Handshake, Requests
+    import asyncio
 
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.held_bytes import HeldBytes
+    from odradek.broker.runtime.delayed import Parked
+    from odradek.protocol.file_slice import Chunk
 
 C = TypeVar("C", contravariant=True)  # the connection
 
@@ -65,3 +71,61 @@ class ConnectionHost(Protocol[C]):
     def forget(self, connection: C, admission: Admission, owed_bytes: int) -> None: ...
     def give_back(self, size_bytes: int) -> None:
         """Memory of requests that are done with."""
+
+
+class Requests(Protocol):
+    """What answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        """None where nobody logs in."""
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        """Before its first frame; not called for connections that are refused."""
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        """A read-only frame may be overwritten when this has returned. Raises MalformedMessage, CloseConnection."""
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        """A frame is not read because of its size. The connection closes at once, or with this answer."""
+
+
+class Handshake(Protocol):
+    """What comes before the frames of a connection: `odradek.broker.security.tls.handshake.Handshake`."""
+
+    def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
+        """held: its protocol until now. Ends with `secured`, or with `connection_lost`."""
+
+
+@dataclass(slots=True)
+class LoginCounts:
+    """Since the start; `again` are re-authentications of open connections (KIP-368)."""
+
+    succeeded: int = 0
+    failed: int = 0
+    succeeded_again: int = 0
+    failed_again: int = 0
+    expired: int = 0  # connections closed because their session had ended
+
+
+FIONREAD: Final = 0x541B  # Linux; termios has it, and costs an import
+
+
+def buffered_bytes(transport: asyncio.Transport | None, holds_input: bool) -> tuple[int, int]:
+    """Bytes of the peer, the kernel's included; bytes of answers. holds_input: some frame of it waits."""
+    if transport is None or transport.is_closing():
+        return 0, 0
+    unsent = transport.get_write_buffer_size()
+    if holds_input:
+        return 1, unsent
+    shared: Any = transport.get_extra_info("socket")
+    if shared is None:
+        return 0, unsent
+    from fcntl import ioctl  # here: only recordings ask
+
+    unread = array("i", [0])
+    try:
+        ioctl(shared.fileno(), FIONREAD, unread)
+    except OSError:
+        return 0, unsent
+    return unread[0], unsent

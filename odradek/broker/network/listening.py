@@ -1,19 +1,22 @@
-"""From the configuration to sockets and limits, with messages that say what to correct where that is impossible."""
+"""From the configuration to sockets and limits, with messages that say what to correct where that is impossible.
+
+Names of hosts are allowed for addresses in settings and quotas; asking the resolver takes a thread.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import bind
 from odradek.broker.runtime.starting import CannotStart
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
-
 
 SEND_BUFFER = "socket.send.buffer.bytes"
 RECEIVE_BUFFER = "socket.receive.buffer.bytes"
@@ -70,3 +73,25 @@ def by_address(overrides: str) -> dict[str, int]:
         except OSError as error:
             raise CannotStart(f"max.connections.per.ip.overrides: the host {host}: {error.strerror}") from None
     return limits
+
+
+def address_of(text: str) -> str | None:
+    """As the peer's address of a connection is written; None for the name of a host."""
+    from ipaddress import ip_address  # here: most brokers limit nobody
+
+    try:
+        return ip_address(text).compressed
+    except ValueError:
+        return None
+
+
+def addresses_of_hosts(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Asks the resolver: in a thread. What has no address is left out."""
+    found = {}
+    for host in hosts:
+        try:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            continue
+        found[host] = tuple({str(info[4][0]) for info in infos})
+    return found

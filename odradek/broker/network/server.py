@@ -10,11 +10,9 @@ from time import perf_counter
 from typing import Any, Final
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
-from odradek.broker.network.admission import Admissions
+from odradek.broker.network.admission import Admission, Admissions, ConnectionLimits, RequestMemory
 from odradek.broker.network.connection import Connection
-from odradek.broker.network.connection_host import Handshakes
-from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
-from odradek.broker.network.requests import Requests
+from odradek.broker.network.connection_host import Handshakes, Requests
 from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
 
 LEAST_BACKLOG: Final = 128  # Kafka's 50 drops connections when many clients start at once; a queue costs nothing

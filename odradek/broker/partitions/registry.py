@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.new_partitions import new_partitions
+from odradek.broker.metadata.node_partitions import new_partitions
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -159,7 +159,7 @@ class Partitions:
         now_ms = self._clock.now_ms()
         if (
             key in self._found
-        ):  # of this very topic: directories of others were set aside (odradek/broker/metadata/strays.py)
+        ):  # of this very topic: directories of others were set aside (odradek/broker/metadata/node_partitions.py)
             return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
         log = self._log_directory.create_log(*key, topic_id, config, now_ms=now_ms)
         self._found.add(key)

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.broker.security.quotas.alteration import LimitChange, QuotaChange, alter_client_quotas
-from odradek.broker.security.quotas.description import Component, describe_client_quotas
-from odradek.broker.security.quotas.entities import QuotaEntity
-from odradek.broker.security.quotas.image import ClientQuotasImage
+from odradek.broker.security.quotas.decisions import (
+    Component,
+    LimitChange,
+    QuotaChange,
+    alter_client_quotas,
+    describe_client_quotas,
+)
+from odradek.broker.security.quotas.entities import ClientQuotasImage, QuotaEntity
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData

@@ -5,12 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.network.admission import MOST_HELD, Admissions
-from odradek.broker.network.limits import Admission, ConnectionLimits
+from odradek.broker.network.admission import MOST_HELD, Admission, Admissions, ConnectionLimits
 from odradek.broker.network.server import bind
 from odradek.broker.security.quotas.connections import FIRST_CLEARANCE, ConnectionRates
 from odradek.broker.security.quotas.entities import QuotaEntity
-from odradek.broker.security.quotas.windows import Windows
+from odradek.broker.security.quotas.metering import Windows
 from tests.support.clock import ManualTimers
 from tests.support.peer import server_with
 

@@ -9,8 +9,7 @@ from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.api.metered import Throttling
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.topic_creation import TopicCreation
-from odradek.broker.security.quotas.metering import Metering
-from odradek.broker.security.quotas.windows import Windows
+from odradek.broker.security.quotas.metering import Metering, Windows
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic

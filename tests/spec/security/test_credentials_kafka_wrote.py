@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.metadata.loading import Loader
 from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
+from odradek.broker.metadata.replaying import Loader
 from odradek.broker.security.tokens.decisions import TokenRules
 from odradek.protocol.batch_header import batches
 from odradek.protocol.records import records_of

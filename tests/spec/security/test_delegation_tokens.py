@@ -19,9 +19,8 @@ from odradek.broker.handlers.security.tokens import (
 from odradek.broker.metadata.token_expiry import TokenExpiry
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict
-from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage
-from odradek.broker.security.sasl.token_logins import TokenLogins
-from odradek.broker.security.tokens.permission import token_rules
+from odradek.broker.security.sasl.scram import ScramExchange, TokenLogins, UsersOfImage
+from odradek.broker.security.tokens.decisions import token_rules
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode

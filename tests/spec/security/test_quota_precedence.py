@@ -2,10 +2,8 @@
 
 import pytest
 
-from odradek.broker.security.quotas.entities import QuotaEntity
-from odradek.broker.security.quotas.metering import FIRST_CLEARANCE, Metering
-from odradek.broker.security.quotas.precedence import Sharers, quota_of
-from odradek.broker.security.quotas.windows import Windows
+from odradek.broker.security.quotas.entities import QuotaEntity, Sharers, quota_of
+from odradek.broker.security.quotas.metering import FIRST_CLEARANCE, Metering, Windows
 
 KEY = "producer_byte_rate"
 USER, ANY_USER = ("user", "ann"), ("user", None)

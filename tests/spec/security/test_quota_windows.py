@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.security.quotas.windows import LONGEST_THROTTLE_MS, SampledRate, TokenBucket, Windows
+from odradek.broker.security.quotas.metering import LONGEST_THROTTLE_MS, SampledRate, TokenBucket, Windows
 
 WINDOWS = Windows(11, 1000)
 T0 = 1_800_000_000_000

@@ -13,10 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from odradek.broker.security.sasl.claims import Rules
-from odradek.broker.security.sasl.key_source import MAX_BYTES, KeySource, reader_of
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge
-from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange
+from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange, Rules
+from odradek.broker.security.sasl.oauthbearer_setup import MAX_BYTES, KeySource, reader_of
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, SignedValidator
 from tests.support.certificates import Authority
 from tests.support.clock import ManualTimers

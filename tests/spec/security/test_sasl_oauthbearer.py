@@ -16,11 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from odradek.broker.security.sasl.claims import Rules
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offer, Refused
-from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange
+from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange, Rules, UnsecuredValidator
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, SignedValidator, read_key_set
-from odradek.broker.security.sasl.tokens_unsecured import UnsecuredValidator
 from tests.support.sasl_scene import NOW_MS, Listener
 
 NOW_S = NOW_MS // 1000

@@ -6,9 +6,8 @@ from odradek.broker.configuration.config import configure
 from odradek.broker.metadata.config_rules import check_broker_change
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl.credentials import ScramCredentials
-from odradek.broker.security.sasl.listeners import SaslListeners
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offers
-from odradek.broker.security.sasl.setup import Accounts, offers_of
+from odradek.broker.security.sasl.setup import Accounts, SaslListeners, offers_of
 from odradek.broker.security.tokens.image import DelegationTokens
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.handlers.security.logins import alter_user_scram_credentials, describe_user_scram_credentials
+from odradek.broker.metadata.files import BOOTSTRAP, bootstrap_snapshot
 from odradek.broker.metadata.registration import first_features
-from odradek.broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_user_scram_credentials_request import (

@@ -8,8 +8,7 @@ from typing import Any
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.api.metered import Throttling
 from odradek.broker.handlers.by_api_key import handler_of
-from odradek.broker.security.quotas.metering import Metering
-from odradek.broker.security.quotas.windows import Windows
+from odradek.broker.security.quotas.metering import Metering, Windows
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
 from tests.support.peer import Peer, server_around

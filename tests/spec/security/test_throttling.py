@@ -8,10 +8,9 @@ import pytest
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.api.metered import Throttling
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
-from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.security.quotas.entities import QuotaEntity
-from odradek.broker.security.quotas.metering import Metering
-from odradek.broker.security.quotas.windows import Windows
+from odradek.broker.security.quotas.metering import Metering, Windows
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.served import SERVED
-from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.features import FeatureUpdate
 from odradek.broker.metadata.features import update_features as decide
+from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.supported_features import (
     SHARE_VERSION,
     SHARE_VERSION_TRANSACTIONS,

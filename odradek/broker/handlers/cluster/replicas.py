@@ -33,8 +33,8 @@ from odradek.protocol.messages.list_partition_reassignments_response import List
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.metadata.decision import Decision
     from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.metadata.records import Decision
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.delayed import Deferred
     from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest

@@ -8,7 +8,7 @@ from odradek.broker.api.context import AllowAll
 from odradek.broker.metadata import acl_changes
 from odradek.broker.runtime.delayed import CloseConnection, Deferred
 from odradek.broker.runtime.uuids import random_uuid
-from odradek.broker.security.acl.filters import AclFilter
+from odradek.broker.security.acl.acls import AclFilter
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse

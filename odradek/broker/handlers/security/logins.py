@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.metadata.records import MAX_RECORDS, Decision
 from odradek.broker.security.sasl.credential_changes import (
     Altered,
     Change,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.decision import MAX_RECORDS, Decision
-from odradek.broker.network.host_names import address_of, addresses_of_hosts
+from odradek.broker.metadata.records import MAX_RECORDS, Decision
+from odradek.broker.network.listening import address_of, addresses_of_hosts
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.security.quotas import alteration, description
-from odradek.broker.security.quotas.alteration import LimitChange, QuotaChange
-from odradek.broker.security.quotas.description import Component
+from odradek.broker.security.quotas import decisions
+from odradek.broker.security.quotas.decisions import Component, LimitChange, QuotaChange
 from odradek.broker.security.quotas.entities import IP
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -44,7 +43,7 @@ def describe_client_quotas(
                 entity=[described.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[described.ValueData(key=key, value=limit) for key, limit in limits.items()],
             )
-            for entity, limits in description.describe_client_quotas(
+            for entity, limits in decisions.describe_client_quotas(
                 broker.metadata.image.client_quotas, components, strict=request.strict
             )
         ]
@@ -71,7 +70,7 @@ def alter_client_quotas(
 
     def submit(unknown: frozenset[str]) -> None:
         def turn(image: MetadataImage) -> Decision[Results]:
-            results, records = alteration.alter_client_quotas(
+            results, records = decisions.alter_client_quotas(
                 image.client_quotas, changes, lambda address: address not in unknown
             )
             if len(records) > MAX_RECORDS:

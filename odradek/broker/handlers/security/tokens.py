@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit
-from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.records import Decision
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.security.tokens.decisions import (
     NewToken,
     TokenRules,
+    check_allowed,
     create_token,
     expire_token,
+    needed_rules,
     renew_token,
     visible_tokens,
 )
 from odradek.broker.security.tokens.image import DelegationToken, DelegationTokens
-from odradek.broker.security.tokens.permission import check_allowed, needed_rules
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse

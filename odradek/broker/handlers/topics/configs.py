@@ -15,11 +15,15 @@ from odradek.broker.configuration.config_description import (
     describe_group,
     describe_topic,
 )
-from odradek.broker.configuration.loggers import PythonLoggers, level_name
-from odradek.broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
+from odradek.broker.configuration.resources import (
+    Change,
+    ConfigOperation,
+    ConfigResourceType,
+    PythonLoggers,
+    level_name,
+)
 from odradek.broker.configuration.settings import InvalidSetting, Setting
-from odradek.broker.metadata.config_alteration import alter
-from odradek.broker.metadata.config_changes import ResourceChanges, Result
+from odradek.broker.metadata.config_changes import ResourceChanges, Result, alter
 from odradek.broker.metadata.config_rules import settings_of
 from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.broker.runtime.slices import sliced

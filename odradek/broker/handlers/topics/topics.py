@@ -10,7 +10,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
 from odradek.broker.configuration.config_description import Described, effective_topic_settings
 from odradek.broker.metadata import topics as decisions
-from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType

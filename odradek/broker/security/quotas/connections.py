@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odradek.broker.security.quotas.entities import CONNECTION_CREATION_RATE, IP, QuotaEntity
-from odradek.broker.security.quotas.windows import SampledRate, Windows
+from odradek.broker.security.quotas.metering import SampledRate, Windows
 
 FIRST_CLEARANCE = 1_000  # addresses
 

@@ -1,10 +1,16 @@
-"""Whom client quotas are for, and what they limit, in the words of Kafka's records and requests."""
+"""Client quotas that the metadata log describes: for which entities, of what, and which of them applies to a client.
+
+Only `replay` changes them. Words are those of Kafka's records and requests. Source: docs/spec/security.md#s4-2.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
@@ -39,3 +45,56 @@ OF_ADDRESSES: Mapping[str, Numbers] = {CONNECTION_CREATION_RATE: Numbers.INT}
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
     """names: by type; others than TYPES are left out."""
     return tuple((each, names[each]) for each in TYPES if each in names)
+
+
+class ClientQuotasImage:
+    """limits: of each entity that has any, by key."""
+
+    __slots__ = ("limits",)
+
+    def __init__(self) -> None:
+        self.limits: dict[QuotaEntity, dict[str, float]] = {}
+
+    def replay(self, record: ClientQuotaRecord) -> None:
+        """Of a type that is named twice the last name counts, as in Kafka. Removing what is not there does nothing."""
+        entity = entity_of({each.entity_type: each.entity_name for each in record.entity})
+        if not record.remove:
+            self.limits.setdefault(entity, {})[record.key] = record.value
+            return
+        limits = self.limits.get(entity)
+        if limits is not None:
+            limits.pop(record.key, None)
+            if not limits:
+                del self.limits[entity]
+
+
+class Sharers(NamedTuple):
+    """All requests that count together; None: those of every user, or of every client id."""
+
+    user: str | None
+    client_id: str | None
+
+
+class Applied(NamedTuple):
+    limit: float
+    sharers: Sharers
+
+
+def quota_of(limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str) -> Applied | None:
+    """The first level that has a limit for `key`; None where the client is not limited."""
+    own, of_user, of_client = Sharers(user, client_id), Sharers(user, None), Sharers(None, client_id)
+    levels: tuple[tuple[QuotaEntity, Sharers], ...] = (
+        (((USER, user), (CLIENT_ID, client_id)), own),
+        (((USER, user), (CLIENT_ID, None)), own),
+        (((USER, user),), of_user),
+        (((USER, None), (CLIENT_ID, client_id)), own),
+        (((USER, None), (CLIENT_ID, None)), own),
+        (((USER, None),), of_user),
+        (((CLIENT_ID, client_id),), of_client),
+        (((CLIENT_ID, None),), of_client),
+    )
+    for entity, sharers in levels:
+        limit = limits.get(entity, {}).get(key)
+        if limit is not None:
+            return Applied(limit, sharers)
+    return None

@@ -1,20 +1,24 @@
-"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512, the broker's side.
+"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512, the broker's side; also for logins by delegation token.
 
 Nobody learns here which users there are: an unknown one gets a salt, always the same, and fails at the proof as a wrong
 password does, after the same work. A login costs a few HMACs, however many iterations the password was salted with.
-Source: docs/spec/security.md#s2-3; RFC 5802.
+With a delegation token the user is the id of the token, and the password its proof in base64.
+Source: docs/spec/security.md#s2-3, #s2-6; RFC 5802.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from odradek.broker.security.sasl.credentials import ScramCredential, ScramCredentials
-from odradek.broker.security.sasl.identity import Identities, Identity
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict
-from odradek.broker.security.sasl.token_logins import TokenLogins
+from odradek.broker.security.tokens.decisions import TokenRules
+from odradek.broker.security.tokens.image import DelegationTokens
 from odradek.protocol.scram import (
     MIN_ITERATIONS,
     ClientFinal,
@@ -24,8 +28,12 @@ from odradek.protocol.scram import (
     ServerFinal,
     ServerFirst,
     auth_message,
+    client_key,
     is_proof_of,
+    salted_password,
+    server_key,
     server_signature,
+    stored_key,
 )
 
 LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -121,3 +129,63 @@ def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> Scra
     stored_key = hmac.digest(key, b"key" + text, mechanism.hash_name)
     letters = bytes(SALT_ALPHABET[byte % len(SALT_ALPHABET)] for byte in salt)
     return ScramCredential(letters, stored_key, stored_key, MIN_ITERATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """name: without "User:". expires_at_ms: None for never. by_token: whether a delegation token was shown"""
+
+    name: str
+    credential: ScramCredential = field(repr=False)
+    expires_at_ms: int | None = None
+    by_token: bool = False
+
+
+class Identities(Protocol):
+    """Who can log in with one SCRAM mechanism."""
+
+    def user(self, name: str) -> Identity | None: ...
+
+    def token(self, token_id: str, salt: bytes, now_ms: int) -> Identity | None:
+        """Of a delegation token that has not expired; salt: what to salt its proof with"""
+
+
+USER = "User:"
+
+
+class TokenLogins:
+    """The identities of delegation tokens for one mechanism.
+
+    The credential of a token is calculated at its first login, which takes a few milliseconds, and kept while the
+    token is there.
+    """
+
+    __slots__ = ("_credentials", "_mechanism", "_rules", "_tokens")
+
+    def __init__(self, mechanism: ScramMechanism, rules: TokenRules, tokens: Callable[[], DelegationTokens]) -> None:
+        self._mechanism = mechanism
+        self._rules = rules
+        self._tokens = tokens
+        self._credentials: dict[str, ScramCredential] = {}
+
+    def find(self, token_id: str, salt: bytes, now_ms: int) -> Identity | None:
+        tokens = self._tokens().by_id
+        token = tokens.get(token_id)
+        if token is None or token.is_expired(now_ms):
+            return None
+        credential = self._credentials.get(token_id)
+        if credential is None:
+            self._credentials = {known: each for known, each in self._credentials.items() if known in tokens}
+            credential = self._credentials[token_id] = self._credential(token_id, salt)
+        expires_at_ms = min(token.expires_ms, token.max_ms)
+        return Identity(token.owner.removeprefix(USER), credential, expires_at_ms, by_token=True)
+
+    def _credential(self, token_id: str, salt: bytes) -> ScramCredential:
+        password = base64.b64encode(self._rules.proof(token_id))
+        salted = salted_password(self._mechanism, password, salt, MIN_ITERATIONS)
+        return ScramCredential(
+            salt,
+            stored_key(self._mechanism, client_key(self._mechanism, salted)),
+            server_key(self._mechanism, salted),
+            MIN_ITERATIONS,
+        )

@@ -1,18 +1,26 @@
-"""From the settings of a SASL listener to what it offers, with messages that say what to correct. Shows no secrets."""
+"""From the settings of SASL listeners to what they offer, with messages that say what to correct. Shows no secrets.
+
+Settings count at the start, and again where AlterConfigs changes them: for exchanges that begin after the change; open
+sessions go on until they are renewed. OAUTHBEARER stays as it was at the start, since its keys would have to be waited
+for.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from odradek.broker.configuration.broker_settings import HEEDED_SETTINGS
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl import oauthbearer as bearer
 from odradek.broker.security.sasl import plain, scram
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer, Offers
+from odradek.broker.security.sasl.oauthbearer import NAME as OAUTHBEARER
 from odradek.broker.security.sasl.requests import SaslRequests
-from odradek.broker.security.sasl.token_logins import TokenLogins
+from odradek.broker.security.sasl.scram import TokenLogins
 from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_login_module
 from odradek.protocol.scram import SCRAM_MECHANISMS
 
@@ -167,3 +175,45 @@ BUILDERS: Mapping[str, Build] = {
     **dict.fromkeys(SCRAM_MECHANISMS, _scram),
     bearer.NAME: _oauthbearer,
 }
+
+
+log = logging.getLogger("odradek.sasl")
+
+SETTINGS = (MAX_REAUTH_MS, *sorted(name for name in HEEDED_SETTINGS if name.startswith("sasl.")))
+Texts: TypeAlias = tuple[str | None, ...]
+
+
+class SaslListeners:
+    def __init__(self, config: BrokerConfig, listeners: Iterable[str], accounts: Accounts) -> None:
+        """Raises CannotStart."""
+        self._config = config
+        self._accounts = accounts
+        self._offers: dict[str, Offers] = {
+            name: offers_of(config.listener_settings(name), accounts) for name in listeners
+        }
+        self._texts = {name: self._texts_of(name) for name in self._offers}
+
+    def __contains__(self, listener: str) -> bool:
+        return listener in self._offers
+
+    def offers(self, listener: str) -> Offers:
+        return self._offers[listener]
+
+    def refresh(self) -> None:
+        """Settings may have changed. Those that cannot be served leave a listener as it was, with a warning."""
+        for name, offers in self._offers.items():
+            texts = self._texts_of(name)
+            if texts == self._texts[name]:
+                continue
+            self._texts[name] = texts
+            kept = {mechanism: offer for mechanism, offer in offers.items() if mechanism == OAUTHBEARER}
+            try:
+                self._offers[name] = offers_of(self._config.listener_settings(name), self._accounts, kept)
+            except CannotStart as error:
+                log.warning("listener %s goes on with its mechanisms as they were: %s", name, error)
+
+    def _texts_of(self, listener: str) -> Texts:
+        settings = self._config.listener_settings(listener)
+        mechanisms = (None, *BUILDERS)
+        jaas = (settings.current_text(settings.prefixed(JAAS_CONFIG, mechanism)) for mechanism in BUILDERS)
+        return (*(settings.text(name, mechanism) for name in SETTINGS for mechanism in mechanisms), *jaas)

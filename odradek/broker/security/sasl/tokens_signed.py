@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.broker.security.sasl.claims import Parts, Rules, judge, split
-from odradek.broker.security.sasl.oauthbearer import Bearer, InvalidToken
+from odradek.broker.security.sasl.oauthbearer import Bearer, InvalidToken, Parts, Rules, judge, split
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 # Algorithm → type and curve of its keys.

@@ -20,7 +20,7 @@ from odradek.broker.configuration.listener_settings import (
     setting_named,
 )
 from odradek.broker.security.tls.context import digest_of, load
-from odradek.broker.security.tls.identity import refusal_of_another_identity
+from odradek.broker.security.tls.principals import refusal_of_another_identity
 from odradek.broker.security.tls.settings import UnusableTls, tls_settings
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
 """The TLS handshakes of one listener: from an accepted socket to a connection whose client is known.
 
-A handshake ends within a time limit, and only so many are in flight; of those that nobody goes on with the oldest are
-given up for newcomers. One that fails ends with the alert that says why, except where the client speaks no TLS at all.
+A handshake ends within a time limit, and only so many are in flight. A newcomer always gets a slot: an honest handshake
+is over within milliseconds, so that what fills the slots are those that were begun and left. Of these the oldest is
+given up, of the address that has most. A handshake that fails ends with the alert that says why, except where the
+client speaks no TLS at all.
 """
 
 from __future__ import annotations
@@ -9,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Hashable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from odradek.broker.network.held_bytes import HeldBytes
-from odradek.broker.security.tls.handshake_slots import HandshakeSlots
-from odradek.broker.security.tls.principal_rules import principal_name
-from odradek.broker.security.tls.subject_name import MalformedCertificate, subject_of
+from odradek.broker.security.tls.principals import MalformedCertificate, principal_name, subject_of
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.listeners import Listener
@@ -214,3 +215,39 @@ class UnnamedClient(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class HandshakeSlots(Generic[K]):
+    """Keys stand for handshakes, each for one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._by_address: dict[str, dict[K, None]] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return self._count
+
+    def begin(self, key: K, address: str) -> K | None:
+        """Returns the handshake to give up for this one, which no longer counts."""
+        given_up: K | None = None
+        if self._count >= self._most:
+            busiest = max(self._by_address, key=lambda one: len(self._by_address[one]))
+            given_up = next(iter(self._by_address[busiest]))
+            self.end(given_up, busiest)
+        self._by_address.setdefault(address, {})[key] = None
+        self._count += 1
+        return given_up
+
+    def end(self, key: K, address: str) -> None:
+        """It has ended, well or badly; nothing happens if it was given up."""
+        begun = self._by_address.get(address)
+        if begun is None or key not in begun:
+            return
+        del begun[key]
+        self._count -= 1
+        if not begun:
+            del self._by_address[address]

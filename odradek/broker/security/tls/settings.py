@@ -1,4 +1,4 @@
-"""What the settings of a listener with TLS say, before any file is read: stores, client certificates, versions, rules.
+"""Settings of a listener with TLS, before any file is read: stores, client certificates, versions, cipher suites.
 
 Source: the checks of Kafka 4.3.1, observed; docs/spec/security.md#s1-2. Beyond them, a listener without a certificate
 is refused: its every handshake would fail.
@@ -6,12 +6,12 @@ is refused: its every handshake would fail.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.broker.security.tls.cipher_names import TLS_1_3, before_tls_1_3
-from odradek.broker.security.tls.principal_rules import InvalidRule, MappingRule, parse_rules
+from odradek.broker.security.tls.principals import InvalidRule, MappingRule, parse_rules
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.listener_settings import ListenerSettings
@@ -173,3 +173,30 @@ def _rules(settings: ListenerSettings) -> tuple[MappingRule, ...]:
         return parse_rules(settings.text("ssl.principal.mapping.rules") or "")
     except InvalidRule as error:
         raise UnusableTls(settings.name("ssl.principal.mapping.rules"), str(error)) from None
+
+
+TLS_1_3 = frozenset(
+    {
+        "TLS_AES_128_GCM_SHA256",
+        "TLS_AES_256_GCM_SHA384",
+        "TLS_CHACHA20_POLY1305_SHA256",
+        "TLS_AES_128_CCM_SHA256",
+        "TLS_AES_128_CCM_8_SHA256",
+    }
+)
+
+
+def before_tls_1_3(suites: Sequence[str]) -> list[str]:
+    """OpenSSL's names of the suites for TLS 1.2; those that are OpenSSL's names already stay as they are."""
+    return [_openssl_name(suite) for suite in suites if suite not in TLS_1_3]
+
+
+def _openssl_name(suite: str) -> str:
+    """TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384, TLS_RSA_WITH_AES_128_CBC_SHA AES128-SHA."""
+    exchange, separator, cipher = suite.partition("_WITH_")
+    if not separator:
+        return suite
+    exchange = exchange.removeprefix("TLS_").replace("_", "-")
+    cipher = cipher.removesuffix("_SHA256") if cipher.startswith("CHACHA20_POLY1305") else cipher
+    cipher = cipher.replace("AES_", "AES").replace("_CBC", "").replace("_", "-")
+    return cipher if exchange == "RSA" else f"{exchange}-{cipher}"

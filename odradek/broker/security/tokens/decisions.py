@@ -1,4 +1,7 @@
-"""Creating, renewing and ending delegation tokens: decisions about the image. Source: docs/spec/security.md#s2-6."""
+"""Creating, renewing and ending delegation tokens: decisions about the image, and who may ask for them.
+
+Source: docs/spec/security.md#s2-6.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,17 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from odradek.broker.security.tokens.image import DelegationToken, DelegationTokens
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
 from odradek.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
 from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.configuration.config import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +126,33 @@ def _found(tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal:
         message = "The delegation token belongs to somebody else"
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, message)
     return found[0]
+
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+def token_rules(config: BrokerConfig) -> TokenRules | None:
+    """None where `delegation.token.secret.key` is not set: there are no tokens then."""
+    secret = config.delegation_token_secret_key
+    if not secret:
+        return None
+    return TokenRules(secret.encode(), config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
+
+
+def check_allowed(connection: ConnectionInfo) -> None:
+    """Tokens are for those who have shown who they are, and not by a token.
+
+    Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+    """
+    if connection.principal == ANONYMOUS or connection.is_token_authenticated:
+        message = "Delegation tokens are for connections that are authenticated, and not by a token"
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, message)
+
+
+def needed_rules(config: BrokerConfig) -> TokenRules:
+    """Raises DELEGATION_TOKEN_AUTH_DISABLED."""
+    rules = token_rules(config)
+    if rules is None:
+        message = "Delegation tokens need delegation.token.secret.key"
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, message)
+    return rules

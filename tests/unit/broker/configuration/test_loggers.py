@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from odradek.broker.configuration.loggers import ROOT, PythonLoggers, alter_levels, level_name
-from odradek.broker.configuration.resources import Change
+from odradek.broker.configuration.resources import ROOT, Change, PythonLoggers, alter_levels, level_name
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -29,7 +29,7 @@ from odradek.broker.control.measures import (
 )
 from odradek.broker.control.readiness import readiness
 from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
-from odradek.broker.network.logins import LoginCounts
+from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch

@@ -8,8 +8,7 @@ import pytest
 from odradek.broker.metadata import acl_changes
 from odradek.broker.metadata.acl_changes import create_acls, delete_acls
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.security.acl.acls import Acl
-from odradek.broker.security.acl.filters import AclFilter
+from odradek.broker.security.acl.acls import Acl, AclFilter
 from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.metadata import ids

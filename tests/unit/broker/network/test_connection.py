@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.dispatch import Answer
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.connection import (
     FIRST_BUFFER_BYTES,
     GROWTH_FACTOR,
     MAX_OVERLAPPING_REQUESTS,
     REQUESTS_PER_TURN,
 )
-from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.server import RECEIVE_BUFFER_BYTES, Server
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
 from odradek.protocol.api_keys import ApiKey

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import bind
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.frames import request_bytes

@@ -1,6 +1,6 @@
 """Kafka's limits on connections and on the memory of requests."""
 
-from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
+from odradek.broker.network.admission import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.broker.configuration.config import BrokerConfig, configure
 from odradek.broker.configuration.listeners import Listener
-from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.runtime.starting import CannotStart
 

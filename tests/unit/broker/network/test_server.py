@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.dispatch import Answer
-from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import SWEEPS_PER_IDLE_TIME, Server, bind
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.network.unsent import MOST_BUFFERS, Unsent
+from odradek.broker.network.file_sender import MOST_BUFFERS, Unsent
 from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 

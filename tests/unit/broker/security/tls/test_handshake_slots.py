@@ -1,6 +1,6 @@
 """Which handshake is given up when there are too many."""
 
-from odradek.broker.security.tls.handshake_slots import HandshakeSlots
+from odradek.broker.security.tls.handshake import HandshakeSlots
 
 
 def test_as_long_as_there_is_room_nobody_has_to_go() -> None:

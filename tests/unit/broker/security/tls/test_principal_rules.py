@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.security.tls.principal_rules import InvalidRule, parse_rules, principal_name
+from odradek.broker.security.tls.principals import InvalidRule, parse_rules, principal_name
 
 KATE = "CN=kate,OU=Dev,O=Odradek,C=DE"
 

@@ -3,8 +3,14 @@
 import pytest
 
 from odradek.broker.configuration.config import configure
-from odradek.broker.security.tls.cipher_names import before_tls_1_3
-from odradek.broker.security.tls.settings import ClientAuth, Store, TlsSettings, UnusableTls, tls_settings
+from odradek.broker.security.tls.settings import (
+    ClientAuth,
+    Store,
+    TlsSettings,
+    UnusableTls,
+    before_tls_1_3,
+    tls_settings,
+)
 
 PEM_FILE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/k.pem"}
 INLINE = {"ssl.keystore.type": "PEM", "ssl.keystore.key": "KEY", "ssl.keystore.certificate.chain": "CHAIN"}

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from odradek.broker.security.tls.subject_name import MalformedCertificate, subject_of
+from odradek.broker.security.tls.principals import MalformedCertificate, subject_of
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,9 +1,28 @@
-"""Stray directories: partitions that the metadata no longer knows, left by a deletion that a crash interrupted."""
+"""Partitions of a node beside those of the image: such that records bring to it, and stray directories.
 
-from collections.abc import Callable, Iterable
+A stray is a partition that the metadata no longer knows, left by a deletion that a crash interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from odradek.broker.metadata.image import MetadataImage
 from odradek.protocol.topic_partition import CLUSTER_METADATA, TopicPartition
+
+
+def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -> Iterator[tuple[str, int, bytes]]:
+    """Topic, partition and topic id of each. image: without the records."""
+    names: dict[bytes, str] = {}
+    for record in records:
+        match type(record).__name__:
+            case "TopicRecord":
+                names[record.topic_id] = record.name
+            case "PartitionRecord" if node_id in record.replicas:
+                topic_id = record.topic_id
+                name = names.get(topic_id) or image.topics_by_id[topic_id].name
+                yield name, record.partition_id, topic_id
 
 
 def strays(

@@ -1,10 +1,16 @@
-"""Metadata snapshots (`<end offset>-<epoch>.checkpoint`) and `bootstrap.checkpoint`: finding, checking, writing them.
+"""Files of the metadata log beside its segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
 
-A snapshot stands for all records of the log below its end offset. This broker reads Kafka's snapshots, and writes
-`bootstrap.checkpoint`; others only where Kafka could not read the log (lowered_levels.py). Its log holds only changes,
-not a record every 500 ms, and so stays short.
+A snapshot (`<end offset>-<epoch>.checkpoint`) stands for all records of the log below its end offset. This broker reads
+Kafka's snapshots, and writes `bootstrap.checkpoint`; others only where Kafka could not read the log
+(lowered_levels.py). Its log holds only changes, not a record every 500 ms, and so stays short.
+
+`quorum-state` has leader and epoch of the metadata log. It is written before the first batch of an epoch, so that no
+epoch is used twice. Layout: docs/formats/cluster-metadata.md.
 """
 
+from __future__ import annotations
+
+import json
 import re
 import struct
 from collections.abc import Iterable, Sequence
@@ -97,3 +103,34 @@ def snapshot(
         content += build_batch(records, base_offset=next_offset, leader_epoch=leader_epoch)
         next_offset += len(records)
     return bytes(content + build_batch([footer], base_offset=next_offset, is_control=True, leader_epoch=leader_epoch))
+
+
+FILE = "quorum-state"
+
+
+class QuorumState(NamedTuple):
+    leader_id: int
+    leader_epoch: int
+    voter_ids: tuple[int, ...]
+
+
+def encode_quorum_state(state: QuorumState) -> bytes:
+    fields = {
+        "clusterId": "",
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.leader_epoch,
+        "votedId": -1,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": voter_id} for voter_id in state.voter_ids],
+        "data_version": 0,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_leader_epoch(data: bytes) -> int:
+    """The epoch in a file of any data version; 0 when it cannot be read, for the log knows its epochs too."""
+    try:
+        epoch = json.loads(data)["leaderEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return 0
+    return epoch if isinstance(epoch, int) and epoch >= 0 else 0

@@ -1,0 +1,194 @@
+"""From the metadata log, or a snapshot, into the image: loading at the start, publishing what was committed since.
+
+Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Records that cannot be
+understood, because a newer Kafka wrote them, are skipped and reported once.
+
+After a commit the listeners are told what has changed. Many records are published in slices, so that clients are served
+in between. A slice ends before a topic or the removal of one, so that every topic appears with all its partitions and
+settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.image import MetadataImage, TopicImage
+from odradek.broker.metadata.records import PassedOver, decode_record
+from odradek.protocol.batch_header import batches, crc_ok
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.records import records_of
+from odradek.protocol.struct import Buffer, Message
+
+
+class CorruptMetadata(Exception):
+    """The metadata log contradicts itself. The broker cannot start on it: it would forget topics."""
+
+
+class Loader:
+    """Feeds one image, in the order of the log."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._transaction: list[Message] | None = None  # records of a transaction that has not ended
+        self.not_understood: set[tuple[int, int]] = set()  # record types and versions
+        self.last_timestamp = -1  # ms, of the last record
+        self.highest_levels: dict[str, int] = {}  # of each feature, in the log itself, now in effect or not
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self._transaction is not None
+
+    def load(self, portions: Iterable[Buffer], *, from_offset: int = 0, moves_offset: bool = True) -> None:
+        """Replay whole batches; those that begin below `from_offset` are skipped.
+
+        moves_offset  whether their offsets are those of the metadata log; a snapshot's are its own
+        raises        CorruptMetadata
+        """
+        next_offset = from_offset
+        for portion in portions:
+            for position, header in batches(portion):
+                if header.base_offset < from_offset:
+                    continue
+                if not crc_ok(portion, position, header.size_bytes):
+                    raise CorruptMetadata(f"the batch at offset {header.base_offset} has a wrong checksum")
+                if moves_offset and header.base_offset != next_offset:
+                    raise CorruptMetadata(f"offset {header.base_offset} follows where {next_offset} is due")
+                next_offset = header.next_offset
+                if not header.is_control:
+                    for record in records_of(portion, position):
+                        self._take(record.value, record.offset, is_of_log=moves_offset)
+                    self.last_timestamp = header.max_timestamp
+                if moves_offset:
+                    self._image.next_offset = next_offset
+
+    def _take(self, value: bytes | None, offset: int, *, is_of_log: bool) -> None:
+        try:
+            record = decode_record(value or b"")
+            if isinstance(record, PassedOver):
+                if not record.is_known:
+                    self.not_understood.add((record.record_type, record.version))
+                return
+            if is_of_log and isinstance(record, FeatureLevelRecord):
+                self.highest_levels[record.name] = max(self.highest_levels.get(record.name, 0), record.feature_level)
+            self._apply(record)
+        except (MalformedMessage, KeyError, IndexError, ValueError) as error:
+            raise CorruptMetadata(f"the record at offset {offset}: {type(error).__name__}: {error}") from error
+
+    def _apply(self, record: Message) -> None:
+        match type(record).__name__:
+            case "BeginTransactionRecord":
+                self._transaction = []
+            case "EndTransactionRecord":
+                records, self._transaction = self._transaction or [], None
+                for one in records:
+                    self._image.replay(one)
+            case "AbortTransactionRecord":
+                self._transaction = None
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self._image.replay(record)
+
+
+SLICE_RECORDS: Final = 100  # some 2 ms: 50 topics, with their logs
+BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord"})
+
+
+class MetadataListener(Protocol):
+    """Told after a commit, in the order of the records, what it changed. On return the change has taken effect."""
+
+    def topic_created(self, topic: TopicImage) -> None: ...
+
+    def partitions_added(self, topic: TopicImage) -> None: ...
+
+    def topic_deleted(self, topic: TopicImage) -> None: ...
+
+    def topic_config_changed(self, topic: str) -> None: ...
+
+    def broker_config_changed(self) -> None: ...
+
+    def features_changed(self) -> None: ...
+
+    def client_quotas_changed(self) -> None: ...
+
+
+News = dict[tuple[str, object], Callable[[MetadataListener], None]]
+BROKER_CONFIG: Final = ("broker config", "")
+
+
+def slices(records: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    first = 0
+    for at, record in enumerate(records):
+        if at - first >= SLICE_RECORDS and type(record).__name__ in BEGINNINGS:
+            yield records[first:at]
+            first = at
+    if first < len(records):
+        yield records[first:]
+
+
+def replay(image: MetadataImage, records: Sequence[Message]) -> News:
+    """Returns what there is to be told, in order; several records may make one piece of news."""
+    news: News = {}
+    for record in records:
+        removed = _removed_topic(image, record)
+        image.replay(record)
+        if removed is not None:
+            news["deleted", removed.topic_id] = _deleted(removed)
+        else:
+            _note(news, image, record)
+    return news
+
+
+def _removed_topic(image: MetadataImage, record: Message) -> TopicImage | None:
+    if type(record).__name__ != "RemoveTopicRecord":
+        return None
+    return image.topics_by_id[record.topic_id]  # type: ignore[attr-defined]
+
+
+def _note(news: News, image: MetadataImage, record: Any) -> None:
+    match type(record).__name__:
+        case "TopicRecord":
+            news["created", record.topic_id] = _created(image.topics_by_id[record.topic_id])
+        case "PartitionRecord" if ("created", record.topic_id) not in news:
+            news["grown", record.topic_id] = _grown(image.topics_by_id[record.topic_id])
+        case "ConfigRecord" if record.resource_type == ConfigResourceType.TOPIC.value:
+            topic = image.topics.get(record.resource_name)
+            if topic is not None and ("created", topic.topic_id) not in news:
+                news["topic config", record.resource_name] = _config_changed(record.resource_name)
+        case "ConfigRecord" if record.resource_type == ConfigResourceType.BROKER.value:
+            news[BROKER_CONFIG] = _broker_config_changed
+        case "FeatureLevelRecord":
+            news["features", ""] = _features_changed
+        case "ClientQuotaRecord":
+            news["client quotas", ""] = _client_quotas_changed
+
+
+def _created(topic: TopicImage) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.topic_created(topic)
+
+
+def _grown(topic: TopicImage) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.partitions_added(topic)
+
+
+def _deleted(topic: TopicImage) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.topic_deleted(topic)
+
+
+def _config_changed(topic: str) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.topic_config_changed(topic)
+
+
+def _broker_config_changed(listener: MetadataListener) -> None:
+    listener.broker_config_changed()
+
+
+def _features_changed(listener: MetadataListener) -> None:
+    listener.features_changed()
+
+
+def _client_quotas_changed(listener: MetadataListener) -> None:
+    listener.client_quotas_changed()

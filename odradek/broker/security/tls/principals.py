@@ -1,0 +1,222 @@
+"""Principals of client certificates: the subject as Java writes it, and `ssl.principal.mapping.rules`.
+
+Also whether another certificate of a listener may take the place of the one it has while the broker runs.
+Source: KIP-371; RFC 5280, 4.1 (the fields of a certificate); RFC 2253; Kafka 4.3.1's rules, observed;
+docs/spec/security.md#s1-3, #s1-4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SEQUENCE, SET, OBJECT_IDENTIFIER, VERSION = 0x30, 0x31, 0x06, 0xA0
+SUBJECT = 4  # of a TBSCertificate, once its version is left out: serial, algorithm, issuer, validity, subject
+KEYWORDS = {  # RFC 2253, 2.3; all others are written as numbers
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+ENCODINGS = {  # tag of a string type → how its bytes are read
+    0x0C: "utf-8",
+    0x13: "ascii",  # PrintableString
+    0x14: "latin-1",  # T61String
+    0x16: "ascii",  # IA5String
+    0x1B: "ascii",  # GeneralString
+    0x1E: "utf-16-be",  # BMPString
+}
+ESCAPED = frozenset(',=+<>#;"\\')
+
+
+class MalformedCertificate(ValueError):
+    """Not the DER of a certificate."""
+
+
+class Element(NamedTuple):
+    tag: int
+    content: bytes
+    whole: bytes
+
+
+def subject_of(certificate: bytes) -> str:
+    """`CN=kate,OU=Dev,O=Odradek,C=DE`; empty if the subject is. Takes DER. Raises MalformedCertificate."""
+    try:
+        (outer,) = _elements(certificate)
+        signed = next(_elements(outer.content))
+        fields = [field for field in _elements(signed.content) if field.tag != VERSION]
+        relative_names = list(_elements(fields[SUBJECT].content))
+        return ",".join(_relative_name(one) for one in reversed(relative_names))
+    except (IndexError, StopIteration, UnicodeDecodeError, ValueError) as error:
+        raise MalformedCertificate(f"not a certificate: {error}") from None
+
+
+def _elements(data: bytes) -> Iterator[Element]:
+    """Of DER, one after the other. Raises IndexError where `data` ends within one."""
+    position = 0
+    while position < len(data):
+        start, tag, length = position, data[position], data[position + 1]
+        position += 2
+        if length & 0x80:
+            count = length & 0x7F
+            length = int.from_bytes(data[position : position + count], "big")
+            position += count
+        if position + length > len(data):
+            raise IndexError("it is cut short")
+        yield Element(tag, data[position : position + length], data[start : position + length])
+        position += length
+
+
+def _relative_name(element: Element) -> str:
+    if element.tag != SET:
+        raise ValueError("its subject is no name")
+    return "+".join(_attribute(one) for one in _elements(element.content))
+
+
+def _attribute(element: Element) -> str:
+    kind, value = _elements(element.content)
+    if kind.tag != OBJECT_IDENTIFIER:
+        raise ValueError("its subject is no name")
+    number = _object_identifier(kind.content)
+    keyword = KEYWORDS.get(number)
+    encoding = ENCODINGS.get(value.tag)
+    if keyword is None or encoding is None:
+        return f"{keyword or number}=#{value.whole.hex()}"
+    return f"{keyword}={_escaped(value.content.decode(encoding))}"
+
+
+def _object_identifier(content: bytes) -> str:
+    numbers = [0]
+    for byte in content:
+        numbers[-1] = numbers[-1] << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(0)
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:-1])))
+
+
+def _escaped(text: str) -> str:
+    """As Java: special characters anywhere, blanks at both ends."""
+    inner = text.strip(" \r")
+    if not inner:
+        return "".join(f"\\{blank}" for blank in text)
+    before, _, after = text.partition(inner)
+    escaped = "".join(f"\\{one}" if one in ESCAPED else "\\00" if one == "\0" else one for one in inner)
+    return "".join(f"\\{blank}" for blank in before) + escaped + "".join(f"\\{blank}" for blank in after)
+
+
+# A list of rules, each DEFAULT or RULE:pattern/replacement/[LU], where a backslash escapes what follows it.
+RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|.*?"
+ONE_RULE = re.compile(RULE)
+NEXT_RULE = re.compile(rf"\s*({RULE})\s*(?:,\s*|$)")
+NAMED_GROUP = re.compile(r"\(\?<(?![=!])")  # Java's; Python's has a P
+REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+
+
+class InvalidRule(ValueError):
+    """A rule that cannot be read; `args[0]` says which, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappingRule:
+    """pattern: None for DEFAULT, which takes the subject as it is"""
+
+    pattern: re.Pattern[str] | None
+    replacement: str = ""
+    case: str = ""  # L or U
+
+    def apply(self, subject: str) -> str | None:
+        """None if the rule is not for this subject."""
+        pattern = self.pattern
+        if pattern is None:
+            return subject
+        if not pattern.fullmatch(subject):
+            return None
+        name = pattern.sub(lambda match: _filled_in(self.replacement, match), subject)
+        return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
+
+
+def parse_rules(text: str) -> tuple[MappingRule, ...]:
+    """Raises InvalidRule. An empty text has no rules, so that no certificate has a principal."""
+    rules = []
+    for found in NEXT_RULE.finditer(text.strip()):
+        rule = found.group(1)
+        parts = ONE_RULE.match(rule)
+        assert parts is not None  # it matches at least nothing
+        if parts.end() != len(rule):
+            raise InvalidRule(f"{rule!r} is neither DEFAULT nor of the form RULE:pattern/replacement/[LU]")
+        if parts.group(1) is not None:
+            rules.append(MappingRule(None))
+        elif parts.group(2) is not None:
+            rules.append(_rule(rule, parts.group(2), parts.group(3), parts.group(4)))
+    return tuple(rules)
+
+
+def principal_name(rules: tuple[MappingRule, ...], subject: str) -> str | None:
+    """What the first rule makes of it that is for this subject; None if none is."""
+    return next((name for rule in rules if (name := rule.apply(subject)) is not None), None)
+
+
+def _rule(rule: str, pattern: str, replacement: str, case: str) -> MappingRule:
+    try:
+        compiled = re.compile(NAMED_GROUP.sub("(?P<", pattern))
+    except re.error as error:
+        raise InvalidRule(f"{rule!r}: the pattern cannot be read: {error}") from None
+    if compiled.groups == 0 and any(found.group(2) for found in REFERENCE.finditer(replacement)):
+        raise InvalidRule(f"{rule!r}: the replacement refers to a group, and the pattern has none")
+    return MappingRule(compiled, replacement, case)
+
+
+def _filled_in(replacement: str, match: re.Match[str]) -> str:
+    """Java's syntax: `$1` is a group, as many digits as make the number of one; a backslash takes the next as it is."""
+
+    def one(found: re.Match[str]) -> str:
+        literal, digits = found.groups()
+        if literal is not None:
+            return str(literal)
+        for length in range(len(digits), 0, -1):
+            if int(digits[:length]) <= (match.re.groups or 0):
+                return (match.group(int(digits[:length])) or "") + digits[length:]
+        return f"${digits}"
+
+    return REFERENCE.sub(one, replacement)
+
+
+def refusal_of_another_identity(
+    old: bytes, new: bytes, *, may_change_name: bool, may_lose_alternative_names: bool
+) -> str | None:
+    """None if clients that trusted `old`, in DER, will trust `new`; else what is different."""
+    if old == new:
+        return None
+    before, after = subject_of(old), subject_of(new)
+    if before != after and not may_change_name:
+        return f"the new certificate is for {after}, this listener is {before}; ssl.allow.dn.changes=true permits it"
+    if may_lose_alternative_names:
+        return None
+    lost = alternative_names(old) - alternative_names(new)
+    if lost:
+        return (
+            f"the new certificate lacks the subject alternative names {', '.join(sorted(lost))};"
+            " ssl.allow.san.changes=true permits it"
+        )
+    return None
+
+
+def alternative_names(certificate: bytes) -> frozenset[str]:
+    """Of a certificate in DER, each as its type and value, `DNS:localhost`."""
+    from cryptography import x509
+
+    try:
+        extension = x509.load_der_x509_certificate(certificate).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(f"{type(one).__name__.removesuffix('Name')}:{one.value}" for one in extension.value)
