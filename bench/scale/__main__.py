@@ -4,7 +4,7 @@
 
 Every size has a broker of its own: CPU per request, p99, RSS after the load, and what a restart costs after a stop and
 after a kill, in CPU time, which other work on the machine changes least. Prints a table, and where each cost has
-doubled; --charts writes an SVG for each axis. --charts with --from FILE draws what --json has kept.
+doubled; --charts writes an SVG for each axis, and the table. --charts with --from FILE draws what --json has kept.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.support.broker_process import Broker, BrokerProcess
 from tests.support.wire import Wire
 
 OVERRIDES = {**SETTINGS, "group.initial.rebalance.delay.ms": 0}
+FIGURES = "# All figures of how cost grows"
 START_TIMEOUT_S = 900.0  # a log of 50 GB is read once
 
 
@@ -127,6 +128,8 @@ def main() -> int:
         options.charts.mkdir(parents=True, exist_ok=True)
         for curve in curves:
             (options.charts / f"{curve.name}.svg").write_text(svg(curve, about))
+        written = "Written by `python -m bench.scale --charts docs/scale`."
+        (options.charts / "figures.md").write_text(f"{FIGURES}\n\n{written}\n{about}.\n\n{table(curves)}\n")
     print(f"\n{table(curves)}\n")
     for curve in curves:
         print(f"{curve.title}. {'; '.join(knees(curve))}.")
