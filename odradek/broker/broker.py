@@ -1,4 +1,4 @@
-"""What a broker holds, in which order its parts come to life, and in which they end. `serving.py` lets clients in.
+"""The parts of a broker: the order in which they come to life and end. `serving.py` lets clients in.
 
 open:  lock the data directory → metadata log → partitions; `begin`: coordinators, housekeeping
 close: housekeeping → coordinators → write, sync → mark of a clean shutdown
@@ -57,7 +57,7 @@ LOCAL_HOST = "localhost"  # what clients are told where the configuration names 
 
 
 class Broker:
-    """What handlers reach for.
+    """The parts of a broker that handlers reach for.
 
     `open` and `begin` bring it up, `close` takes it down; in between only the metadata log changes what there is.
     """
@@ -126,7 +126,7 @@ class Broker:
         self.metadata.add_listener(self)
 
     def begin(self) -> None:
-        """What runs of its own accord, once clients are let in."""
+        """Starts the work that runs of its own accord, once clients are let in."""
         topics = self.metadata.image.topics
         if GROUP_OFFSETS in topics:
             self.loop.call_soon(lambda: self.groups)
@@ -365,7 +365,7 @@ class Broker:
         keep_freed_memory()
 
     def load(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """As `spawn`. What it loads is here to stay: the collector walks over it neither meanwhile nor later."""
+        """Spawns work whose objects stay: the garbage collector walks over them neither meanwhile nor later."""
         gc.disable()
         self._loading += 1
         self.spawn(coroutine).add_done_callback(self._loaded)

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 GENERATED = REPOSITORY / "odradek" / "protocol" / "messages"
 
 OPENINGS = frozenset({"What", "Of", "As", "Those", "Who"})
-MOST_OPENINGS = 404  # docstrings with one of these openings; lower it with each that is rewritten, to less than 30
+MOST_OPENINGS = 314  # docstrings with one of these openings; lower it with each that is rewritten, to less than 30
 
 # Class names that mean one thing in several files, and why each file has a class of its own.
 ONE_MEANING: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""What a client is told of the address of this broker, where its configuration leaves that to the connection.
+"""The address of this broker that a client is told, where the configuration leaves it to the connection.
 
 Pure; not imported before a client needs it. With `odradek.advertise=arrival` a client is told the address that its
 connection came in by: what it has connected to once, it can connect to again. A container sees connections through its

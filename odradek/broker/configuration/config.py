@@ -86,11 +86,11 @@ class BrokerConfig(BrokerSettings):
         return Path((self.log_dirs or self.log_dir)[0]).absolute()
 
     def listener_settings(self, listener: str) -> ListenerSettings:
-        """What holds for one listener, by its name."""
+        """Returns the settings of one listener, by its name."""
         return ListenerSettings(listener, self.current_text)
 
     def advertised(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
-        """What clients are told, once listener `name` is bound to `bound_ports[name]` (listeners.py)."""
+        """Returns the addresses for clients, once listener `name` is bound to `bound_ports[name]` (listeners.py)."""
         return advertise(self.serving, self._advertised, bound_ports, host_name)
 
     @property
@@ -201,7 +201,7 @@ class BrokerConfig(BrokerSettings):
         return (Listener(first.name, first.host, self.odradek_port, first.security_protocol), *others)
 
     def _refuse_contradictions(self) -> None:
-        """What no single setting's rule can see. Source: Kafka 4.3.1's checks of its configuration."""
+        """Refuses settings that contradict one another. Source: Kafka 4.3.1's checks of its configuration."""
         roles = self.current_text("process.roles") or ""
         if "broker" not in [role.strip() for role in roles.split(",")]:
             raise ConfigError("process.roles", roles, "this is a broker; a controller on its own is not served")
@@ -278,7 +278,7 @@ def load_config(
 def configure(
     from_file: Mapping[str, str], environ: Mapping[str, str], overrides: Mapping[str, str]
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """As `load_config`, once the file is read. A later source's value replaces an earlier one's."""
+    """Does the work of `load_config` once the file is read; a later source's value replaces an earlier one's."""
     given = {**from_file, **settings_of_environment(environ), **overrides}
     known = {name: text for name, text in given.items() if setting_named(name) is not None}
     unknown = sorted(given.keys() - known.keys())

@@ -67,7 +67,7 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[D
 
 
 def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
-    """As CreateTopics answers them: by their first source, without synonyms, values of its own as they were given."""
+    """Describes settings for CreateTopics: by first source, without synonyms, values of its own as they were given."""
     defaults = config.topic_defaults()
     described = []
     for setting in _shown_of_topic(overrides):
@@ -89,7 +89,7 @@ def describe_broker(config: BrokerConfig) -> list[Described]:
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[Described]:
-    """What AlterConfigs has set for all brokers."""
+    """Describes what AlterConfigs has set for all brokers."""
     return [_broker_setting(config, name, all_sources=False) for name in sorted(config.recorded_defaults)]
 
 
@@ -109,7 +109,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Described]:
 
 
 def chosen(described: Iterable[Described], keys: Iterable[str] | None) -> list[Described]:
-    """Those that were asked for; all where no names are given."""
+    """Selects the settings asked for; all where no names are given."""
     wanted = set(keys or ())
     return [one for one in described if not wanted or one.name in wanted]
 

@@ -14,7 +14,7 @@ BrokerSetting = Callable[[str], str | None]  # the current value of a broker's s
 
 
 def limit_name(name: str, bound: str) -> str | None:
-    """Of the setting of a group; `bound` is min or max. None where there is no such limit."""
+    """Names the limit of a group's setting; `bound` is min or max. None where there is no such limit."""
     kind, _, rest = name.partition(".")
     found = f"group.{kind}.{bound}.{rest}"
     return found if found in BROKER_SETTINGS else None

@@ -50,11 +50,11 @@ class ListenerSettings:
         return setting
 
     def text(self, setting: str, mechanism: str | None = None) -> str | None:
-        """As it is written; the default if it is set nowhere."""
+        """Returns the value as written; the default if it is set nowhere."""
         return self.current_text(self.name(setting, mechanism))
 
     def own_text(self, setting: str, mechanism: str | None = None) -> str | None:
-        """As `text`, but only what is said for this listener, or for this mechanism of it."""
+        """Returns what is set for this listener, or this mechanism of it, only."""
         name = self.name(setting, mechanism)
         return None if name == setting else self.current_text(name)
 

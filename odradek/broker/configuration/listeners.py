@@ -77,7 +77,7 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
 
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
-    """As Kafka checks it, where it is said; this broker has nobody to talk to, and asks for neither setting.
+    """Checks a setting between brokers as Kafka does, if it is given; this broker needs none of them.
 
     setting     security.inter.broker.protocol or inter.broker.listener.name
     advertised  the listeners themselves where advertised.listeners is not set
@@ -97,7 +97,7 @@ def advertise(
     bound_ports: Mapping[str, int],
     host_name: Callable[[], str],
 ) -> tuple[Listener, ...]:
-    """What clients are told, given the ports that `listeners` really got.
+    """Returns the addresses told to clients, given the ports that `listeners` really got.
 
     advertised  None where `advertised.listeners` is not set: then the listeners themselves
     host_name   asked only if a listener takes connections on every interface: a name lookup can be slow

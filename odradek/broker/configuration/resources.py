@@ -16,7 +16,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class ConfigResourceType(Enum):
-    """What a ConfigRecord is about; the same numbers as in the admin requests."""
+    """The kind of resource of a ConfigRecord; the same numbers as in the admin requests."""
 
     TOPIC = 2
     BROKER = 4
@@ -28,7 +28,7 @@ class ConfigResourceType(Enum):
 
 
 class ConfigOperation(Enum):
-    """What IncrementalAlterConfigs does with a value; the number is that of the request."""
+    """The operation of IncrementalAlterConfigs on a value; the number is that of the request."""
 
     SET = 0
     DELETE = 1

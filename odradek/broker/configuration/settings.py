@@ -14,7 +14,7 @@ SettingValue = bool | int | float | str | tuple[str, ...] | None
 
 
 class Kind(Enum):
-    """What a value is; the number is the config type in a DescribeConfigs answer (KIP-569)."""
+    """The type of a setting; the number is the config type in a DescribeConfigs answer (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -264,7 +264,7 @@ def unit_ms(name: str) -> int:
 
 
 def java_double(value: float) -> str:
-    """As Java prints a double: plain between a thousandth and ten million, else with an exponent."""
+    """Prints a double as Java does: plain between a thousandth and ten million, else with an exponent."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     from decimal import Decimal  # slow to import, and hardly ever needed

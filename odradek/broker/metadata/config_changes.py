@@ -50,7 +50,7 @@ HAVE_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.TOP
 
 @dataclass(frozen=True, slots=True)
 class ResourceChanges:
-    """What is asked for one resource. `resource_type` is the request's number: it may mean nothing."""
+    """Changes asked for one resource. `resource_type` is the request's number: it may mean nothing."""
 
     resource_type: int
     resource_name: str
@@ -83,7 +83,7 @@ def alter_configs(
 
 
 def check_changes(changes: Sequence[Change]) -> None:
-    """What makes no sense for any resource. Raises INVALID_REQUEST."""
+    """Raises INVALID_REQUEST for changes that make no sense for any resource."""
     nulls = [one.name for one in changes if one.value is None and one.operation != ConfigOperation.DELETE.value]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")

@@ -80,7 +80,7 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str]) -
 
 
 def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """What may be changed while the broker runs; unknown names may. is_default: for all brokers, not for one."""
+    """Checks what may be changed while the broker runs; unknown names may. is_default: for all brokers, not for one."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(
         (name for name, update in updates.items() if update is Update.READ_ONLY),
@@ -140,7 +140,7 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str]) -
 
 
 def _effective(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
-    """Of a group's setting: its own, else the broker's."""
+    """Returns the value of a group's setting: its own, else the broker's."""
     broker_name = f"group.{name}"
     value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))
     assert isinstance(value, int)

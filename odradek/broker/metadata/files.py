@@ -71,7 +71,7 @@ def records_in(data: bytes) -> list[Message]:
 
 
 def bootstrap_snapshot(records: Iterable[Message], metadata_version: int, now_ms: int) -> bytes:
-    """What formatting a directory leaves in its root: the features a cluster begins with."""
+    """Builds the snapshot that formatting leaves in a directory's root: the features a cluster begins with."""
     values = [encode_record(record, metadata_version) for record in records]
     return snapshot(values, now_ms, last_contained_ms=0)
 

@@ -91,7 +91,7 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """What the records replayed so far add up to."""
+    """The sum of the records replayed so far."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}

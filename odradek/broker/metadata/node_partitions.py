@@ -31,7 +31,7 @@ def strays(
     found: Iterable[TopicPartition],
     topic_id_of: Callable[[str, int], bytes | None],
 ) -> list[TopicPartition]:
-    """Those of `found` that belong to no partition of this node.
+    """Selects the directories of `found` that belong to no partition of this node.
 
     topic_id_of  the topic that a directory was made for; None where it does not tell, then its name decides
     """

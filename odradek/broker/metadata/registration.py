@@ -1,4 +1,4 @@
-"""What the broker records about itself at start and stop: initial features, its registration, its leadership."""
+"""Records of a broker about itself at start and stop: initial features, its registration, its leadership."""
 
 from collections.abc import Iterable, Sequence
 
@@ -40,7 +40,7 @@ def first_features() -> list[Message]:
 
 
 def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:
-    """What a new metadata log begins with: what formatting left, and the cluster's min.insync.replicas as configured.
+    """Builds the first records of a metadata log: those of formatting, and min.insync.replicas as configured.
 
     With eligible leader replicas the latter is always recorded (KIP-966).
     """

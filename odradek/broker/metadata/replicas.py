@@ -43,7 +43,7 @@ def elect_leader(image: MetadataImage, name: str, index: int, election: Election
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """What is asked for. `replicas` are broker ids; None cancels the reassignment in progress."""
+    """A reassignment asked for. `replicas` are broker ids; None cancels the one in progress."""
 
     topic: str
     partition: int

@@ -33,7 +33,7 @@ MAX_PARTITIONS = 10_000  # asked for in one request
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """What is asked for. None stands for the broker's default.
+    """A topic asked for. None stands for the broker's default.
 
     assignments  pairs of partition index and broker ids; empty where the broker shall choose
     configs      pairs of name and value; of a repeated name the last counts

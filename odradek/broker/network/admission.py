@@ -139,7 +139,7 @@ MOST_HELD: Final = 1_000  # connections that came too quickly and are closed a l
 
 
 class CreationRates(Protocol):
-    """Of connections that are made: quotas of addresses, and the settings max.connection.creation.rate."""
+    """Rates of new connections: quotas of addresses, and the settings max.connection.creation.rate."""
 
     def held_ms(self, address: str) -> int:
         """Counts a connection. Above 0: it is one too many of this address, to be closed after so long."""
@@ -229,7 +229,7 @@ class Admissions:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Those that waited longest first; a listener that is full stands in nobody else's way."""
+        """Lets connections in, longest wait first; a full listener stands in nobody else's way."""
         if not self._waiting:
             return
         still: deque[Newcomer] = deque()

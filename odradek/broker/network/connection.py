@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         self._take(memoryview(partial))
 
     def eof_received(self) -> bool:
-        """As Kafka, which does not look before it has answered: a peer may stop sending and still read the answers."""
+        """Keeps the connection, as Kafka does: a peer may stop sending and still read the answers."""
         if self._closing or self._handshake is not None or self._waits_for_others():
             return False  # with TLS the end of one direction is that of both
         self._closing = True
@@ -429,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(chunks)  # type: ignore[arg-type]
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-        """What does not leave at once goes on leaving as the first of those in flight: all others wait for it."""
+        """Sends from files; what does not leave at once goes on as the first in flight, and all others wait for it."""
         sender = self._file_sender
         if sender is None:
             try:

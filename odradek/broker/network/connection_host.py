@@ -64,7 +64,7 @@ class ConnectionHost(Protocol[C]):
 
     @property
     def sweep_count(self) -> int:
-        """Of idle connections, so far."""
+        """Sweeps for idle connections so far."""
 
     def next_connection_id(self) -> int: ...
     def admit(self, connection: C) -> Admission: ...
@@ -74,7 +74,7 @@ class ConnectionHost(Protocol[C]):
 
 
 class Requests(Protocol):
-    """What answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
+    """The answerer of frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
 
     @property
     def logins(self) -> LoginCounts | None:
@@ -91,7 +91,7 @@ class Requests(Protocol):
 
 
 class Handshake(Protocol):
-    """What comes before the frames of a connection: `odradek.broker.security.tls.handshake.Handshake`."""
+    """The exchange before the frames of a connection: `odradek.broker.security.tls.handshake.TlsHandshake`."""
 
     def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
         """held: its protocol until now. Ends with `secured`, or with `connection_lost`."""

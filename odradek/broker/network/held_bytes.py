@@ -30,7 +30,7 @@ class HeldBytes(asyncio.Protocol):
             self._connection.connection_lost(exc)
 
     def release(self, transport: asyncio.Transport) -> None:
-        """What was kept, to the protocol that the transport has now, in the way of a transport."""
+        """Feeds the kept bytes to the transport's current protocol, as the transport would."""
         data, self._data = memoryview(self._data), bytearray()
         protocol: Any = transport.get_protocol()  # a BufferedProtocol, or uvloop's for TLS, which only behaves like one
         while data and not transport.is_closing():

@@ -76,7 +76,7 @@ def by_address(overrides: str) -> dict[str, int]:
 
 
 def address_of(text: str) -> str | None:
-    """As the peer's address of a connection is written; None for the name of a host."""
+    """Normalizes an address to the form of a connection's peer; None for the name of a host."""
     from ipaddress import ip_address  # here: most brokers limit nobody
 
     try:

@@ -100,7 +100,7 @@ class Server:
         return len(self._connections)
 
     def connections(self) -> list[ConnectionInfo]:
-        """Of all that are open, the oldest first."""
+        """Lists the open connections, the oldest first."""
         return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
 
     @property

@@ -306,7 +306,7 @@ class _Parser:
         return Char(self._folded(test)) if test is not None else self._literal(self._escaped_char(char))
 
     def _class_escape(self, char: str) -> CharTest | None:
-        """Of \\d, \\pL and the like; None if the escape stands for one character."""
+        """Returns the class of \\d, \\pL and the like; None if the escape stands for one character."""
         members = PERL_CLASSES.get(char.lower())
         if members is not None:
             found = members

@@ -48,7 +48,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls) -> Authorizer:
 
 
 class AuditedAuthorizer:
-    """What requests ask. Loop thread only."""
+    """The authorizer that requests ask. Loop thread only."""
 
     def __init__(self, decisions: StandardAuthorizer) -> None:
         self._decide = decisions.decide

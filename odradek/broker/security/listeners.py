@@ -1,4 +1,4 @@
-"""What stands before the requests of each listener: TLS where its protocol has it."""
+"""TLS before the requests of each listener whose protocol has it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) -> ListenerCertificates | None:
-    """Of all listeners, watched from now on; None where none has TLS. Raises CannotStart."""
+    """Loads the certificates of all listeners and watches them; None where none has TLS. Raises CannotStart."""
     protocols = {listener.security_protocol for listener in config.serving} | {config.odradek_http_security_protocol}
     if not protocols & SSL_PROTOCOLS:
         return None

@@ -1,1 +1,1 @@
-"""Who may do what: ACLs, and decisions about them. A core (docs/spec/security.md#s3)."""
+"""ACLs, and decisions by them. A core (docs/spec/security.md#s3)."""

@@ -27,7 +27,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def __str__(self) -> str:
-        """As Kafka's audit log writes it."""
+        """Formats the ACL as Kafka's audit log writes it."""
         return (
             f"StandardAcl[resourceType={self.resource.name}, resourceName={self.name},"
             f" patternType={self.pattern.name}, principal={self.principal}, host={self.host},"
@@ -92,7 +92,7 @@ class Acls:
             del self._literal[acl.resource, acl.name]
 
     def about(self, resource: ResourceType, name: str) -> Iterator[Acl]:
-        """Those that apply to this resource, whoever they are for."""
+        """Yields the ACLs that apply to this resource, whoever they are for."""
         yield from self._literal.get((resource, name), {}).values()
         if name != ANY_NAME:
             yield from self._literal.get((resource, ANY_NAME), {}).values()

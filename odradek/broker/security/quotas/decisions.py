@@ -41,7 +41,7 @@ class LimitChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What one entry asks for. named: pairs of type and name, as they came."""
+    """An entry of AlterClientQuotas. named: pairs of type and name, as they came."""
 
     named: Sequence[tuple[str, str | None]]
     limits: Sequence[LimitChange]
@@ -147,7 +147,7 @@ class Match(Enum):
 
 
 class Component(NamedTuple):
-    """What an entity must have. match: the number; name: only with EXACT."""
+    """A condition on an entity. match: the number; name: only with EXACT."""
 
     entity_type: str
     match: int

@@ -26,7 +26,7 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"  # connections per second
 
 
 class Numbers(Enum):
-    """What a limit may be, besides positive."""
+    """The numbers that a limit may be, besides positive."""
 
     LONG = "a whole number of at most 9223372036854775807"
     INT = "a whole number of at most 2147483647"
@@ -56,7 +56,7 @@ class ClientQuotasImage:
         self.limits: dict[QuotaEntity, dict[str, float]] = {}
 
     def replay(self, record: ClientQuotaRecord) -> None:
-        """Of a type that is named twice the last name counts, as in Kafka. Removing what is not there does nothing."""
+        """Applies a record. Of a type named twice the last name counts, as in Kafka."""
         entity = entity_of({each.entity_type: each.entity_name for each in record.entity})
         if not record.remove:
             self.limits.setdefault(entity, {})[record.key] = record.value

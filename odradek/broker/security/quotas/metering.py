@@ -36,7 +36,7 @@ class Windows(NamedTuple):
 
     @property
     def full_ms(self) -> int:
-        """What a client may use at once is its limit times this."""
+        """Returns the factor of its limit that a client may use at once."""
         return (self.samples - 1) * self.size_ms
 
 
@@ -48,7 +48,7 @@ class Sample:
 
 
 class SampledRate:
-    """What came in the last `windows.samples` windows, per second."""
+    """A rate over the last `windows.samples` windows, per second."""
 
     __slots__ = ("_samples", "_windows")
 
@@ -142,7 +142,7 @@ class TokenBucket:
 
 
 def rounded(ms: float) -> int:
-    """As Java rounds, and no more than fits."""
+    """Rounds as Java does, to no more than fits."""
     return floor(min(ms, LONGEST_THROTTLE_MS) + 0.5)
 
 
@@ -162,7 +162,7 @@ class Usage(NamedTuple):
 
 
 class SharedRate:
-    """What those who share a quota use of it, and what came of that. bucket: of partitions, else None."""
+    """Use of a quota by those who share it, and the throttling that followed. bucket: of partitions, else None."""
 
     __slots__ = ("bucket", "limit", "measured", "throttle_ms", "throttled")
 
@@ -212,7 +212,7 @@ class Metering:
         return self._clients[client]
 
     def usage(self, now_ms: float) -> Iterator[Usage]:
-        """Of all that have used something lately."""
+        """Lists the rates of all that have used something lately."""
         for (key, sharers), rate in self._rates.items():
             if not rate.is_over(now_ms):
                 per_second = rate.measured.per_second(now_ms)

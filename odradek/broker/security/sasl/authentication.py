@@ -38,7 +38,7 @@ NEWEST_RAW_VERSION = 0  # of SaslHandshake: tokens without a header follow
 
 
 class Pass(Enum):
-    """What to do with a request that authentication has nothing to say to."""
+    """The handling of a request that authentication has nothing to say to."""
 
     SERVE = "as on any listener"
     REFUSE = "answer ILLEGAL_SASL_STATE in the form of its API after the delay, then close"

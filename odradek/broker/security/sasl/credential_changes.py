@@ -60,7 +60,7 @@ def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) 
 
 
 def describe_credentials(credentials: ScramCredentials, users: Sequence[str]) -> Iterator[tuple[str, Described]]:
-    """Of these users, or of all; each once."""
+    """Lists the credentials of these users, or of all; each once."""
     if not users:
         yield from sorted(credentials.by_user.items())
         return

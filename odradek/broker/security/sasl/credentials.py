@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker keeps of a password: enough to check a proof, and not to make one."""
+    """A password as a broker keeps it: enough to check a proof, and not to make one."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)

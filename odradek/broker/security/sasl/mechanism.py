@@ -1,4 +1,4 @@
-"""What every SASL mechanism of a broker is: tokens of a client in, the verdict on each of them out."""
+"""The interface of a broker's SASL mechanisms: tokens of a client in, the verdict on each of them out."""
 
 from __future__ import annotations
 

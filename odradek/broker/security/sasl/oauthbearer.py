@@ -121,7 +121,7 @@ LATEST_S = 1 << 53  # of a time; later ones are no numbers to calculate with
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Of a token in compact form. signed: what the signature is of"""
+    """The parts of a token in compact form. signed: what the signature is of"""
 
     header: Json
     claims: Json
@@ -131,7 +131,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is demanded of claims. audience: one of these, if any; issuer: None for any"""
+    """The demands on claims. audience: one of these, if any; issuer: None for any"""
 
     name_claim: str = "sub"
     scope_claim: str = "scope"

@@ -28,7 +28,7 @@ SERVED_BY_KEY = {api_key.value: served for api_key, served in SERVED.items()}
 
 
 class Requests(Protocol):
-    """What answers the requests of those who are authenticated: `odradek.broker.api.dispatch.Dispatcher`."""
+    """The answerer of requests after authentication: `odradek.broker.api.dispatch.Dispatcher`."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
 

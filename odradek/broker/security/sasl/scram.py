@@ -123,7 +123,7 @@ class ScramExchange:
 
 
 def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> ScramCredential:
-    """What an unknown user seems to have: a salt like those of Kafka's tools, and keys that belong to no password."""
+    """Makes up a credential for an unknown user: a salt like Kafka's tools make, keys that belong to no password."""
     text = f"{mechanism.sasl_name}\0{user}".encode()
     salt = hmac.digest(key, b"salt" + text, hashlib.sha256)[:SALT_BYTES]
     stored_key = hmac.digest(key, b"key" + text, mechanism.hash_name)
@@ -142,12 +142,12 @@ class Identity:
 
 
 class Identities(Protocol):
-    """Who can log in with one SCRAM mechanism."""
+    """The identities that can log in with one SCRAM mechanism."""
 
     def user(self, name: str) -> Identity | None: ...
 
     def token(self, token_id: str, salt: bytes, now_ms: int) -> Identity | None:
-        """Of a delegation token that has not expired; salt: what to salt its proof with"""
+        """Finds a delegation token that has not expired; salt: what to salt its proof with"""
 
 
 USER = "User:"

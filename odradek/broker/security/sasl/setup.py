@@ -51,7 +51,7 @@ def sasl_requests(
     clock: Clock,
     timers: Timers,
 ) -> SaslRequests:
-    """What answers the connections of a SASL listener."""
+    """Builds what answers the connections of a SASL listener."""
     return SaslRequests(
         requests,
         offers,

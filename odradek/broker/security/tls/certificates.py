@@ -48,7 +48,7 @@ class ListenerCertificates:
             self._loaded[name] = load(tls_settings(config.listener_settings(name)))
 
     def of(self, listener: str) -> LoadedTls:
-        """What a handshake uses that begins now."""
+        """Returns the context for a handshake that begins now."""
         return self._loaded[listener]
 
     def check(self, changed: Mapping[str, str | None]) -> None:
@@ -89,7 +89,7 @@ class ListenerCertificates:
             self._timer.cancel()
 
     def _attempt(self, loaded: LoadedTls) -> Attempt:
-        """What is there now: None if it is the same, or else what can be used, or why nothing can."""
+        """Reads the stores: None if they are the same, or else what can be used, or why nothing can."""
         try:
             return self._replacement(loaded, self._config.listener_settings(loaded.settings.listener))
         except UnusableTls as error:

@@ -37,7 +37,7 @@ class KeyMaterial:
 
 
 def read_bytes(store: Store) -> bytes:
-    """What the store consists of. Raises UnusableTls."""
+    """Reads the bytes of a store. Raises UnusableTls."""
     if store.inline is not None:
         # A properties file can say \n for the end of a line, and so can a setting that is altered.
         return store.inline.replace("\\n", "\n").encode()
@@ -53,7 +53,7 @@ def read_bytes(store: Store) -> bytes:
 
 
 def key_material(store: Store, content: bytes) -> KeyMaterial:
-    """Of a keystore. Raises UnusableTls."""
+    """Reads key and chain of a keystore. Raises UnusableTls."""
     if store.type == PEM:
         for what, marker in (("private key", PRIVATE_KEY), ("certificate", CERTIFICATE)):
             if marker not in content:
@@ -70,7 +70,7 @@ def key_material(store: Store, content: bytes) -> KeyMaterial:
 
 
 def trusted_certificates(store: Store, content: bytes) -> str:
-    """Of a truststore, in PEM. Raises UnusableTls."""
+    """Reads the certificates of a truststore, in PEM. Raises UnusableTls."""
     if store.type == PEM:
         if CERTIFICATE not in content:
             raise UnusableTls(store.setting, f"{_place(store)} has no certificate in PEM")

@@ -54,7 +54,7 @@ class TlsHandshakes:
         return len(self._slots)
 
     def accepted(self, connection: Connection) -> Handshake:
-        """Of a new connection. Called while the loop tells it that it is made, and in the same context."""
+        """Begins the handshake of a new connection, while the loop tells it that it is made, in the same context."""
         handshake = Handshake(self, connection)
         in_progress.set(handshake)
         return handshake
@@ -157,7 +157,7 @@ class Handshake:
         early.release(transport)
 
     def _say_why(self, error: Exception | None) -> None:
-        """As Kafka: nothing of a peer that has just gone."""
+        """Logs why a handshake failed; as in Kafka, nothing of a peer that has just gone."""
         if error is None or isinstance(error, ConnectionResetError):
             return
         info = self.connection.info

@@ -59,7 +59,7 @@ def subject_of(certificate: bytes) -> str:
 
 
 def _elements(data: bytes) -> Iterator[Element]:
-    """Of DER, one after the other. Raises IndexError where `data` ends within one."""
+    """Yields the elements of DER. Raises IndexError where `data` ends within one."""
     position = 0
     while position < len(data):
         start, tag, length = position, data[position], data[position + 1]
@@ -103,7 +103,7 @@ def _object_identifier(content: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As Java: special characters anywhere, blanks at both ends."""
+    """Escapes as Java does: special characters anywhere, blanks at both ends."""
     inner = text.strip(" \r")
     if not inner:
         return "".join(f"\\{blank}" for blank in text)
@@ -160,7 +160,7 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
 
 
 def principal_name(rules: tuple[MappingRule, ...], subject: str) -> str | None:
-    """What the first rule makes of it that is for this subject; None if none is."""
+    """Applies the first rule that matches this subject; None if none does."""
     return next((name for rule in rules if (name := rule.apply(subject)) is not None), None)
 
 
@@ -210,7 +210,7 @@ def refusal_of_another_identity(
 
 
 def alternative_names(certificate: bytes) -> frozenset[str]:
-    """Of a certificate in DER, each as its type and value, `DNS:localhost`."""
+    """Lists the alternative names of a certificate in DER, each as its type and value, `DNS:localhost`."""
     from cryptography import x509
 
     try:

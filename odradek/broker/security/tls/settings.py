@@ -67,7 +67,7 @@ class TlsSettings:
 
     @property
     def requires_certificate(self) -> bool:
-        """Of clients."""
+        """Tells whether clients need a certificate."""
         return self.client_auth is ClientAuth.REQUIRED
 
 

@@ -31,7 +31,7 @@ class TokenRules:
     expiry_time_ms: int  # from one renewal to the next
 
     def proof(self, token_id: str) -> bytes:
-        """What its bearer shows."""
+        """Computes the proof that the token's bearer shows."""
         return hmac.digest(self.secret, token_id.encode(), hashlib.sha512)
 
 
