@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.handlers.records.list_offsets import (
+from odradek.broker.handlers.records.offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,

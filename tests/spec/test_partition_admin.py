@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from odradek.broker.handlers.cluster.replicas import describe_log_dirs
-from odradek.broker.handlers.records.delete_records import delete_records
-from odradek.broker.handlers.records.describe_producers import describe_producers
-from odradek.broker.handlers.records.offset_for_leader_epoch import offset_for_leader_epoch
-from odradek.broker.handlers.transactions.init_producer_id import init_producer_id
+from odradek.broker.handlers.records.administration import delete_records, describe_producers
+from odradek.broker.handlers.records.offsets import offset_for_leader_epoch
+from odradek.broker.handlers.transactions.transactions import init_producer_id
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError

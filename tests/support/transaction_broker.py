@@ -26,13 +26,17 @@ from odradek.broker.coordinators.transaction_markers import (
     TxnMarker,
 )
 from odradek.broker.groups.common.outcome import GroupConfig
-from odradek.broker.handlers.transactions.add_offsets_to_txn import add_offsets_to_txn
-from odradek.broker.handlers.transactions.add_partitions_to_txn import add_partitions_to_txn
-from odradek.broker.handlers.transactions.describe_transactions import describe_transactions
-from odradek.broker.handlers.transactions.end_txn import end_txn
-from odradek.broker.handlers.transactions.init_producer_id import init_producer_id
-from odradek.broker.handlers.transactions.list_transactions import list_transactions
-from odradek.broker.handlers.transactions.write_txn_markers import write_txn_markers
+from odradek.broker.handlers.transactions.administration import (
+    describe_transactions,
+    list_transactions,
+    write_txn_markers,
+)
+from odradek.broker.handlers.transactions.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+)
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.partition import CoordinatorLog

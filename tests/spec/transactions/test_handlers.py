@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
-from odradek.broker.handlers.transactions.list_transactions import list_transactions
+from odradek.broker.handlers.transactions.administration import list_transactions
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType

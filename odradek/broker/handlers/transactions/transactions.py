@@ -1,39 +1,88 @@
-"""AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have been added.
-
-v0-3: a producer, for its one transaction; v2: PRODUCER_FENCED is understood, v3: flexible. v4: a partition leader, for
-many transactions at once, to add or only to verify (`verify_only`); v5: TRANSACTION_ABORTABLE is understood.
-v0-3 need WRITE on the transactional id and on each topic, v4-5 CLUSTER_ACTION on the cluster. All partitions of a
-transaction are added or none: if one cannot be, the others are OPERATION_NOT_ATTEMPTED.
-"""
+"""Handlers of what a producer asks of the transaction coordinator, from InitProducerId to EndTxn."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.runtime.delayed import all_of
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit, refused
+from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from odradek.protocol.topic_partition import INTERNAL_TOPICS
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
     from odradek.protocol.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnTopic,
         AddPartitionsToTxnTransaction,
     )
+    from odradek.protocol.messages.end_txn_request import EndTxnRequest
+    from odradek.protocol.messages.end_txn_response import EndTxnResponse
+    from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+
+
+NONE: Final = -1
+
+
+def init_producer_id(
+    request: InitProducerIdRequest, context: RequestContext, broker: Broker
+) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
+    """Answers InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
+
+    v2: flexible. v3: the producer's present id and epoch. v4: PRODUCER_FENCED is understood. v5: TRANSACTION_ABORTABLE
+    is. v6 (KIP-939, which no Kafka serves yet): Enable2Pc, and KeepPreparedTxn with what it kept. Needs
+    IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a transactional id, WRITE on that, and for Enable2Pc
+    TWO_PHASE_COMMIT too. An open transaction of the id is kept, if the request asks for that; otherwise it is aborted,
+    and the client retries after CONCURRENT_TRANSACTIONS.
+    """
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        may_write = is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
+        if not may_write and not context.authorizer.allows_on_any(context, Operation.WRITE, ResourceType.TOPIC):
+            raise refused(ResourceType.CLUSTER, context.api_key)
+    else:
+        context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        # The other cause of TRANSACTIONAL_ID_AUTHORIZATION_FAILED for Enable2Pc is a setting: see `check_request`.
+        if request.enable2_pc and not is_allowed(
+            context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            reason = "Enable2Pc needs the right TWO_PHASE_COMMIT on the transactional id."
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if transactional_id is None:
+        return for_idempotence(broker)
+    return broker.transactions.init_producer_id(request)
+
+
+def for_idempotence(broker: Broker) -> Deferred[InitProducerIdResponse]:
+    reply: Deferred[InitProducerIdResponse] = Deferred()
+
+    def answer(producer_id: int | KafkaError) -> None:
+        if isinstance(producer_id, KafkaError):
+            reply.fail(producer_id)
+        else:
+            reply.resolve(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    broker.producer_ids.take(answer)
+    return reply
+
 
 BATCHED_SINCE: Final = 4
 
@@ -41,6 +90,14 @@ BATCHED_SINCE: Final = 4
 def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+    """Answers AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have
+    been added.
+
+    v0-3: a producer, for its one transaction; v2: PRODUCER_FENCED is understood, v3: flexible. v4: a partition leader,
+    for many transactions at once, to add or only to verify (`verify_only`); v5: TRANSACTION_ABORTABLE is understood.
+    v0-3 need WRITE on the transactional id and on each topic, v4-5 CLUSTER_ACTION on the cluster. All partitions of a
+    transaction are added or none: if one cannot be, the others are OPERATION_NOT_ATTEMPTED.
+    """
     if context.api_version >= BATCHED_SINCE:
         return for_leaders(request, context, broker)
     return for_a_producer(request, context, broker)
@@ -176,3 +233,51 @@ def topic_results(
         )
         for name, partitions in mentions
     ]
+
+
+def add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, context: RequestContext, broker: Broker
+) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
+    """Answers AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction, before they are
+    committed in it.
+
+    v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. Needs WRITE on the
+    transactional id and READ on the group. Adds the group's partition of `__consumer_offsets`, whether it exists or
+    not.
+    """
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    partition = (GROUP_OFFSETS, broker.groups.partition_for(request.group_id))
+    codes = broker.transactions.add_partitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [partition],
+        verify_only=False,
+        asked_version=0,
+    )
+    return all_of(
+        [codes], lambda _, error: {partition: error.code}, lambda answers: added_offsets(answers[0][partition])
+    )
+
+
+def added_offsets(code: ErrorCode) -> AddOffsetsToTxnResponse:
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code)
+    return AddOffsetsToTxnResponse()
+
+
+BUMPS_SINCE: Final = 5
+
+
+def end_txn(
+    request: EndTxnRequest, context: RequestContext, broker: Broker
+) -> EndTxnResponse | Deferred[EndTxnResponse]:
+    """Answers EndTxn (key 26), versions 0-5: commit or abort.
+
+    v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. v5 (KIP-890): every end
+    bumps the epoch, and the answer holds the pair of the next transaction. Needs WRITE on the transactional id.
+    Answered when the decision and its markers are written, or, if a marker has to be retried, when the decision is.
+    """
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    return broker.transactions.end_txn(request, asked_version=2 if context.api_version >= BUMPS_SINCE else 0)

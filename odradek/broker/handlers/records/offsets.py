@@ -1,11 +1,4 @@
-"""ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special ones.
-
-v2: isolation level. v4: leader epochs. v6: flexible. v7: maximum timestamp (KIP-734). v8: earliest local offset
-(KIP-405). v9: latest tiered offset (KIP-1005). v10: time limit, for remote storage. v11: earliest pending upload
-(KIP-1023).
-Needs DESCRIBE on each topic. A timestamp that no record has is answered with timestamp and offset -1 and no error.
-Nothing is tiered here, so what v9 and v11 ask for never exists.
-"""
+"""Handlers that look offsets up: ListOffsets, OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -14,16 +7,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit
 from odradek.broker.partitions.reading import NO_EPOCH, IsolationLevel, check_leader_epoch
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import sliced
-from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from odradek.protocol.messages.offset_for_leader_epoch_response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
+    from odradek.protocol.messages.offset_for_leader_epoch_request import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderPartition,
+    )
     from odradek.storage.log import TimestampOffset
+
 
 LEADER_EPOCH_SINCE = 4
 
@@ -59,6 +64,14 @@ NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without rem
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext, broker: Broker
 ) -> Steps[ListOffsetsResponse | Deferred[ListOffsetsResponse]]:
+    """Answers ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special
+    ones.
+
+    v2: isolation level. v4: leader epochs. v6: flexible. v7: maximum timestamp (KIP-734). v8: earliest local offset
+    (KIP-405). v9: latest tiered offset (KIP-1005). v10: time limit, for remote storage. v11: earliest pending upload
+    (KIP-1023). Needs DESCRIBE on each topic. A timestamp that no record has is answered with timestamp and offset -1
+    and no error. Nothing is tiered here, so what v9 and v11 ask for never exists.
+    """
     pending = PendingListOffsets(request, context, broker)
     yield from pending.look()
     return pending.response if pending.reply is None or pending.reply.is_done else pending.reply
@@ -158,3 +171,48 @@ class PendingListOffsets:
         self._undone -= 1
         if not self._undone and self.reply is not None:
             self.reply.resolve(self.response)
+
+
+def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: RequestContext, broker: Broker
+) -> OffsetForLeaderEpochResponse:
+    """Answers OffsetForLeaderEpoch (key 23), versions 2-4: the end of a leader epoch, from which a reader finds where
+    logs diverge.
+
+    v3: replica id. v4: flexible. Needs CLUSTER_ACTION on the cluster, or DESCRIBE on each topic. An unknown epoch is
+    answered with -1, -1 and no error. Source: KIP-101, KIP-320.
+    """
+    may_all = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    epoch_end(context, broker, topic.topic, partition, may_all=may_all)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def epoch_end(
+    context: RequestContext, broker: Broker, topic: str, asked: OffsetForLeaderPartition, *, may_all: bool
+) -> EpochEndOffset:
+    """may_all: whether the right to each topic need not be looked at"""
+    answer = EpochEndOffset(partition=asked.partition)
+    known_epoch = asked.current_leader_epoch
+    try:
+        if not may_all:
+            context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        partition = broker.partitions.get(topic, asked.partition)
+        check_leader_epoch(partition, None if known_epoch == NO_EPOCH else known_epoch)
+    except KafkaError as refusal:
+        answer.error_code = refusal.code.value
+        return answer
+    if asked.leader_epoch != NO_EPOCH:
+        end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        if end is not None:
+            answer.leader_epoch, answer.end_offset = end
+    return answer

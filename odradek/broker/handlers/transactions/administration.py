@@ -1,0 +1,162 @@
+"""Handlers for administrators and other brokers: DescribeTransactions, ListTransactions, WriteTxnMarkers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit, refused
+from odradek.broker.coordinators.transaction_markers import TxnMarker
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import visit_in_slices
+from odradek.broker.transactions.requests import Filter, listed, states_of
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+from odradek.protocol.messages.write_txn_markers_response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+from odradek.protocol.topic_partition import PartitionCodes
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.transactions.core import TransactionCore
+    from odradek.broker.transactions.entry import Txn
+    from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+    from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+    from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
+
+
+def describe_transactions(
+    request: DescribeTransactionsRequest, context: RequestContext, broker: Broker
+) -> DescribeTransactionsResponse:
+    """Answers DescribeTransactions (key 65), version 0: the state of transactional ids that are coordinated here.
+
+    Needs DESCRIBE on each id; topics that the client may not DESCRIBE are left out silently.
+    """
+    return DescribeTransactionsResponse(
+        transaction_states=[describe(each, context, broker) for each in request.transactional_ids]
+    )
+
+
+def describe(transactional_id: str, context: RequestContext, broker: Broker) -> TransactionState:
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        found = broker.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return TransactionState(transactional_id=transactional_id, error_code=error.code.value)
+    found.topics = [
+        each for each in found.topics if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, each.topic)
+    ]
+    return found
+
+
+async def list_transactions(
+    request: ListTransactionsRequest, context: RequestContext, broker: Broker
+) -> ListTransactionsResponse:
+    """Answers ListTransactions (key 66), versions 0-2: the transactional ids that are coordinated here, and their
+    states.
+
+    v1: only transactions open for longer than a duration. v2: only ids that match a pattern. Shows the ids that the
+    client may DESCRIBE. Clients are served while many ids are looked at, each as it was when the look began. Refused
+    with COORDINATOR_LOAD_IN_PROGRESS while any partition of `__transaction_state` is not loaded.
+    """
+    states, unknown = states_of(request.state_filters)
+    wanted = Filter(
+        states,
+        frozenset(request.producer_id_filters),
+        None if request.duration_filter < 0 else request.duration_filter,
+        matcher(request.transactional_id_pattern),
+    )
+    now_ms = broker.clock.now_ms()
+    txns: list[Txn] = []
+    found: list[ListedTransaction] = []
+
+    def collect(shard: Shard[TransactionCore]) -> None:
+        txns.extend(shard.look(lambda core: core.candidates(wanted)))
+
+    def show(txn: Txn) -> None:
+        if wanted.selects(txn, now_ms) and is_allowed(
+            context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, txn.transactional_id
+        ):
+            found.append(listed(txn))
+
+    await visit_in_slices(broker.transactions.shards, collect, broker.watch, "ListTransactions")
+    await visit_in_slices(txns, show, broker.watch, "ListTransactions")
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
+
+
+def matcher(pattern: str | None) -> Callable[[str], bool] | None:
+    if not pattern:
+        return None
+    from odradek.broker.patterns.re2 import InvalidPattern, Pattern  # here: hardly anybody asks for it
+
+    try:
+        return Pattern(pattern).matches
+    except InvalidPattern as error:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+
+
+def write_txn_markers(
+    request: WriteTxnMarkersRequest, context: RequestContext, broker: Broker
+) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
+    """Answers WriteTxnMarkers (key 27), versions 1-2: ends transactions in partitions that this broker leads.
+
+    v1: flexible. v2 (KIP-1228): the transaction version, under which a marker's epoch must be newer than the open
+    transaction's. Needs ALTER or CLUSTER_ACTION on the cluster: coordinators send it, and operators who end a
+    transaction that no coordinator knows. Answered when all are durable; markers of one producer id are answered as
+    one.
+    """
+    if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) and not is_allowed(
+        context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        raise refused(ResourceType.CLUSTER, context.api_key)
+    reply: Deferred[WriteTxnMarkersResponse] = Deferred()
+    markers = [marker_of(each) for each in request.markers]
+    broker.markers.write(markers, lambda results: reply.resolve(response_to(markers, results)))
+    return reply
+
+
+def marker_of(asked: WritableTxnMarker) -> TxnMarker:
+    return TxnMarker(
+        asked.producer_id,
+        asked.producer_epoch,
+        asked.transaction_result,
+        asked.coordinator_epoch,
+        asked.transaction_version,
+        [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes],
+    )
+
+
+def response_to(markers: Sequence[TxnMarker], results: Sequence[PartitionCodes]) -> WriteTxnMarkersResponse:
+    by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for marker, codes in zip(markers, results, strict=True):
+        topics = by_producer.setdefault(marker.producer_id, {})
+        for (topic, index), code in codes.items():
+            topics.setdefault(topic, {})[index] = code
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code.value)
+                            for index, code in codes.items()
+                        ],
+                    )
+                    for topic, codes in topics.items()
+                ],
+            )
+            for producer_id, topics in by_producer.items()
+        ]
+    )
