@@ -20,7 +20,7 @@ MAGIC: Final = b"ODRADEKR"
 VERSION: Final = 1
 _HEAD: Final = Packing(">8sHq")
 _BLOCK: Final = Packing(">II")
-_ENTRY: Final = Packing(">BBIQQII")  # kind, whether it is masked, connection, exchange, time, waited, size of the body
+_ENTRY: Final = Packing(">BBIQQII")  # kind, flags, connection, exchange, time, waited, size of the body
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -45,6 +45,7 @@ class Entry:
     time_us    since the recording began, by a clock that never goes back
     waited_us  how much earlier than `time_us` the last byte may have arrived
     is_masked  whether the body ends where secrets begin
+    is_behind  of a request: whether it may have been sent before the answer before it was written
     """
 
     kind: Kind
@@ -54,6 +55,7 @@ class Entry:
     body: bytes = b""
     waited_us: int = 0
     is_masked: bool = False
+    is_behind: bool = False
 
 
 def pack_head(started_ms: int) -> bytes:
@@ -64,7 +66,7 @@ def pack_head(started_ms: int) -> bytes:
 def pack_entry(entry: Entry) -> bytes:
     start = _ENTRY.pack(
         entry.kind,
-        entry.is_masked,
+        entry.is_masked | entry.is_behind << 1,
         entry.connection,
         entry.exchange,
         entry.time_us,
@@ -117,8 +119,8 @@ class Recording:
 def _entries(data: bytes) -> Iterator[Entry]:
     position = 0
     while position < len(data):
-        kind, is_masked, connection, exchange, time_us, waited_us, size = _ENTRY.unpack_from(data, position)
+        kind, flags, connection, exchange, time_us, waited_us, size = _ENTRY.unpack_from(data, position)
         position += _ENTRY.size
         body = data[position : position + size]
         position += size
-        yield Entry(Kind(kind), connection, exchange, time_us, body, waited_us, bool(is_masked))
+        yield Entry(Kind(kind), connection, exchange, time_us, body, waited_us, bool(flags & 1), bool(flags & 2))

@@ -54,6 +54,7 @@ class _Peer:
 
     info: ConnectionInfo
     waiting_since_us: int | None = None
+    unanswered: int = 0
     sends_tokens: bool = False  # bare bytes of a login, after SaslHandshake v0
     unwritten: list[int] = field(default_factory=list)
 
@@ -102,17 +103,21 @@ class Recorder:
         peer = self._peer(connection)
         now_us = self._now_us()
         arrived_us = min(now_us, self._ticks_us[0])
+        is_behind = peer.waiting_since_us is not None or peer.unanswered > 0
         if peer.waiting_since_us is not None:
             arrived_us = min(arrived_us, peer.waiting_since_us)
         self._exchanges += 1
         api, version, body, is_masked = _safe_request(frame, peer)
         recorded = Recorded(self._exchanges, peer, api, version, arrived_us)
         waited_us = min(now_us - arrived_us, 2**32 - 1)
-        self._add(Entry(Kind.RECEIVED, self._number(peer), recorded.number, now_us, body, waited_us, is_masked))
+        number = self._number(peer)
+        self._add(Entry(Kind.RECEIVED, number, recorded.number, now_us, body, waited_us, is_masked, is_behind))
+        peer.unanswered += 1
         return recorded
 
     def end(self, recorded: Recorded, answer: list[Chunk] | None) -> None:
         peer, now_us = recorded.peer, self._now_us()
+        peer.unanswered -= 1
         unread, _ = peer.info.buffered()
         if not unread:
             peer.waiting_since_us = None

@@ -9,7 +9,7 @@ from odradek.protocol.recording import Entry, Kind, Recording, pack_block, pack_
 
 ENTRIES = [
     Entry(Kind.OPENED, 1, 0, 5, b"{}"),
-    Entry(Kind.RECEIVED, 1, 1, 2**40, b"a request", waited_us=7),
+    Entry(Kind.RECEIVED, 1, 1, 2**40, b"a request", waited_us=7, is_behind=True),
     Entry(Kind.ANSWERED, 1, 1, 2**40 + 1, b"", is_masked=True),
 ]
 WHOLE = pack_head(1) + b"".join(pack_block(pack_entry(entry)) for entry in ENTRIES)

@@ -1,0 +1,135 @@
+"""Exchanges as rules see them: a decoded request with its times, and what became of its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.batch_header import BatchHeader, batches, crc_ok
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.struct import Message
+
+GRACE_US: Final = 50_000  # after so long a client is held to have read an answer
+UNKNOWN: Final = "unknown"
+
+
+class Fate(Enum):
+    """What became of an answer."""
+
+    WAITING = "is not answered yet"
+    ANSWERED = "was answered"
+    UNANSWERED = "got no answer"  # acks=0, or a fault dropped it
+    HUNG_UP = "was answered by hanging up"
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """is_pipelined: whether the client ever sent a request on it before it had read the answer to the last one."""
+
+    number: int
+    node: int = 0
+    host: str = ""
+    is_sasl: bool = False
+    is_pipelined: bool = False
+    opened_us: int = 0
+    closed_us: int | None = None
+    software: str = UNKNOWN
+    software_version: str = UNKNOWN
+    client_id: str | None = None
+    requests: int = 0
+    waiting: dict[int, Exchange] = field(default_factory=dict)
+    previous: Exchange | None = None  # the one received before the one that is judged
+
+    @property
+    def kin(self) -> tuple[str, str, str, str | None]:
+        """Shared by connections that may belong to one client; never enough to accuse one."""
+        return self.host, self.software, self.software_version, self.client_id
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch of a Produce request. is_sound: its CRC and its length are right."""
+
+    topic: str
+    partition: int
+    header: BatchHeader
+    is_sound: bool
+    is_alone: bool
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """earliest_us: when the request may have been sent at the earliest. `request` is None where it is masked or cannot
+    be read, which `unreadable` tells then."""
+
+    number: int
+    connection: Connection
+    api: ApiKey | None
+    version: int
+    correlation_id: int
+    client_id: str | None
+    request: Message | None
+    received_us: int
+    earliest_us: int
+    is_behind: bool = False
+    unreadable: str | None = None
+    answer: Message | None = None
+    fate: Fate = Fate.WAITING
+    answered_us: int = 0
+    written_us: int | None = None
+    _batches: list[Batch] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the client will never see an answer."""
+        return self.fate in (Fate.UNANSWERED, Fate.HUNG_UP) or (
+            self.written_us is None and self.connection.closed_us is not None
+        )
+
+    @property
+    def batches(self) -> list[Batch]:
+        """Of a Produce request, one for each partition: the first that can be read there."""
+        if self._batches is None:
+            self._batches = list(_batches(self.request)) if isinstance(self.request, ProduceRequest) else []
+        return self._batches
+
+
+def _batches(request: ProduceRequest) -> list[Batch]:
+    found = []
+    for topic in request.topic_data:
+        name = topic.name or topic.topic_id.hex()
+        for partition in topic.partition_data:
+            data = partition.records or b""
+            try:
+                placed = list(batches(data))
+            except (MalformedMessage, ValueError):
+                continue
+            if placed:
+                position, header = placed[0]
+                is_sound = position + header.size_bytes <= len(data) and crc_ok(data, position, header.size_bytes)
+                found.append(Batch(name, partition.index, header, is_sound, len(placed) == 1))
+    return found
+
+
+def knows(request: Exchange, answered: Exchange) -> bool:
+    """Whether the client must have known the answer when it sent the request.
+
+    Never an answer that was not written whole, or that was written shortly before its connection was closed.
+    """
+    written_us, closed_us = answered.written_us, answered.connection.closed_us
+    if answered.fate is not Fate.ANSWERED or written_us is None or request.number == answered.number:
+        return False
+    if closed_us is not None and closed_us < written_us + GRACE_US:
+        return False
+    if request.earliest_us - written_us >= GRACE_US:
+        return True
+    connection = request.connection
+    is_next = answered.connection is connection and answered.number < request.number
+    return is_next and not connection.is_pipelined and not request.is_behind

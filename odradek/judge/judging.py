@@ -1,0 +1,165 @@
+"""From the entries of a recording to results: entries become exchanges, which each family's functions look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from odradek.judge.exchanges import Connection, Exchange, Fate
+from odradek.judge.rule import Look
+from odradek.judge.rules import FAMILIES
+from odradek.judge.scene import Client, Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, reader
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import REQUEST_START, read_client_id, request_header_version, response_has_tags
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.recording import Entry, Kind
+from odradek.protocol.struct import Message
+
+BY_NUMBER: Final = {key.value: key for key in ApiKey}
+CORRELATION_BYTES: Final = 4
+
+
+def pipelined(entries: Iterable[Entry]) -> set[int]:
+    """The connections on which a request was ever sent before the answer to the one before it was read."""
+    return {entry.connection for entry in entries if entry.kind is Kind.RECEIVED and entry.is_behind}
+
+
+class Judging:
+    """One pass over a recording. `exchanges` counts those that were judged."""
+
+    def __init__(self, pipelined_connections: set[int]) -> None:
+        self.scene = Scene()
+        self.exchanges = 0
+        self._pipelined = pipelined_connections
+        self._connections: dict[int, Connection] = {}
+        self._open: dict[int, Exchange] = {}  # not yet written, by number
+        self._all_sent = [look for family in FAMILIES for look in family.all_sent]
+        self._all_answered = [look for family in FAMILIES for look in family.all_answered]
+        self._sent: dict[ApiKey, list[Look]] = {}
+        self._answered: dict[ApiKey, list[Look]] = {}
+        for family in FAMILIES:
+            for api, looks in family.sent.items():
+                self._sent.setdefault(api, []).extend(looks)
+            for api, looks in family.answered.items():
+                self._answered.setdefault(api, []).extend(looks)
+
+    def take(self, entry: Entry) -> None:
+        self.scene.move_to(entry.time_us)
+        match entry.kind:
+            case Kind.OPENED:
+                told = json.loads(entry.body)
+                self._connections[entry.connection] = Connection(
+                    entry.connection,
+                    told.get("node", 0),
+                    told.get("host", ""),
+                    told.get("is_sasl", False),
+                    entry.connection in self._pipelined,
+                    entry.time_us,
+                )
+            case Kind.RECEIVED:
+                self._received(entry)
+            case Kind.ANSWERED | Kind.UNANSWERED | Kind.HUNG_UP:
+                self._answered_by(entry)
+            case Kind.WRITTEN:
+                exchange = self._open.pop(entry.exchange, None)
+                if exchange is not None:
+                    exchange.written_us = entry.time_us
+            case Kind.CLOSED:
+                connection = self._connections.pop(entry.connection, None)
+                if connection is not None:
+                    connection.closed_us = entry.time_us
+                    for number in connection.waiting:
+                        self._open.pop(number, None)
+
+    def clients(self) -> list[Client]:
+        return self.scene.clients()
+
+    def _received(self, entry: Entry) -> None:
+        connection = self._connections.get(entry.connection)
+        if connection is None:  # the recording began while it was open
+            is_pipelined = entry.connection in self._pipelined
+            connection = self._connections[entry.connection] = Connection(
+                entry.connection, is_pipelined=is_pipelined, requests=1
+            )
+        exchange = _exchange(entry, connection)
+        self.exchanges += 1
+        if exchange.client_id is not None:
+            connection.client_id = exchange.client_id
+        self._look(self._all_sent, exchange)
+        if exchange.api is not None and exchange.request is not None:
+            self._look(self._sent.get(exchange.api, ()), exchange)
+        connection.requests += 1
+        connection.waiting[exchange.number] = self._open[exchange.number] = exchange
+        connection.previous = exchange
+
+    def _answered_by(self, entry: Entry) -> None:
+        exchange = self._open.get(entry.exchange)
+        if exchange is None:
+            return
+        exchange.answered_us = entry.time_us
+        exchange.connection.waiting.pop(exchange.number, None)
+        if entry.kind is Kind.ANSWERED:
+            exchange.fate = Fate.ANSWERED
+            exchange.answer = _answer(entry, exchange)
+        else:
+            exchange.fate = Fate.UNANSWERED if entry.kind is Kind.UNANSWERED else Fate.HUNG_UP
+            del self._open[exchange.number]
+        self._look(self._all_answered, exchange)
+        if exchange.api is not None and exchange.request is not None:
+            self._look(self._answered.get(exchange.api, ()), exchange)
+
+    def _look(self, looks: Iterable[Look], exchange: Exchange) -> None:
+        scene = self.scene
+        for look in looks:
+            look(exchange, scene)
+
+
+def _exchange(entry: Entry, connection: Connection) -> Exchange:
+    frame = entry.body
+    earliest_us = entry.time_us - entry.waited_us
+    exchange = Exchange(entry.exchange, connection, None, 0, 0, None, None, entry.time_us, earliest_us, entry.is_behind)
+    if len(frame) < REQUEST_START.size - 2:
+        return exchange
+    key, exchange.version = int.from_bytes(frame[:2], signed=True), int.from_bytes(frame[2:4], signed=True)
+    exchange.correlation_id = int.from_bytes(frame[4:8], signed=True)
+    exchange.api = BY_NUMBER.get(key)
+    if exchange.api is None or len(frame) < REQUEST_START.size:
+        return exchange
+    kind = request_class(key)
+    if not kind.MIN_VERSION <= exchange.version <= kind.MAX_VERSION:
+        return exchange
+    view = memoryview(frame)
+    try:
+        has_tags = request_header_version(key, exchange.version) == 2
+        size = int.from_bytes(frame[8:10], signed=True)
+        exchange.client_id, position = read_client_id(view, size, has_tags)
+        exchange.request = reader(kind, exchange.version)(view, position)[0]
+    except (MalformedMessage, ValueError, IndexError) as error:
+        exchange.unreadable = str(error)
+    return exchange
+
+
+def _answer(entry: Entry, exchange: Exchange) -> Message | None:
+    """None where it is masked."""
+    if exchange.api is None or len(entry.body) <= CORRELATION_BYTES:
+        return None
+    kind = response_class(exchange.api.value)
+    version = exchange.version
+    if exchange.request is None and exchange.api is ApiKey.API_VERSIONS:
+        version = 0  # the answer to a version that is not served
+    position = CORRELATION_BYTES + response_has_tags(exchange.api.value, kind, version)
+    try:
+        return decode(kind, version, entry.body, position)
+    except (MalformedMessage, ValueError, IndexError):
+        return None
+
+
+def judge(entries: Callable[[], Iterable[Entry]]) -> Judging:
+    """entries: from the beginning, at each call; they are read twice."""
+    judging = Judging(pipelined(entries()))
+    for entry in entries():
+        judging.take(entry)
+    return judging

@@ -1,0 +1,63 @@
+"""Rules as data, and families of them: the functions that decide rules, by the API and the moment they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from odradek.judge.exchanges import Exchange
+    from odradek.judge.scene import Scene
+
+
+class Level(Enum):
+    MUST = "M"
+    SHOULD = "S"
+    INFO = "I"
+
+
+M, S, I = Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as the levels are written)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table.
+
+    when   the precondition: what has to happen for it to be decided
+    needs  why traffic alone does not decide it; None where it does
+    """
+
+    id: str
+    level: Level
+    clause: str
+    text: str
+    when: str = ""
+    needs: str | None = None
+
+    @property
+    def family(self) -> str:
+        return self.id.partition(".")[0]
+
+
+Look: TypeAlias = "Callable[[Exchange, Scene], None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Rules that are decided together. Functions may look at every request (`all_sent`), or at those of some APIs, when
+    they are received (`sent`) or when their answers are there (`answered`)."""
+
+    rules: tuple[Rule, ...]
+    sent: Mapping[ApiKey, tuple[Look, ...]] = field(default_factory=dict)
+    answered: Mapping[ApiKey, tuple[Look, ...]] = field(default_factory=dict)
+    all_sent: tuple[Look, ...] = ()
+    all_answered: tuple[Look, ...] = ()
+
+
+def undecided(id_: str, level: Level, clause: str, text: str, needs: str) -> Rule:
+    """A row that traffic alone does not decide."""
+    return Rule(id_, level, clause, text, needs=needs)

@@ -1,0 +1,133 @@
+"""CON: throttling, logins and the life of connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.judge.exchanges import Exchange, Fate, knows
+from odradek.judge.rule import Family, I, M, Rule, S, undecided
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import is_flexible
+from odradek.protocol.messages import request_class
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+
+LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+TOLERANCE_US: Final = 20_000
+DRIVER: Final = "a driver that stops and starts nodes: a refused connect is not seen"
+
+RULES = (
+    undecided("CON.1", S, "KIP-144, KIP-580", "Reconnects and retries back off, growing and with jitter", DRIVER),
+    Rule(
+        "CON.2",
+        S,
+        "KIP-219",
+        "No request to a node before its throttle_time_ms has passed",
+        "a request after an answer of a flexible version with a throttle time, which the client knew",
+    ),
+    undecided("CON.3", S, "KIP-899, KIP-1102", "With all known nodes gone the bootstrap list is used again", DRIVER),
+    undecided(
+        "CON.4",
+        I,
+        "-",
+        "At most one connection per node and purpose; no connect storms",
+        "something that traffic does not have: connections do not tell their purpose, nor processes their number",
+    ),
+    Rule(
+        "CON.5",
+        M,
+        "KIP-43, KIP-152",
+        "On a SASL listener only ApiVersions, SaslHandshake and SaslAuthenticate come before success",
+        "another request on such a listener",
+    ),
+    Rule(
+        "CON.6",
+        M,
+        "KIP-368",
+        "Re-authentication comes before session_lifetime_ms ends, and no other request within it",
+        "a request after a login with a lifetime",
+    ),
+    undecided(
+        "CON.7",
+        S,
+        "protocol guide",
+        "No reconnect because an answer is slow, below the request time-out",
+        "a driver: the client's time-out is not on the wire",
+    ),
+)
+
+
+@dataclass(slots=True)
+class Throttled:
+    by: Exchange | None = None
+    throttle_us: int = 0
+
+
+@dataclass(slots=True)
+class Login:
+    """is_raw: bare tokens follow SaslHandshake v0, of which nothing is kept. since: the last success."""
+
+    since: Exchange | None = None
+    lifetime_us: int = 0
+    again: Exchange | None = None  # the handshake of a login that is under way while one lasts
+    is_raw: bool = False
+
+
+def throttled(exchange: Exchange, scene: Scene) -> None:
+    told = scene.at(Throttled, exchange.connection.number)
+    by = told.by
+    if by is None or by.written_us is None or not knows(exchange, by):
+        return
+    passed_us = exchange.received_us - by.written_us
+    why = f"it came {passed_us // 1000} ms after an answer with throttle_time_ms {told.throttle_us // 1000}"
+    scene.decide("CON.2", passed_us >= told.throttle_us - TOLERANCE_US, exchange, why, by)
+    told.by = None
+
+
+def throttles(exchange: Exchange, scene: Scene) -> None:
+    throttle_ms = getattr(exchange.answer, "throttle_time_ms", 0)
+    if throttle_ms <= 0 or exchange.api is None or exchange.fate is not Fate.ANSWERED:
+        return
+    if is_flexible(request_class(exchange.api.value), exchange.version):
+        told = scene.at(Throttled, exchange.connection.number)
+        told.by, told.throttle_us = exchange, throttle_ms * 1000
+
+
+def logging_in(exchange: Exchange, scene: Scene) -> None:
+    if not exchange.connection.is_sasl:
+        return
+    login = scene.at(Login, exchange.connection.number)
+    if exchange.api is ApiKey.SASL_HANDSHAKE:
+        login.is_raw = exchange.version == 0
+        if login.since is not None:
+            login.again = exchange
+        return
+    if exchange.api is None or exchange.api in LOGIN or login.is_raw:
+        return
+    name = exchange.api.kafka_name
+    scene.decide(
+        "CON.5", login.since is not None, exchange, f"{name} before the login succeeded", exchange.connection.previous
+    )
+    if login.since is None or login.since.written_us is None or not login.lifetime_us:
+        return
+    late_us = exchange.earliest_us - login.since.written_us - login.lifetime_us
+    if login.again is not None:
+        scene.broken("CON.6", exchange, f"{name} within a re-authentication", login.since, login.again)
+    else:
+        why = f"{name} {late_us // 1000} ms after the session ended"
+        scene.decide("CON.6", late_us <= 0, exchange, why, login.since)
+
+
+def logged_in(exchange: Exchange, scene: Scene) -> None:
+    login, answer = scene.at(Login, exchange.connection.number), exchange.answer
+    if isinstance(answer, SaslAuthenticateResponse) and answer.error_code == 0:
+        login.since, login.lifetime_us, login.again = exchange, answer.session_lifetime_ms * 1000, None
+
+
+FAMILY = Family(
+    RULES,
+    answered={ApiKey.SASL_AUTHENTICATE: (logged_in,)},
+    all_sent=(throttled, logging_in),
+    all_answered=(throttles,),
+)

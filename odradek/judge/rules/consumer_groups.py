@@ -1,0 +1,253 @@
+"""848: members of consumer groups (KIP-848), by group and member id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.judge.exchanges import Exchange, Fate, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rules.groups import GroupMembers
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+
+E = ErrorCode
+JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
+STALE: Final = E.STALE_MEMBER_EPOCH.value
+FINAL: Final = frozenset(
+    code.value
+    for code in (E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.INVALID_REQUEST, E.GROUP_AUTHORIZATION_FAILED)
+)
+EARLY: Final = 0.8  # of the heartbeat interval
+HOLD: Final = "a driver that holds an answer back, and says what the application sees"
+
+RULES = (
+    Rule(
+        "848.1",
+        M,
+        "KIP-848, heartbeat request",
+        "A member joins with epoch 0 and all fields; a negative epoch is -1 or -2",
+        "a heartbeat that joins, or one with a negative epoch",
+    ),
+    Rule(
+        "848.2",
+        M,
+        "KIP-848, KIP-1082",
+        "The client makes the member id in v1, and keeps it after it was fenced",
+        "a heartbeat v1",
+    ),
+    Rule(
+        "848.3",
+        S,
+        "KIP-848",
+        "Fields that have not changed are left out",
+        "a heartbeat after one that was answered without error",
+    ),
+    Rule(
+        "848.4",
+        S,
+        "KIP-848",
+        "The heartbeat interval of the answer is kept; earlier heartbeats have something to report",
+        "a heartbeat after one that was answered without error",
+    ),
+    Rule(
+        "848.5",
+        M,
+        "KIP-848",
+        "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
+        "a heartbeat after such an answer",
+    ),
+    undecided("848.6", M, "KIP-848", "Revoked partitions are committed, reported, and fetched no more", HOLD),
+    Rule(
+        "848.7",
+        M,
+        "KIP-848",
+        "The epoch of the last answer is used in heartbeats and OffsetCommit v9+",
+        "a heartbeat or a commit after an answer",
+    ),
+    Rule(
+        "848.8",
+        M,
+        "KIP-848",
+        "After STALE_MEMBER_EPOCH a commit has the epoch of now",
+        "a commit after such an answer to one",
+    ),
+    Rule("848.9", M, "KIP-848", "After a member has left, only a new join comes of it", "a heartbeat that leaves"),
+    Rule(
+        "848.10",
+        M,
+        "KIP-848",
+        "UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REQUEST and GROUP_AUTHORIZATION_FAILED end the member",
+        "such an answer",
+    ),
+    undecided("848.11", M, "KIP-848", "An answer of an earlier membership changes nothing", HOLD),
+    undecided("848.12", M, "KIP-848", "Assigned topic ids that metadata does not know yet are fetched later", HOLD),
+    Rule(
+        "848.13",
+        S,
+        "KIP-848",
+        "No OffsetCommit while no epoch is held",
+        "an OffsetCommit v9+ of a member of a consumer group",
+    ),
+)
+
+
+@dataclass(slots=True)
+class Member:
+    """epoch: of the last answer without error, `by`; -1 while none is held."""
+
+    epoch: int = -1
+    by: Exchange | None = None
+    before: Exchange | None = None  # its last heartbeat
+    interval_us: int = 0
+    names: list[str] | None = None
+    regex: str | None = None
+    lost: Exchange | None = None
+    left: Exchange | None = None
+    final: Exchange | None = None
+    stale: Exchange | None = None
+    is_assigned: bool = False  # the last answer had an assignment, which is to be reported
+
+
+def beats(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, ConsumerGroupHeartbeatRequest)
+    if exchange.version >= 1:
+        scene.decide("848.2", bool(request.member_id), exchange, "no member id in v1")
+    if not request.member_id:
+        return
+    scene.join(exchange.connection, "member", request.group_id, request.member_id)
+    member, epoch = scene.at(Member, request.group_id, request.member_id), request.member_epoch
+    if epoch <= 0:
+        _joins_or_leaves(exchange, request, scene)
+    if member.final is not None and epoch >= 0 and knows(exchange, member.final):
+        scene.broken("848.10", exchange, "it goes on after an error that ends the member", member.final)
+    elif member.lost is not None and knows(exchange, member.lost):
+        scene.decide("848.5", epoch <= 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
+        member.lost = None
+    elif member.left is not None and epoch > 0 and exchange.earliest_us > member.left.received_us:
+        scene.broken("848.9", exchange, f"a heartbeat with epoch {epoch} after it has left", member.left)
+    elif epoch > 0 and member.by is not None and member.before is not None:
+        _goes_on(exchange, request, member, member.by, member.before, scene)
+    if epoch < 0:
+        member.left, member.epoch = exchange, -1
+        scene.kept("848.9", exchange)
+        scene.at(GroupMembers, request.group_id).members.discard(request.member_id)
+    elif epoch == JOINS:
+        member.left = None
+    member.before = exchange
+    member.names = request.subscribed_topic_names or member.names
+    member.regex = request.subscribed_topic_regex or member.regex
+
+
+def _joins_or_leaves(exchange: Exchange, request: ConsumerGroupHeartbeatRequest, scene: Scene) -> None:
+    if request.member_epoch < 0:
+        is_known = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
+        scene.decide("848.1", is_known, exchange, f"epoch {request.member_epoch}")
+        return
+    missing = [
+        name
+        for name, is_there in (
+            ("RebalanceTimeoutMs", request.rebalance_timeout_ms != -1),
+            ("TopicPartitions", request.topic_partitions is not None),
+            (
+                "a subscription",
+                request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
+            ),
+        )
+        if not is_there
+    ]
+    scene.decide("848.1", not missing, exchange, f"it joins without {' and '.join(missing)}")
+
+
+def _goes_on(
+    exchange: Exchange,
+    request: ConsumerGroupHeartbeatRequest,
+    member: Member,
+    by: Exchange,
+    before: Exchange,
+    scene: Scene,
+) -> None:
+    if not knows(exchange, by) or by is not before:
+        return
+    epoch = request.member_epoch
+    scene.decide("848.7", epoch == member.epoch, exchange, f"epoch {epoch} where {member.epoch} was answered", by)
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    is_full = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
+    is_again = (names is not None and names == member.names) or (regex is not None and regex == member.regex)
+    if not is_full:
+        scene.decide("848.3", not is_again, exchange, "the subscription is sent again, and is the same", by)
+    reports = names is not None or regex is not None or request.topic_partitions is not None
+    passed_us = exchange.received_us - before.received_us
+    if reports or member.is_assigned:
+        scene.kept("848.4", exchange)
+    elif member.interval_us:
+        why = f"a heartbeat without news after {passed_us // 1000} ms of {member.interval_us // 1000}"
+        scene.decide("848.4", passed_us >= EARLY * member.interval_us, exchange, why, before)
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, ConsumerGroupHeartbeatRequest)
+    if not isinstance(answer, ConsumerGroupHeartbeatResponse):
+        scene.at(Member, request.group_id, request.member_id).by = None
+        return
+    name = request.member_id or answer.member_id or ""
+    member = scene.at(Member, request.group_id, name)
+    if answer.error_code == 0 and request.member_epoch >= 0:
+        scene.join(exchange.connection, "member", request.group_id, name)
+        scene.at(GroupMembers, request.group_id).members.add(name)
+        member.epoch, member.by, member.interval_us = answer.member_epoch, exchange, answer.heartbeat_interval_ms * 1000
+        member.is_assigned, member.before = answer.assignment is not None, member.before or exchange
+        return
+    member.by = None
+    if answer.error_code in LOST:
+        member.lost, member.epoch = exchange, -1
+    elif answer.error_code in FINAL:
+        member.final = exchange
+        scene.kept("848.10", exchange)
+
+
+def commits(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, OffsetCommitRequest)
+    member = scene.at(Member, request.group_id, request.member_id)
+    if exchange.version < 9 or not request.member_id or member.before is None:
+        return
+    scene.join(exchange.connection, "member", request.group_id, request.member_id)
+    epoch = request.generation_id_or_member_epoch
+    scene.decide("848.13", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
+    if member.left is not None and exchange.earliest_us > member.left.received_us:
+        scene.broken("848.9", exchange, "a commit after it has left", member.left)
+        return
+    by = member.by
+    if by is None or member.epoch < 0:
+        return
+    why = f"a commit with epoch {epoch} where {member.epoch} was answered"
+    if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
+        scene.decide("848.8", epoch == member.epoch, exchange, why, member.stale, by)
+        member.stale = None
+    elif epoch == member.epoch or knows(exchange, by):
+        scene.decide("848.7", epoch == member.epoch, exchange, why, by)
+
+
+def commit_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, OffsetCommitRequest)
+    if not isinstance(answer, OffsetCommitResponse) or exchange.fate is not Fate.ANSWERED:
+        return
+    if STALE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
+        scene.at(Member, request.group_id, request.member_id).stale = exchange
+
+
+FAMILY = Family(
+    RULES,
+    sent={ApiKey.CONSUMER_GROUP_HEARTBEAT: (beats,), ApiKey.OFFSET_COMMIT: (commits,)},
+    answered={ApiKey.CONSUMER_GROUP_HEARTBEAT: (answered,), ApiKey.OFFSET_COMMIT: (commit_answered,)},
+)

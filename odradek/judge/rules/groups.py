@@ -1,0 +1,386 @@
+"""GRP: members of classic groups, by group and member id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.judge.exchanges import Exchange, Fate, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+E = ErrorCode
+REBALANCE: Final = E.REBALANCE_IN_PROGRESS.value
+UNKNOWN: Final = E.UNKNOWN_MEMBER_ID.value
+ILLEGAL: Final = E.ILLEGAL_GENERATION.value
+FENCED: Final = E.FENCED_INSTANCE_ID.value
+ID_REQUIRED: Final = E.MEMBER_ID_REQUIRED.value
+RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
+MOST_COMMITS: Final = 10
+LONGEST_REASON: Final = 255
+BY_GIVING_UP: Final = "a driver: whether the client waited or gave up is what the application sees"
+ASSIGNMENT: Final = "a driver: assignments of the classic protocol are opaque, and seeks and pauses are not on the wire"
+
+RULES = (
+    Rule("GRP.1", M, "KIP-394", "After MEMBER_ID_REQUIRED the member joins with the id given", "such an answer"),
+    Rule(
+        "GRP.2",
+        M,
+        "KIP-62",
+        "Heartbeats come so often that the session does not expire while the member goes on",
+        "a second request of a member after it has joined",
+    ),
+    undecided(
+        "GRP.3",
+        S,
+        "KIP-62",
+        "A member that does not poll for max.poll.interval.ms leaves",
+        "a driver that stops polling",
+    ),
+    Rule(
+        "GRP.4",
+        M,
+        "KIP-62",
+        "REBALANCE_IN_PROGRESS leads to JoinGroup with the same member id within the rebalance time-out",
+        "a JoinGroup after such an answer to a heartbeat, or the end of that time",
+    ),
+    Rule(
+        "GRP.5",
+        M,
+        "protocol guide, errors",
+        "After UNKNOWN_MEMBER_ID a member joins with an empty id, after ILLEGAL_GENERATION with its own",
+        "a JoinGroup after such an answer",
+    ),
+    Rule("GRP.6", M, "KIP-345", "FENCED_INSTANCE_ID is final: that member does not go on", "such an answer"),
+    undecided(
+        "GRP.7",
+        M,
+        "KIP-345",
+        "A static member does not leave on close",
+        "a driver: KIP-1092 lets the application ask for it",
+    ),
+    undecided("GRP.8", M, "KIP-429", "Cooperative: revoke, then join again; owned partitions are true", ASSIGNMENT),
+    undecided("GRP.9", M, "KIP-792", "A stale claim does not win in the leader's assignment", ASSIGNMENT),
+    Rule(
+        "GRP.10",
+        M,
+        "OffsetCommit",
+        "A commit has the generation that the member holds",
+        "an OffsetCommit of a member that has joined",
+    ),
+    Rule(
+        "GRP.11",
+        S,
+        "-",
+        "No storm of commits during a rebalance: ten at most between JoinGroup and SyncGroup",
+        "an OffsetCommit during a rebalance",
+    ),
+    undecided("GRP.12", M, "protocol guide, errors", "Coordinator load is waited out", BY_GIVING_UP),
+    undecided("GRP.13", M, "protocol guide, errors", "Coordinator errors of a commit are retried", BY_GIVING_UP),
+    Rule("GRP.14", M, "-", "A member has one JoinGroup or SyncGroup in flight", "a JoinGroup or SyncGroup"),
+    Rule("GRP.15", S, "KIP-800", "A reason has 255 characters at most", "a JoinGroup or LeaveGroup with a reason"),
+    undecided("GRP.16", M, "KIP-429", "No fetch of a partition after it was revoked", ASSIGNMENT),
+    Rule(
+        "GRP.17",
+        S,
+        "-",
+        "A retriable heartbeat error does not throw the coordinator away",
+        "a request on the same connection after such an answer",
+    ),
+    undecided(
+        "GRP.18",
+        M,
+        "metadata.max.age.ms",
+        "A changed number of partitions leads to a new join of the leader",
+        "a driver that raises the number: how soon metadata is read again is a setting of the client",
+    ),
+    Rule(
+        "GRP.19",
+        M,
+        "-",
+        "Without membership there are no heartbeats",
+        "a Heartbeat, or an OffsetCommit without a member id",
+    ),
+)
+
+
+@dataclass(slots=True)
+class GroupMembers:
+    """The members of a group that have joined and not left, as far as their answers tell."""
+
+    members: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Member:
+    """generation: that of the last answer to JoinGroup, `joined`. heard: its last request."""
+
+    joined: Exchange | None = None
+    generation: int = -1
+    session_us: int = 0
+    rebalance_us: int = 0
+    heard: Exchange | None = None
+    rejected: Exchange | None = None
+    rejected_code: int = 0
+    rebalancing: Exchange | None = None  # the answer REBALANCE_IN_PROGRESS that it has not followed yet
+    fenced: Exchange | None = None
+    commits: int = 0
+    joining: Exchange | None = None
+    syncing: Exchange | None = None
+
+
+@dataclass(slots=True)
+class Asked:
+    """Of a group on one connection."""
+
+    given: Exchange | None = None  # the answer MEMBER_ID_REQUIRED
+    rejected: Exchange | None = None
+    rejected_code: int = 0
+    member: str = ""
+    heartbeat_failed: Exchange | None = None
+
+
+def member_of(exchange: Exchange) -> tuple[str, str] | None:
+    """Group and member id; None for whatever comes without one."""
+    request = exchange.request
+    if isinstance(request, JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest):
+        return (request.group_id, request.member_id) if request.member_id else None
+    return None
+
+
+def heard(exchange: Exchange, scene: Scene) -> None:
+    named = member_of(exchange)
+    if named is None:
+        return
+    scene.join(exchange.connection, "member", *named)
+    member = scene.at(Member, *named)
+    before = member.heard
+    if (
+        before is not None
+        and member.session_us
+        and before.fate is Fate.ANSWERED
+        and exchange.api is not ApiKey.JOIN_GROUP
+    ):
+        gap_us = exchange.earliest_us - max(before.received_us, before.answered_us)
+        why = f"{gap_us // 1000} ms without a request, where the session time-out is {member.session_us // 1000} ms"
+        scene.decide("GRP.2", gap_us <= member.session_us, exchange, why, before)
+    if member.fenced is not None and knows(exchange, member.fenced):
+        scene.broken("GRP.6", exchange, "it was answered FENCED_INSTANCE_ID, and goes on", member.fenced)
+    member.heard = exchange
+    asked = scene.at(Asked, exchange.connection.number, named[0])
+    if asked.heartbeat_failed is not None and knows(exchange, asked.heartbeat_failed):
+        scene.kept("GRP.17", exchange)
+        asked.heartbeat_failed = None
+    if exchange.api in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
+        flying = [each for each in (member.joining, member.syncing) if each is not None and _is_open(each)]
+        scene.decide("GRP.14", not flying, exchange, "another one is in flight", *flying)
+
+
+def _is_open(exchange: Exchange) -> bool:
+    return exchange.fate is Fate.WAITING and exchange.connection.closed_us is None
+
+
+def joins(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, JoinGroupRequest)
+    asked = scene.at(Asked, exchange.connection.number, request.group_id)
+    given = asked.given
+    if given is not None and knows(exchange, given) and isinstance(given.answer, JoinGroupResponse):
+        is_same = request.member_id == given.answer.member_id
+        why = f"it joins as {request.member_id!r} where it was given {given.answer.member_id!r}"
+        scene.decide("GRP.1", is_same, exchange, why, given)
+        asked.given = None
+    rejected = asked.rejected
+    if rejected is not None and knows(exchange, rejected):
+        is_unknown = asked.rejected_code == UNKNOWN
+        is_fine = request.member_id != asked.member if is_unknown else request.member_id == asked.member
+        why = f"it joins as {request.member_id!r} after {ErrorCode(asked.rejected_code).name}"
+        scene.decide("GRP.5", is_fine, exchange, why, rejected)
+        asked.rejected = None
+    elif asked.member:
+        member = scene.at(Member, request.group_id, asked.member)
+        if member.rebalancing is not None and knows(exchange, member.rebalancing):
+            why = f"it joins as {request.member_id!r}, and was {asked.member!r}"
+            scene.decide("GRP.4", request.member_id == asked.member, exchange, why, member.rebalancing)
+        member.rebalancing = None
+    if request.member_id:
+        member = scene.at(Member, request.group_id, request.member_id)
+        member.joining, member.commits, member.rebalancing = exchange, 0, None
+    if exchange.version >= 8 and request.reason is not None:
+        _reason(exchange, request.reason, scene)
+
+
+def _reason(exchange: Exchange, reason: str, scene: Scene) -> None:
+    scene.decide("GRP.15", len(reason) <= LONGEST_REASON, exchange, f"a reason of {len(reason)} characters")
+
+
+def leaves(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, LeaveGroupRequest)
+    left = [request.member_id] if exchange.version < 3 else [each.member_id for each in request.members]
+    group = scene.at(GroupMembers, request.group_id)
+    for name in left:
+        group.members.discard(name)
+        member = scene.at(Member, request.group_id, name)
+        member.heard = member.rebalancing = None
+    asked = scene.at(Asked, exchange.connection.number, request.group_id)
+    asked.rejected, asked.member, asked.given = None, "", None
+    for each in request.members:
+        if exchange.version >= 5 and each.reason is not None:
+            _reason(exchange, each.reason, scene)
+
+
+def join_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, JoinGroupRequest)
+    if not isinstance(answer, JoinGroupResponse):
+        return
+    asked = scene.at(Asked, exchange.connection.number, request.group_id)
+    if answer.error_code == ID_REQUIRED:
+        asked.given = exchange
+    elif answer.error_code == 0:
+        scene.join(exchange.connection, "member", request.group_id, answer.member_id)
+        scene.at(GroupMembers, request.group_id).members.add(answer.member_id)
+        member = scene.at(Member, request.group_id, answer.member_id)
+        member.joined, member.generation, member.heard = exchange, answer.generation_id, exchange
+        member.session_us, member.rebalance_us = request.session_timeout_ms * 1000, request.rebalance_timeout_ms * 1000
+        asked.member = answer.member_id
+    else:
+        _rejected(exchange, request.group_id, request.member_id, answer.error_code, scene)
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    """Of Heartbeat, SyncGroup and OffsetCommit."""
+    named, answer = member_of(exchange), exchange.answer
+    if named is None:
+        return
+    codes: set[int] = set()
+    if isinstance(answer, HeartbeatResponse | SyncGroupResponse):
+        codes.add(answer.error_code)
+    elif isinstance(answer, OffsetCommitResponse):
+        codes |= {partition.error_code for topic in answer.topics for partition in topic.partitions}
+    if isinstance(answer, HeartbeatResponse) and answer.error_code in RETRIABLE:
+        scene.at(Asked, exchange.connection.number, named[0]).heartbeat_failed = exchange
+    if isinstance(answer, HeartbeatResponse) and answer.error_code == REBALANCE:
+        _follow(exchange, named, scene)
+    for code in codes & {UNKNOWN, ILLEGAL, FENCED}:
+        _rejected(exchange, *named, code, scene)
+
+
+def _rejected(exchange: Exchange, group: str, name: str, code: int, scene: Scene) -> None:
+    if not name:
+        return
+    member = scene.at(Member, group, name)
+    if code == FENCED:
+        member.fenced = exchange
+        scene.kept("GRP.6", exchange)
+    elif code in (UNKNOWN, ILLEGAL):
+        is_of_now = not isinstance(exchange.request, HeartbeatRequest | SyncGroupRequest | OffsetCommitRequest) or (
+            _generation(exchange) == member.generation
+        )
+        if is_of_now:
+            asked = scene.at(Asked, exchange.connection.number, group)
+            asked.rejected, asked.rejected_code, asked.member = exchange, code, name
+        if code == UNKNOWN:
+            scene.at(GroupMembers, group).members.discard(name)
+        member.heard = member.rebalancing = None
+
+
+def _generation(exchange: Exchange) -> int:
+    request = exchange.request
+    if isinstance(request, HeartbeatRequest | SyncGroupRequest):
+        return request.generation_id
+    return request.generation_id_or_member_epoch if isinstance(request, OffsetCommitRequest) else -1
+
+
+def _follow(exchange: Exchange, named: tuple[str, str], scene: Scene) -> None:
+    member = scene.at(Member, *named)
+    if member.rebalancing is not None or _generation(exchange) != member.generation or not member.rebalance_us:
+        return
+    member.rebalancing = exchange
+
+    def look() -> None:
+        last = member.heard
+        if member.rebalancing is exchange and last is not None and last is not exchange and knows(last, exchange):
+            why = f"no JoinGroup within the rebalance time-out of {member.rebalance_us // 1000} ms"
+            scene.broken("GRP.4", last, why, exchange)
+
+    scene.later(member.rebalance_us, look)
+
+
+def commits(exchange: Exchange, scene: Scene) -> None:
+    request, named = exchange.request, member_of(exchange)
+    assert isinstance(request, OffsetCommitRequest)
+    if named is None:
+        scene.kept("GRP.19", exchange)
+        return
+    member = scene.at(Member, *named)
+    if member.joined is None:
+        return
+    generation = request.generation_id_or_member_epoch
+    if generation == member.generation or knows(exchange, member.joined):
+        why = f"generation {generation} where {member.generation} is held"
+        scene.decide("GRP.10", generation == member.generation, exchange, why, member.joined)
+    if member.joining is not None:
+        member.commits += 1
+        why = f"{member.commits} commits during one rebalance"
+        scene.decide("GRP.11", member.commits <= MOST_COMMITS, exchange, why, member.joining)
+
+
+def syncs(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, SyncGroupRequest)
+    member = scene.at(Member, request.group_id, request.member_id)
+    member.joining, member.syncing = None, exchange
+
+
+def beats(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, HeartbeatRequest)
+    is_member = bool(request.member_id) and request.generation_id >= 0
+    why = f"a heartbeat of member {request.member_id!r} and generation {request.generation_id}"
+    scene.decide("GRP.19", is_member, exchange, why)
+
+
+def looks_for_coordinator(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, FindCoordinatorRequest)
+    if request.key_type != 0:
+        return
+    for group in request.coordinator_keys or [request.key]:
+        asked = scene.at(Asked, exchange.connection.number, group)
+        if asked.heartbeat_failed is not None and knows(exchange, asked.heartbeat_failed):
+            why = "FindCoordinator after a retriable error of Heartbeat"
+            scene.broken("GRP.17", exchange, why, asked.heartbeat_failed)
+            asked.heartbeat_failed = None
+
+
+FAMILY = Family(
+    RULES,
+    sent={
+        ApiKey.JOIN_GROUP: (heard, joins),
+        ApiKey.SYNC_GROUP: (heard, syncs),
+        ApiKey.HEARTBEAT: (heard, beats),
+        ApiKey.OFFSET_COMMIT: (heard, commits),
+        ApiKey.LEAVE_GROUP: (leaves,),
+        ApiKey.FIND_COORDINATOR: (looks_for_coordinator,),
+    },
+    answered={
+        ApiKey.JOIN_GROUP: (join_answered,),
+        ApiKey.SYNC_GROUP: (answered,),
+        ApiKey.HEARTBEAT: (answered,),
+        ApiKey.OFFSET_COMMIT: (answered,),
+    },
+)

@@ -1,0 +1,239 @@
+"""IDM: sequence numbers and epochs of idempotent and transactional producers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.judge.exchanges import Batch, Exchange, Fate, knows
+from odradek.judge.rule import Family, M, Rule, S
+from odradek.judge.rules.produce import partition_errors
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.produce_request import ProduceRequest
+
+WRAP: Final = 2**31
+MOST_IN_FLIGHT: Final = 5
+MOST_REMEMBERED: Final = 64  # batches of a partition that may be retried
+NEARLY_EXHAUSTED: Final = 32_000
+TOO_LARGE: Final = ErrorCode.MESSAGE_TOO_LARGE.value
+DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value
+UNKNOWN_PRODUCER: Final = ErrorCode.UNKNOWN_PRODUCER_ID.value
+OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.value
+
+RULES = (
+    Rule(
+        "IDM.1",
+        M,
+        "KIP-98, sequence numbers",
+        "The first batch of a partition under a producer id and epoch has sequence 0",
+        "a first batch of a producer id that the recording shows from its InitProducerId on",
+    ),
+    Rule("IDM.2", M, "KIP-98", "The next base sequence is last + count, and 0 after 2^31 - 1", "a second batch"),
+    Rule("IDM.3", M, "KIP-98", "A retry has the same sequence and the same count", "a batch that is sent again"),
+    Rule("IDM.4", M, "KIP-98", "At most five batches of a partition are in flight", "a second batch in flight"),
+    Rule(
+        "IDM.5",
+        M,
+        "KIP-98",
+        "A batch that is given up leaves no gap: the epoch is bumped, or the producer fails",
+        "a batch on a new connection",
+    ),
+    Rule(
+        "IDM.6",
+        M,
+        "KIP-360",
+        "After UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER of the batch in line comes a new epoch",
+        "a batch after such an answer",
+    ),
+    Rule(
+        "IDM.7",
+        M,
+        "KIP-98",
+        "DUPLICATE_SEQUENCE_NUMBER is success: the batch is not sent again",
+        "a batch after such an answer",
+    ),
+    Rule(
+        "IDM.8",
+        M,
+        "KIP-98, KIP-360",
+        "The epoch of a producer id does not go down on a partition; a transactional producer makes none itself",
+        "a batch of a producer id that the recording shows from its InitProducerId on",
+    ),
+    Rule(
+        "IDM.9",
+        S,
+        "KIP-360",
+        "An exhausted epoch leads to a new producer id, not to a negative epoch",
+        "a batch with an epoch of 32,000 or more, or a negative one",
+    ),
+    Rule(
+        "IDM.10",
+        S,
+        "KIP-98, KIP-360",
+        "No batch of an idempotent producer goes out without producer id and sequence",
+        "a batch to a partition after one with a producer id on that connection",
+    ),
+)
+
+
+@dataclass(slots=True)
+class Issued:
+    """Of a producer id: the epochs that answers gave out, with the last of these."""
+
+    epochs: set[int] = field(default_factory=set)
+    by: Exchange | None = None
+
+
+@dataclass(slots=True)
+class Line:
+    """Batches of one producer id and epoch to one partition. acked: the next sequence that is not acknowledged."""
+
+    next: int = -1
+    acked: int = 0
+    last: Exchange | None = None
+    counts: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    is_split: bool = False
+    failed: Exchange | None = None  # answered so that the epoch must be bumped
+    duplicates: dict[int, Exchange] = field(default_factory=dict)
+    in_flight: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Highest:
+    """Of a partition on one connection: the producer whose batches it carried last."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    at: Exchange | None = None
+    failed: Exchange | None = None
+
+
+def produced(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, ProduceRequest)
+    connection = exchange.connection
+    for batch in exchange.batches:
+        header = batch.header
+        highest = scene.at(Highest, connection.number, *batch.place)
+        if not header.has_producer_id:
+            if highest.at is not None:
+                scene.broken("IDM.10", exchange, "a batch without producer id and sequence", highest.at)
+            continue
+        if highest.at is not None:
+            scene.kept("IDM.10", exchange)
+        producer = header.producer_id, header.producer_epoch
+        scene.join(connection, "producer", *producer)
+        if header.producer_epoch < 0 or header.producer_epoch >= NEARLY_EXHAUSTED:
+            scene.decide("IDM.9", header.producer_epoch >= 0, exchange, f"epoch {header.producer_epoch}")
+        issued = scene.at(Issued, header.producer_id)
+        if issued.by is not None:
+            why = _wrong_epoch(batch, request.transactional_id is not None, issued, highest)
+            scene.decide("IDM.8", why is None, exchange, why or "", issued.by, highest.at)
+        line = scene.at(Line, *producer, *batch.place)
+        _in_line(exchange, batch, line, issued, scene)
+        _after_errors(exchange, batch, line, highest, scene)
+        line.in_flight.add(exchange.number)
+        highest.producer_id, highest.epoch, highest.at = *producer, exchange
+
+
+def _wrong_epoch(batch: Batch, is_transactional: bool, issued: Issued, highest: Highest) -> str | None:
+    header = batch.header
+    if highest.producer_id == header.producer_id and header.producer_epoch < highest.epoch:
+        return f"epoch {header.producer_epoch} after {highest.epoch}"
+    if is_transactional and header.producer_epoch not in issued.epochs:
+        return f"epoch {header.producer_epoch}, which no answer gave out"
+    return None
+
+
+def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene: Scene) -> None:
+    sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
+    if line.next < 0:
+        if issued.by is not None:
+            scene.decide("IDM.1", sequence == 0, exchange, f"it begins with sequence {sequence}", issued.by)
+        line.acked = sequence
+    elif sequence in line.counts and sequence != line.next:
+        if not line.is_split:
+            first = line.counts[sequence]
+            scene.decide("IDM.3", first == count, exchange, f"{count} records, before {first}", line.last)
+        return
+    elif not line.is_split:
+        is_next = sequence == line.next
+        is_ahead = 0 < (sequence - line.next) % WRAP < WRAP // 2
+        why = f"sequence {sequence} where {line.next} is next"
+        on_new = line.last is not None and line.last.connection is not exchange.connection
+        rule = "IDM.5" if on_new and (is_next or is_ahead) else "IDM.2"
+        scene.decide(rule, is_next, exchange, why, line.last)
+        if on_new and is_next:
+            scene.kept("IDM.2", exchange)
+    line.counts[sequence] = count
+    if len(line.counts) > MOST_REMEMBERED:
+        line.counts.popitem(last=False)
+    line.next = (sequence + count) % WRAP
+    line.last = exchange
+
+
+def _after_errors(exchange: Exchange, batch: Batch, line: Line, highest: Highest, scene: Scene) -> None:
+    duplicate = line.duplicates.get(batch.header.base_sequence)
+    if duplicate is not None and knows(exchange, duplicate):
+        scene.broken("IDM.7", exchange, "it was answered DUPLICATE_SEQUENCE_NUMBER, and is sent again", duplicate)
+    elif line.duplicates and all(knows(exchange, each) for each in line.duplicates.values()):
+        scene.kept("IDM.7", exchange)
+        line.duplicates.clear()
+    if line.failed is not None and knows(exchange, line.failed):
+        scene.broken("IDM.6", exchange, f"epoch {batch.header.producer_epoch} goes on", line.failed)
+    elif highest.failed is not None and knows(exchange, highest.failed) and line.failed is None:
+        scene.kept("IDM.6", exchange)
+        highest.failed = None
+    if len(line.in_flight) > 0:
+        flying = [each for number, each in exchange.connection.waiting.items() if number in line.in_flight]
+        if flying:
+            scene.decide("IDM.4", len(flying) < MOST_IN_FLIGHT, exchange, f"{len(flying) + 1} are in flight", *flying)
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    errors = partition_errors(exchange)
+    for batch in exchange.batches:
+        header = batch.header
+        if not header.has_producer_id:
+            continue
+        line = scene.at(Line, header.producer_id, header.producer_epoch, *batch.place)
+        line.in_flight.discard(exchange.number)
+        code = errors.get(batch.place)
+        if exchange.fate is not Fate.ANSWERED or code is None:
+            continue
+        is_in_line = header.base_sequence == line.acked
+        if code in (0, DUPLICATE):
+            if is_in_line or code == 0:
+                line.acked = (header.base_sequence + header.last_offset_delta + 1) % WRAP
+            if code == DUPLICATE:
+                line.duplicates[header.base_sequence] = exchange
+        elif code == TOO_LARGE:
+            line.is_split = True
+        elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_in_line:
+            line.failed = exchange
+            scene.at(Highest, exchange.connection.number, *batch.place).failed = exchange
+
+
+def issues(exchange: Exchange, scene: Scene) -> None:
+    answer = exchange.answer
+    if (
+        isinstance(answer, InitProducerIdResponse | EndTxnResponse)
+        and answer.error_code == 0
+        and answer.producer_id >= 0
+    ):
+        issued = scene.at(Issued, answer.producer_id)
+        issued.epochs.add(answer.producer_epoch)
+        issued.by = exchange
+        scene.join(exchange.connection, "producer", answer.producer_id, answer.producer_epoch)
+
+
+FAMILY = Family(
+    RULES,
+    sent={ApiKey.PRODUCE: (produced,)},
+    answered={ApiKey.PRODUCE: (answered,), ApiKey.INIT_PRODUCER_ID: (issues,), ApiKey.END_TXN: (issues,)},
+)

@@ -1,0 +1,123 @@
+"""PRD: batches of Produce requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.judge.exchanges import Batch, Exchange, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.batch_header import MAGIC
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.produce_response import ProduceResponse
+
+ZSTD: Final = 4
+ZSTD_SINCE: Final = 7
+COMPRESSION: Final = 7
+MOST_REPEATS: Final = 3
+
+RULES = (
+    Rule(
+        "PRD.1",
+        M,
+        "KIP-98, message definition of Produce",
+        "A partition has one record batch of version 2, its CRC right, its counts consistent",
+        "a Produce",
+    ),
+    Rule("PRD.2", M, "KIP-110", "zstd comes only in Produce v7 and later", "a batch that is compressed with zstd"),
+    Rule("PRD.3", M, "KIP-98", "No control bit; the transactional bit exactly in transactions", "a Produce"),
+    Rule("PRD.4", M, "KIP-98", "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
+    Rule(
+        "PRD.5",
+        S,
+        "protocol guide, errors",
+        "A batch that was answered MESSAGE_TOO_LARGE is not sent again and again",
+        "a batch that was answered MESSAGE_TOO_LARGE",
+    ),
+    undecided(
+        "PRD.6",
+        S,
+        "max.in.flight.requests.per.connection",
+        "Order within a partition holds without idempotence where one request is in flight",
+        "a driver: how many requests the application allows in flight is not on the wire",
+    ),
+    undecided(
+        "PRD.7",
+        S,
+        "delivery.timeout.ms",
+        "KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS and REQUEST_TIMED_OUT are retried until the delivery time-out",
+        "a driver: the delivery time-out is not on the wire",
+    ),
+)
+
+
+@dataclass(slots=True)
+class TooLarge:
+    """Of one batch, by its CRC."""
+
+    refused: Exchange | None = None
+    times: int = 0
+
+
+def produced(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, ProduceRequest)
+    partitions = sum(len(topic.partition_data) for topic in request.topic_data)
+    if len(exchange.batches) < partitions:
+        scene.broken("PRD.1", exchange, "a partition without a record batch that can be read")
+    for batch in exchange.batches:
+        header = batch.header
+        scene.decide("PRD.1", (why := _wrong(batch)) is None, exchange, f"{batch.topic}-{batch.partition}: {why}")
+        if header.attributes & COMPRESSION == ZSTD:
+            scene.decide("PRD.2", exchange.version >= ZSTD_SINCE, exchange, f"zstd in Produce v{exchange.version}")
+        is_transactional = request.transactional_id is not None
+        is_fine = not header.is_control and header.is_transactional == is_transactional
+        bits = f"control {header.is_control}, transactional {header.is_transactional}"
+        scene.decide("PRD.3", is_fine, exchange, f"{bits}, with transactional id {request.transactional_id!r}")
+        if header.has_producer_id:
+            scene.decide("PRD.4", request.acks == -1, exchange, f"acks is {request.acks}")
+        repeated = scene.at(TooLarge, exchange.connection.kin, *batch.place, header.crc)
+        if repeated.refused is not None and knows(exchange, repeated.refused):
+            repeated.times += 1
+            if repeated.times > MOST_REPEATS:
+                scene.broken("PRD.5", exchange, f"sent {repeated.times} times again", repeated.refused)
+
+
+def _wrong(batch: Batch) -> str | None:
+    header = batch.header
+    if header.magic != MAGIC:
+        return f"magic {header.magic}"
+    if not batch.is_alone:
+        return "more than one batch"
+    if not batch.is_sound:
+        return "its CRC or its length is wrong"
+    if header.record_count != header.last_offset_delta + 1 or header.record_count < 1:
+        return f"{header.record_count} records, and a last offset delta of {header.last_offset_delta}"
+    return None
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    errors = partition_errors(exchange)
+    for batch in exchange.batches:
+        if errors.get(batch.place) == ErrorCode.MESSAGE_TOO_LARGE.value:
+            repeated = scene.at(TooLarge, exchange.connection.kin, *batch.place, batch.header.crc)
+            repeated.refused = exchange
+            if repeated.times <= MOST_REPEATS:
+                scene.kept("PRD.5", exchange)
+
+
+def partition_errors(exchange: Exchange) -> dict[tuple[str, int], int]:
+    """Error codes of a Produce answer by topic (or topic id in hex) and partition."""
+    if not isinstance(exchange.answer, ProduceResponse):
+        return {}
+    return {
+        (topic.name or topic.topic_id.hex(), partition.index): partition.error_code
+        for topic in exchange.answer.responses
+        for partition in topic.partition_responses
+    }
+
+
+FAMILY = Family(RULES, sent={ApiKey.PRODUCE: (produced,)}, answered={ApiKey.PRODUCE: (answered,)})

@@ -1,0 +1,467 @@
+"""TXN: the order and the repetition of transactional requests, by transactional id and producer id and epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from odradek.judge.exchanges import Exchange, Fate, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rules.groups import GroupMembers
+from odradek.judge.rules.produce import partition_errors
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+
+TV2_PRODUCE: Final = 12
+TV2_OFFSETS: Final = 5
+MOST_REPEATS: Final = 3
+BACK_OFF_US: Final = 5_000
+LOOP_US: Final = 5_000_000
+E = ErrorCode
+CONCURRENT: Final = E.CONCURRENT_TRANSACTIONS.value
+FENCED: Final = E.PRODUCER_FENCED.value
+OLD_EPOCH: Final = E.INVALID_PRODUCER_EPOCH.value
+NO_MAPPING: Final = E.INVALID_PRODUCER_ID_MAPPING.value
+COORDINATOR: Final = frozenset(
+    code.value for code in (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
+)
+RETRIED: Final = COORDINATOR | {CONCURRENT}
+# Errors after which a producer must not ask InitProducerId the same way again and again.
+FATAL_INITS: Final = {
+    E.INVALID_TRANSACTION_TIMEOUT.value: "TXN.14",
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value: "TXN.16",
+}
+
+RULES = (
+    Rule(
+        "TXN.1",
+        M,
+        "KIP-98, InitProducerId",
+        "Transactional requests carry a producer id and epoch that an answer gave out",
+        "a transactional request after an InitProducerId of its transactional id",
+    ),
+    Rule(
+        "TXN.2",
+        M,
+        "KIP-98",
+        "Below TV2 AddPartitionsToTxn has succeeded for a partition before its first batch in the transaction",
+        "a transactional Produce below v12",
+    ),
+    Rule(
+        "TXN.3",
+        M,
+        "KIP-98",
+        "Below TV2 AddOffsetsToTxn has succeeded before TxnOffsetCommit",
+        "a TxnOffsetCommit below v5",
+    ),
+    Rule(
+        "TXN.4",
+        M,
+        "KIP-98",
+        "EndTxn is sent when all batches are answered, and none of them is sent after it",
+        "an EndTxn after a Produce of the transaction",
+    ),
+    Rule(
+        "TXN.5",
+        M,
+        "KIP-98",
+        "EndTxn(commit) is not sent when a batch of the transaction failed",
+        "an EndTxn(commit) after a Produce of the transaction",
+    ),
+    Rule(
+        "TXN.6",
+        M,
+        "KIP-98, KIP-588",
+        "After PRODUCER_FENCED no request has that producer id and epoch, except to abort",
+        "an answer PRODUCER_FENCED",
+    ),
+    Rule(
+        "TXN.7",
+        M,
+        "KIP-588",
+        "After INVALID_PRODUCER_EPOCH on Produce the transaction is not committed",
+        "an EndTxn or InitProducerId after such an answer",
+    ),
+    Rule(
+        "TXN.8",
+        M,
+        "KIP-98",
+        "CONCURRENT_TRANSACTIONS is retried",
+        "a transactional request after such an answer",
+    ),
+    Rule(
+        "TXN.9",
+        M,
+        "KIP-98",
+        "After a coordinator error EndTxn asks for the same result again",
+        "an EndTxn after such an answer to one",
+    ),
+    Rule(
+        "TXN.10",
+        M,
+        "KIP-98",
+        "An EndTxn whose answer is lost is repeated with the same result",
+        "an EndTxn after one whose answer was lost",
+    ),
+    undecided(
+        "TXN.11",
+        M,
+        "KIP-98",
+        "An empty transaction sends no EndTxn, or accepts its lawful answer",
+        "a driver: where a transaction begins, and whether the producer stays usable, is the application's to say",
+    ),
+    Rule(
+        "TXN.12",
+        M,
+        "KIP-447",
+        "TxnOffsetCommit v3+ carries member id and generation of the consumer",
+        "a TxnOffsetCommit v3 or later of a group that has members",
+    ),
+    undecided(
+        "TXN.13",
+        M,
+        "KIP-447",
+        "OffsetFetch asks for stable offsets, and UNSTABLE_OFFSET_COMMIT is retried without a low limit",
+        "a driver: whether the reader is read_committed is not told to the coordinator",
+    ),
+    Rule(
+        "TXN.14",
+        S,
+        "KIP-98",
+        "INVALID_TRANSACTION_TIMEOUT is fatal: InitProducerId is not asked in a loop",
+        "such an answer",
+    ),
+    Rule(
+        "TXN.15",
+        M,
+        "KIP-98",
+        "No batch of an aborted transaction arrives after EndTxn(abort) was answered",
+        "a Produce after an EndTxn(abort) whose answer gave a new epoch",
+    ),
+    Rule(
+        "TXN.16",
+        S,
+        "KIP-98, KIP-360",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; INVALID_PRODUCER_ID_MAPPING leads to InitProducerId",
+        "such an answer",
+    ),
+    Rule(
+        "TXN.17",
+        S,
+        "retry.backoff.ms",
+        "Retries of transactional requests wait",
+        "a retry after CONCURRENT_TRANSACTIONS or a coordinator error",
+    ),
+)
+
+Pair: TypeAlias = tuple[int, int]  # producer id and epoch
+
+
+@dataclass(slots=True)
+class Producer:
+    """Of a transactional id. concurrent, refused: the last answer that is to be retried; inits by error."""
+
+    issued: set[Pair] = field(default_factory=set)
+    by: Exchange | None = None
+    refused: Exchange | None = None
+    refused_code: int = 0
+    fatal: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Open:
+    """The transaction of a transactional id, producer id and epoch, since the last EndTxn was sent."""
+
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    failed: dict[tuple[str, int, int], Exchange] = field(default_factory=dict)
+    unanswered: dict[int, Exchange] = field(default_factory=dict)
+    last: Exchange | None = None
+    ended: Exchange | None = None
+    fenced: Exchange | None = None
+    old_epoch: Exchange | None = None
+    unmapped: Exchange | None = None
+    end_refused: Exchange | None = None  # by a coordinator error
+
+
+def claim(exchange: Exchange) -> tuple[str, Pair] | None:
+    """Transactional id, and the producer id and epoch that the request comes with."""
+    request = exchange.request
+    if isinstance(request, ProduceRequest):
+        if request.transactional_id is None or not exchange.batches:
+            return None
+        header = exchange.batches[0].header
+        return request.transactional_id, (header.producer_id, header.producer_epoch)
+    if isinstance(request, AddPartitionsToTxnRequest):
+        if exchange.version >= 4:
+            return None  # brokers'
+        pair = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+        return request.v3_and_below_transactional_id, pair
+    if isinstance(request, AddOffsetsToTxnRequest | TxnOffsetCommitRequest | EndTxnRequest):
+        return request.transactional_id, (request.producer_id, request.producer_epoch)
+    return None
+
+
+def is_abort(exchange: Exchange) -> bool:
+    return isinstance(exchange.request, EndTxnRequest) and not exchange.request.committed
+
+
+def asked(exchange: Exchange, scene: Scene) -> None:
+    """Whatever a transactional producer sends but InitProducerId."""
+    claimed = claim(exchange)
+    if claimed is None:
+        return
+    name, pair = claimed
+    scene.join(exchange.connection, "producer", *pair)
+    producer, open_ = scene.at(Producer, name), scene.at(Open, name, *pair)
+    if producer.by is not None:
+        why = f"producer id {pair[0]} and epoch {pair[1]}, which no answer gave {name!r}"
+        scene.decide("TXN.1", pair in producer.issued, exchange, why, producer.by)
+    if open_.fenced is not None and not is_abort(exchange) and knows(exchange, open_.fenced):
+        scene.broken("TXN.6", exchange, "it was answered PRODUCER_FENCED, and goes on", open_.fenced)
+    if open_.unmapped is not None and not is_abort(exchange) and knows(exchange, open_.unmapped):
+        scene.broken("TXN.16", exchange, "it goes on with the producer id that has no mapping", open_.unmapped)
+    _retried(exchange, producer, scene)
+
+
+def _retried(exchange: Exchange, producer: Producer, scene: Scene) -> None:
+    refused = producer.refused
+    if refused is None or not knows(exchange, refused) or exchange.api is ApiKey.PRODUCE:
+        return
+    producer.refused = None
+    is_same = exchange.api is refused.api
+    if producer.refused_code == CONCURRENT and refused.api is not None and exchange.api is not None:
+        why = f"{exchange.api.kafka_name} after {refused.api.kafka_name} was answered CONCURRENT_TRANSACTIONS"
+        if is_same or not is_abort(exchange):
+            scene.decide("TXN.8", is_same, exchange, why, refused)
+    if is_same and refused.written_us is not None and exchange.connection is refused.connection:
+        waited_us = exchange.received_us - refused.written_us
+        why = f"it is retried after {waited_us / 1000} ms"
+        scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)
+
+
+def inits(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, InitProducerIdRequest)
+    if request.transactional_id is None:
+        return
+    producer = scene.at(Producer, request.transactional_id)
+    _retried(exchange, producer, scene)
+    for code, (refused, times) in list(producer.fatal.items()):
+        if knows(exchange, refused) and exchange.connection.kin == refused.connection.kin:
+            producer.fatal[code] = refused, times + 1
+            if times >= MOST_REPEATS:
+                why = f"InitProducerId is asked {times + 1} times after {ErrorCode(code).name}"
+                scene.broken(FATAL_INITS[code], exchange, why, refused)
+    pair = request.producer_id, request.producer_epoch
+    open_ = scene.at(Open, request.transactional_id, *pair)
+    if open_.unmapped is not None and knows(exchange, open_.unmapped):
+        scene.kept("TXN.16", exchange)
+        open_.unmapped = None
+    if open_.old_epoch is not None and knows(exchange, open_.old_epoch):
+        scene.kept("TXN.7", exchange)
+        open_.old_epoch = None
+
+
+def produced(exchange: Exchange, scene: Scene) -> None:
+    claimed = claim(exchange)
+    if claimed is None:
+        return
+    name, pair = claimed
+    open_ = scene.at(Open, name, *pair)
+    if exchange.version < TV2_PRODUCE:
+        missing = [batch.place for batch in exchange.batches if batch.place not in open_.partitions]
+        why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""
+        scene.decide("TXN.2", not missing, exchange, why, open_.ended)
+    ended = open_.ended
+    if ended is not None and ended.fate is Fate.WAITING and exchange.earliest_us > ended.received_us:
+        scene.broken("TXN.4", exchange, "a batch of the transaction after its EndTxn", ended)
+    elif ended is not None and isinstance(ended.answer, EndTxnResponse) and knows(exchange, ended):
+        answer, request = ended.answer, ended.request
+        if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(request, EndTxnRequest):
+            is_old = (answer.producer_id, answer.producer_epoch) != pair
+            if is_old:
+                rule = "TXN.4" if request.committed else "TXN.15"
+                scene.broken(rule, exchange, f"a batch with epoch {pair[1]} after its EndTxn was answered", ended)
+    began = scene.at(Began, name, *pair)
+    if began.after is not None and knows(exchange, began.after):
+        scene.kept("TXN.15", exchange)
+        began.after = None
+    open_.unanswered[exchange.number] = open_.last = exchange
+
+
+@dataclass(slots=True)
+class Began:
+    """Of a producer id and epoch that an EndTxn(abort) gave out. after: that EndTxn."""
+
+    after: Exchange | None = None
+
+
+def produce_answered(exchange: Exchange, scene: Scene) -> None:
+    claimed = claim(exchange)
+    if claimed is None:
+        return
+    name, pair = claimed
+    open_ = scene.at(Open, name, *pair)
+    open_.unanswered.pop(exchange.number, None)
+    errors = partition_errors(exchange)
+    for batch in exchange.batches:
+        code = errors.get(batch.place)
+        key = (*batch.place, batch.header.base_sequence)
+        if code in (0, E.DUPLICATE_SEQUENCE_NUMBER.value):
+            open_.failed.pop(key, None)
+        elif code is not None:
+            open_.failed[key] = exchange
+            if code == OLD_EPOCH:
+                open_.old_epoch = exchange
+    _refusals(exchange, name, pair, set(errors.values()), scene)
+
+
+def _refusals(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
+    """Notes what has consequences for the producer id and epoch, or for the transactional id."""
+    open_, producer = scene.at(Open, name, *pair), scene.at(Producer, name)
+    if FENCED in codes:
+        open_.fenced = exchange
+        scene.kept("TXN.6", exchange)
+    if NO_MAPPING in codes:
+        open_.unmapped = exchange
+    found = codes & RETRIED
+    if found and exchange.api is not ApiKey.PRODUCE:
+        producer.refused, producer.refused_code = exchange, max(found)
+
+
+def adds_answered(exchange: Exchange, scene: Scene) -> None:
+    claimed, answer, request = claim(exchange), exchange.answer, exchange.request
+    if claimed is None:
+        return
+    name, pair = claimed
+    open_ = scene.at(Open, name, *pair)
+    codes: set[int] = set()
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        for topic in answer.results_by_topic_v3_and_below:
+            for partition in topic.results_by_partition:
+                codes.add(partition.partition_error_code)
+                if partition.partition_error_code == 0:
+                    open_.partitions.add((topic.name, partition.partition_index))
+    elif isinstance(answer, AddOffsetsToTxnResponse) and isinstance(request, AddOffsetsToTxnRequest):
+        codes.add(answer.error_code)
+        if answer.error_code == 0:
+            open_.groups.add(request.group_id)
+    elif isinstance(answer, TxnOffsetCommitResponse):
+        codes |= {partition.error_code for topic in answer.topics for partition in topic.partitions}
+    _refusals(exchange, name, pair, codes, scene)
+
+
+def commits_offsets(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, TxnOffsetCommitRequest)
+    open_ = scene.at(Open, request.transactional_id, request.producer_id, request.producer_epoch)
+    if exchange.version < TV2_OFFSETS:
+        why = f"AddOffsetsToTxn has not succeeded for group {request.group_id!r}"
+        scene.decide("TXN.3", request.group_id in open_.groups, exchange, why, open_.ended)
+    if exchange.version >= 3:
+        has_member = bool(request.member_id) and request.generation_id >= 0
+        members = scene.at(GroupMembers, request.group_id).members
+        if has_member or members:
+            why = f"no member id or generation, where the group has members: {', '.join(sorted(members)[:2])}"
+            scene.decide("TXN.12", has_member, exchange, why)
+
+
+def ends(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, EndTxnRequest)
+    open_ = scene.at(Open, request.transactional_id, request.producer_id, request.producer_epoch)
+    flying = [each for each in open_.unanswered.values() if each.connection.closed_us is None]
+    if open_.last is not None:
+        why = f"{len(flying)} of its batches are not answered yet"
+        scene.decide("TXN.4", not flying, exchange, why, *flying)
+        if request.committed:
+            known = [each for each in open_.failed.values() if knows(exchange, each)]
+            scene.decide("TXN.5", not known, exchange, "a batch of the transaction failed", *known)
+    if open_.old_epoch is not None and knows(exchange, open_.old_epoch):
+        why = "it commits after a batch was answered INVALID_PRODUCER_EPOCH"
+        scene.decide("TXN.7", not request.committed, exchange, why, open_.old_epoch)
+        open_.old_epoch = None
+    before = open_.ended
+    if before is not None and isinstance(before.request, EndTxnRequest) and open_.last is None:
+        is_same = before.request.committed == request.committed
+        why = "it asks for the other result"
+        if open_.end_refused is before and knows(exchange, before):
+            scene.decide("TXN.9", is_same, exchange, why, before)
+        elif before.is_lost:
+            scene.decide("TXN.10", is_same, exchange, why, before)
+    open_.partitions.clear()
+    open_.groups.clear()
+    open_.failed.clear()
+    open_.unanswered.clear()
+    open_.last, open_.ended = None, exchange
+
+
+def end_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, EndTxnRequest)
+    if not isinstance(answer, EndTxnResponse):
+        return
+    pair = request.producer_id, request.producer_epoch
+    producer = scene.at(Producer, request.transactional_id)
+    if answer.error_code == 0 and answer.producer_id >= 0:
+        given = answer.producer_id, answer.producer_epoch
+        producer.issued.add(given)
+        if not request.committed:
+            scene.at(Began, request.transactional_id, *given).after = exchange
+    if answer.error_code in COORDINATOR:
+        scene.at(Open, request.transactional_id, *pair).end_refused = exchange
+    _refusals(exchange, request.transactional_id, pair, {answer.error_code}, scene)
+
+
+def init_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, InitProducerIdRequest)
+    if request.transactional_id is None or not isinstance(answer, InitProducerIdResponse):
+        return
+    producer = scene.at(Producer, request.transactional_id)
+    if answer.error_code == 0:
+        producer.by = exchange
+        producer.issued.add((answer.producer_id, answer.producer_epoch))
+        producer.issued.add((answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch))
+        producer.fatal.clear()
+    elif answer.error_code in FATAL_INITS:
+        _, times = producer.fatal.get(answer.error_code, (exchange, 0))
+        producer.fatal[answer.error_code] = exchange, times
+        if times < MOST_REPEATS:
+            scene.kept(FATAL_INITS[answer.error_code], exchange)
+    elif answer.error_code in RETRIED:
+        producer.refused, producer.refused_code = exchange, answer.error_code
+
+
+FAMILY = Family(
+    RULES,
+    sent={
+        ApiKey.INIT_PRODUCER_ID: (inits,),
+        ApiKey.PRODUCE: (asked, produced),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (asked,),
+        ApiKey.ADD_OFFSETS_TO_TXN: (asked,),
+        ApiKey.TXN_OFFSET_COMMIT: (asked, commits_offsets),
+        ApiKey.END_TXN: (asked, ends),
+    },
+    answered={
+        ApiKey.INIT_PRODUCER_ID: (init_answered,),
+        ApiKey.PRODUCE: (produce_answered,),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (adds_answered,),
+        ApiKey.ADD_OFFSETS_TO_TXN: (adds_answered,),
+        ApiKey.TXN_OFFSET_COMMIT: (adds_answered,),
+        ApiKey.END_TXN: (end_answered,),
+    },
+)

@@ -1,0 +1,315 @@
+"""TV2, 2PC and SHT: transaction.version 2, two-phase commit, and share acknowledgements in transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.judge.exchanges import Exchange, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rules.produce import partition_errors
+from odradek.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, claim, is_abort
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
+
+ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.value
+UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value
+DRIVER: Final = "a driver: that a transaction is prepared is not on the wire"
+
+RULES = (
+    Rule(
+        "TV2.1",
+        M,
+        "KIP-890 part 2",
+        "At TV2 the client sends no AddPartitionsToTxn and no AddOffsetsToTxn",
+        "a transactional Produce v12 or later",
+    ),
+    Rule(
+        "TV2.2",
+        M,
+        "KIP-890 part 2",
+        "Producer id and epoch of EndTxn v5's answer are used from then on",
+        "a transactional request after such an answer",
+    ),
+    Rule(
+        "TV2.3",
+        M,
+        "KIP-890",
+        "Sequences restart at 0 with the epoch of EndTxn's answer",
+        "a first batch with an epoch that EndTxn gave out",
+    ),
+    Rule(
+        "TV2.4",
+        M,
+        "KIP-890, KIP-1050",
+        "After TRANSACTION_ABORTABLE the transaction is aborted",
+        "an EndTxn after such an answer",
+    ),
+    Rule(
+        "TV2.5",
+        M,
+        "KAFKA-19250",
+        "TRANSACTION_ABORTABLE to an abort does not lead to a loop of aborts",
+        "such an answer to EndTxn(abort)",
+    ),
+    Rule(
+        "TV2.6",
+        M,
+        "KIP-890",
+        "A repeated EndTxn keeps the epoch that it was first sent with",
+        "an EndTxn v5 after one whose answer was lost",
+    ),
+    undecided(
+        "TV2.7",
+        M,
+        "KIP-890",
+        "A transaction all of whose batches failed is still aborted where the partition may have been added",
+        "a driver: where the next transaction begins is not on the wire",
+    ),
+    Rule(
+        "TV2.8",
+        S,
+        "KIP-890",
+        "Produce does not change between v11 and v12 in the middle of a transaction",
+        "a second Produce of a transaction",
+    ),
+    Rule(
+        "TV2.9",
+        M,
+        "KIP-890",
+        "The new producer id that EndTxn answers to an exhausted epoch is used",
+        "a transactional request after such an answer",
+    ),
+    undecided("2PC.1", M, "KIP-939", "No Produce and no TxnOffsetCommit in the prepared state", DRIVER),
+    Rule(
+        "2PC.2",
+        M,
+        "KIP-939",
+        "After InitProducerId with KeepPreparedTxn comes EndTxn with the ongoing pair, and nothing else",
+        "a transactional request after such an answer with an ongoing transaction",
+    ),
+    Rule(
+        "2PC.3",
+        M,
+        "KIP-939",
+        "A refusal of Enable2Pc is fatal: InitProducerId is not asked in a loop",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED to an InitProducerId with Enable2Pc",
+    ),
+    Rule(
+        "SHT.1",
+        M,
+        "KIP-1289 (draft)",
+        "TxnShareAcknowledge has the producer id and epoch of the transaction that is open",
+        "a TxnShareAcknowledge after an InitProducerId of its transactional id",
+    ),
+    undecided(
+        "SHT.2",
+        M,
+        "KIP-1289 (draft)",
+        "A record that is acknowledged in a transaction is not acknowledged outside of it",
+        "a draft that is settled: the answer does not tell yet which records are pending",
+    ),
+)
+
+
+@dataclass(slots=True)
+class Known:
+    """Of a transactional id. given: the pair of the last EndTxn v5 or InitProducerId, and the exchange that gave it."""
+
+    given: Pair | None = None
+    by: Exchange | None = None
+    before: Pair | None = None
+    ended: Exchange | None = None
+    ongoing: Pair | None = None
+    unauthorized: Exchange | None = None
+    unauthorized_times: int = 0
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Of a producer id and epoch."""
+
+    first: Exchange | None = None  # its first Produce since the last EndTxn
+    abortable: Exchange | None = None
+    aborts_refused: int = 0
+    given_by: Exchange | None = None  # the EndTxn that gave it out
+    begun: set[tuple[str, int]] = field(default_factory=set)
+
+
+def asked(exchange: Exchange, scene: Scene) -> None:
+    claimed = claim(exchange)
+    if claimed is None:
+        return
+    name, pair = claimed
+    known = scene.at(Known, name)
+    by = known.by
+    if by is not None and known.ongoing is not None and knows(exchange, by):
+        is_kept = isinstance(exchange.request, EndTxnRequest) and pair == known.ongoing
+        what = exchange.api.kafka_name if exchange.api is not None else ""
+        why = f"{what} of {pair} where {known.ongoing} is undecided"
+        scene.decide("2PC.2", is_kept, exchange, why, by)
+        known.ongoing = None
+        return
+    if by is None or by.api is not ApiKey.END_TXN or known.given is None or known.before is None:
+        return
+    if pair not in (known.given, known.before) or not knows(exchange, by):
+        return
+    rule = "TV2.2" if known.given[0] == known.before[0] else "TV2.9"
+    scene.decide(rule, pair == known.given, exchange, f"{pair} where EndTxn gave {known.given}", by)
+
+
+def produced(exchange: Exchange, scene: Scene) -> None:
+    request, claimed = exchange.request, claim(exchange)
+    assert isinstance(request, ProduceRequest)
+    if claimed is None:
+        return
+    transaction = scene.at(Transaction, *claimed)
+    is_v2 = exchange.version >= TV2_PRODUCE
+    if is_v2:
+        scene.kept("TV2.1", exchange)
+    first = transaction.first
+    if first is None:
+        transaction.first = exchange
+    else:
+        why = f"v{exchange.version} after v{first.version}"
+        scene.decide("TV2.8", is_v2 == (first.version >= TV2_PRODUCE), exchange, why, first)
+    for batch in exchange.batches:
+        if transaction.given_by is not None and batch.place not in transaction.begun:
+            sequence = batch.header.base_sequence
+            scene.decide("TV2.3", sequence == 0, exchange, f"it begins with sequence {sequence}", transaction.given_by)
+        transaction.begun.add(batch.place)
+
+
+def adds(exchange: Exchange, scene: Scene) -> None:
+    claimed = claim(exchange)
+    if claimed is None or exchange.api is None:
+        return
+    first = scene.at(Transaction, *claimed).first
+    if first is not None and first.version >= TV2_PRODUCE:
+        scene.broken("TV2.1", exchange, f"{exchange.api.kafka_name} after Produce v{first.version}", first)
+
+
+def ends(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, EndTxnRequest)
+    pair = request.producer_id, request.producer_epoch
+    known = scene.at(Known, request.transactional_id)
+    transaction = scene.at(Transaction, request.transactional_id, pair)
+    abortable = transaction.abortable
+    if abortable is not None and knows(exchange, abortable):
+        if not is_abort(abortable):
+            why = "it commits after TRANSACTION_ABORTABLE"
+            scene.decide("TV2.4", not request.committed, exchange, why, abortable)
+        elif transaction.aborts_refused > MOST_REPEATS:
+            times = transaction.aborts_refused
+            scene.broken("TV2.5", exchange, f"it aborts again after {times} answers TRANSACTION_ABORTABLE", abortable)
+        transaction.abortable = None
+    before = known.ended
+    is_repeated = before is not None and before.is_lost and transaction.first is None and exchange.version >= 5
+    if before is not None and is_repeated and isinstance(before.request, EndTxnRequest):
+        first = before.request.producer_id, before.request.producer_epoch
+        if before.request.committed == request.committed:
+            scene.decide("TV2.6", pair == first, exchange, f"{pair}, before {first}", before)
+    known.ended, transaction.first = exchange, None
+
+
+def produce_answered(exchange: Exchange, scene: Scene) -> None:
+    claimed = claim(exchange)
+    if claimed is not None and ABORTABLE in partition_errors(exchange).values():
+        scene.at(Transaction, claimed[0], claimed[1]).abortable = exchange
+
+
+def offsets_answered(exchange: Exchange, scene: Scene) -> None:
+    claimed, answer = claim(exchange), exchange.answer
+    if claimed is None or not isinstance(answer, TxnOffsetCommitResponse):
+        return
+    if ABORTABLE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
+        scene.at(Transaction, claimed[0], claimed[1]).abortable = exchange
+
+
+def end_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, EndTxnRequest)
+    if not isinstance(answer, EndTxnResponse):
+        return
+    pair = request.producer_id, request.producer_epoch
+    known = scene.at(Known, request.transactional_id)
+    transaction = scene.at(Transaction, request.transactional_id, pair)
+    if answer.error_code == ABORTABLE:
+        transaction.abortable = exchange
+        if not request.committed:
+            transaction.aborts_refused += 1
+            if transaction.aborts_refused <= MOST_REPEATS:
+                scene.kept("TV2.5", exchange)
+    elif answer.error_code == 0 and answer.producer_id >= 0:
+        given = answer.producer_id, answer.producer_epoch
+        known.given, known.before, known.by = given, pair, exchange
+        scene.at(Transaction, request.transactional_id, given).given_by = exchange
+
+
+def inits(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, InitProducerIdRequest)
+    if request.transactional_id is None:
+        return
+    known = scene.at(Known, request.transactional_id)
+    known.ended = None
+    if known.unauthorized is not None and request.enable2_pc and knows(exchange, known.unauthorized):
+        known.unauthorized_times += 1
+        if known.unauthorized_times > MOST_REPEATS:
+            why = f"InitProducerId with Enable2Pc is asked {known.unauthorized_times} times more"
+            scene.broken("2PC.3", exchange, why, known.unauthorized)
+
+
+def init_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, InitProducerIdRequest)
+    if request.transactional_id is None or not isinstance(answer, InitProducerIdResponse):
+        return
+    known = scene.at(Known, request.transactional_id)
+    if answer.error_code == 0:
+        known.given, known.before, known.by = (answer.producer_id, answer.producer_epoch), None, exchange
+        has_ongoing = request.keep_prepared_txn and answer.ongoing_txn_producer_id >= 0
+        ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+        known.ongoing = ongoing if has_ongoing else None
+        known.unauthorized, known.unauthorized_times = None, 0
+    elif answer.error_code == UNAUTHORIZED and request.enable2_pc:
+        known.unauthorized = exchange
+        if known.unauthorized_times <= MOST_REPEATS:
+            scene.kept("2PC.3", exchange)
+
+
+def acknowledges(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, TxnShareAcknowledgeRequest)
+    known, pair = scene.at(Known, request.transactional_id), (request.producer_id, request.producer_epoch)
+    if known.by is not None and known.given is not None and knows(exchange, known.by):
+        scene.decide("SHT.1", pair == known.given, exchange, f"{pair} where {known.given} is open", known.by)
+
+
+FAMILY = Family(
+    RULES,
+    sent={
+        ApiKey.INIT_PRODUCER_ID: (inits,),
+        ApiKey.PRODUCE: (asked, produced),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (asked, adds),
+        ApiKey.ADD_OFFSETS_TO_TXN: (asked, adds),
+        ApiKey.TXN_OFFSET_COMMIT: (asked,),
+        ApiKey.END_TXN: (asked, ends),
+        ApiKey.TXN_SHARE_ACKNOWLEDGE: (acknowledges,),
+    },
+    answered={
+        ApiKey.INIT_PRODUCER_ID: (init_answered,),
+        ApiKey.PRODUCE: (produce_answered,),
+        ApiKey.TXN_OFFSET_COMMIT: (offsets_answered,),
+        ApiKey.END_TXN: (end_answered,),
+    },
+)

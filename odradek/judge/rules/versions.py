@@ -1,0 +1,177 @@
+"""VER: versions and headers of requests, and what a client says of itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.judge.exchanges import Exchange, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import is_flexible
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import request_class
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.produce_request import ProduceRequest
+
+NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SASL: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+TRANSACTION_VERSION: Final = "transaction.version"
+TV2_PRODUCE, TV2_END_TXN = 12, 5
+
+RULES = (
+    Rule("VER.1", S, "KIP-35, KIP-511", "ApiVersions is the first request of a connection, SASL aside", "a connection"),
+    Rule(
+        "VER.2",
+        M,
+        "KIP-511",
+        "After UNSUPPORTED_VERSION ApiVersions is asked again, with a version inside the range of the answer",
+        "an ApiVersions that was answered UNSUPPORTED_VERSION, and another one",
+    ),
+    Rule(
+        "VER.3",
+        M,
+        "KIP-35",
+        "No request has a version outside the range that this connection's node advertised",
+        "a request after an answer to ApiVersions that the client knew",
+    ),
+    Rule("VER.4", M, "KIP-511", "Software name and version match the allowed pattern", "ApiVersions v3 or later"),
+    Rule("VER.5", M, "KIP-482", "Requests of flexible versions can be read, tagged fields included", "such a request"),
+    Rule(
+        "VER.6",
+        M,
+        "protocol guide, Network",
+        "Correlation ids in flight on one connection are distinct",
+        "a request that was sent while an earlier one was in flight",
+    ),
+    Rule(
+        "VER.7",
+        M,
+        "KIP-584, KIP-890",
+        "Below transaction.version 2 a client sends no transactional Produce v12+ and no EndTxn v5+",
+        "a transactional Produce or an EndTxn after an answer that tells a transaction.version below 2",
+    ),
+    undecided(
+        "VER.8",
+        S,
+        "KIP-896",
+        "The client works where old versions are not advertised",
+        "a driver: whether it works is what the application sees",
+    ),
+    Rule("VER.9", M, "message definitions", "Fields are null only where that version allows it", "a request"),
+)
+
+
+@dataclass(slots=True)
+class Told:
+    """What a connection was told by ApiVersions. answered: the last answer without error; refused: one with it."""
+
+    answered: Exchange | None = None
+    refused: Exchange | None = None
+    ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
+    transaction_version: int | None = None
+
+
+def every_request(exchange: Exchange, scene: Scene) -> None:
+    connection, told = exchange.connection, scene.at(Told, exchange.connection.number)
+    if connection.requests == 0 and exchange.api is not None:
+        if exchange.api in SASL:
+            connection.requests = -1  # what follows the login is looked at
+        else:
+            api = exchange.api.kafka_name
+            scene.decide("VER.1", exchange.api is ApiKey.API_VERSIONS, exchange, f"{api} is its first request")
+    for other in connection.waiting.values():
+        if other.correlation_id == exchange.correlation_id:
+            scene.broken("VER.6", exchange, f"two requests in flight have id {exchange.correlation_id}", other)
+            break
+    else:
+        before = connection.previous
+        if before is not None and (exchange.is_behind or connection.waiting):
+            is_same = before.correlation_id == exchange.correlation_id
+            scene.decide(
+                "VER.6", not is_same, exchange, f"two requests in flight have id {before.correlation_id}", before
+            )
+    if exchange.api is None or exchange.api is ApiKey.API_VERSIONS:
+        return
+    if told.answered is not None:
+        lowest, highest = told.ranges.get(exchange.api.value, (0, -1))
+        if lowest <= exchange.version <= highest:
+            scene.kept("VER.3", exchange)
+        elif knows(exchange, told.answered):
+            told_range = f"v{lowest} to v{highest}" if highest >= 0 else "no version"
+            what = f"{exchange.api.kafka_name} v{exchange.version}"
+            scene.broken("VER.3", exchange, f"{what}, where {told_range} is advertised", told.answered)
+
+
+def readable(exchange: Exchange, scene: Scene) -> None:
+    if exchange.api is None or (exchange.request is None and exchange.unreadable is None):
+        return
+    flexible = is_flexible(request_class(exchange.api.value), exchange.version)
+    why = exchange.unreadable
+    is_null = why is not None and "null" in why
+    if flexible and not is_null:
+        scene.decide("VER.5", why is None, exchange, f"it cannot be read: {why}")
+    if why is None or is_null:
+        scene.decide("VER.9", why is None, exchange, f"it cannot be read: {why}")
+
+
+def api_versions(exchange: Exchange, scene: Scene) -> None:
+    """Before the request is decoded or not: its version may be one of the future."""
+    if exchange.api is not ApiKey.API_VERSIONS:
+        return
+    told, request = scene.at(Told, exchange.connection.number), exchange.request
+    refused = told.refused
+    if refused is not None and not exchange.is_behind and isinstance(refused.answer, ApiVersionsResponse):
+        lowest, highest = next(
+            ((each.min_version, each.max_version) for each in refused.answer.api_keys if each.api_key == 18), (0, 0)
+        )
+        is_inside = lowest <= exchange.version <= highest
+        scene.decide(
+            "VER.2", is_inside, exchange, f"v{exchange.version}, which is not in v{lowest} to v{highest}", refused
+        )
+        told.refused = None
+    if isinstance(request, ApiVersionsRequest) and exchange.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        exchange.connection.software, exchange.connection.software_version = name, version
+        is_fine = NAME.fullmatch(name) is not None and NAME.fullmatch(version) is not None
+        scene.decide("VER.4", is_fine, exchange, f"{name!r} {version!r}")
+
+
+def api_versions_answered(exchange: Exchange, scene: Scene) -> None:
+    if exchange.api is not ApiKey.API_VERSIONS or not isinstance(exchange.answer, ApiVersionsResponse):
+        return
+    told, answer = scene.at(Told, exchange.connection.number), exchange.answer
+    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
+        told.refused = exchange
+    elif answer.error_code == 0:
+        told.answered = exchange
+        told.ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        if exchange.version >= 3 and answer.finalized_features_epoch >= 0:
+            levels = {each.name: each.max_version_level for each in answer.finalized_features}
+            told.transaction_version = levels.get(TRANSACTION_VERSION, 0)
+
+
+def below_version_2(exchange: Exchange, scene: Scene) -> None:
+    told, request = scene.at(Told, exchange.connection.number), exchange.request
+    if told.answered is None or told.transaction_version is None or told.transaction_version >= 2:
+        return
+    if isinstance(request, ProduceRequest) and request.transactional_id is not None:
+        is_kept, what = exchange.version < TV2_PRODUCE, f"a transactional Produce v{exchange.version}"
+    elif isinstance(request, EndTxnRequest):
+        is_kept, what = exchange.version < TV2_END_TXN, f"EndTxn v{exchange.version}"
+    else:
+        return
+    why = f"{what}, where transaction.version is {told.transaction_version}"
+    scene.decide("VER.7", is_kept, exchange, why, told.answered)
+
+
+FAMILY = Family(
+    RULES,
+    sent={ApiKey.PRODUCE: (below_version_2,), ApiKey.END_TXN: (below_version_2,)},
+    all_sent=(api_versions, every_request, readable),
+    all_answered=(api_versions_answered,),
+)

@@ -1,0 +1,151 @@
+"""What rules remember between exchanges, and where they put their results.
+
+State is found by kind and key (a connection, a producer id and epoch, a transactional id, a member, a session); of each
+kind the MOST_STATES used last are kept. Results lie with the connection whose request was judged; connections are
+joined to clients by producer id and epoch, member id, and the client instance id of telemetry.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from odradek.judge.exchanges import Connection, Exchange
+
+T = TypeVar("T")
+MOST_STATES: Final = 20_000
+MOST_PROOF: Final = 4  # exchanges that a proof shows
+
+
+@dataclass(slots=True)
+class Finding:
+    """A rule that was broken for the first time. proof: the predecessors, then the exchange that breaks it."""
+
+    why: str
+    proof: list[Exchange]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of one rule: how often it was kept and broken."""
+
+    kept: int = 0
+    broken: int = 0
+    first: Finding | None = None
+
+    def add(self, other: Tally) -> None:
+        self.kept += other.kept
+        self.broken += other.broken
+        if self.first is None or (other.first is not None and _number(other.first) < _number(self.first)):
+            self.first = other.first or self.first
+
+
+def _number(finding: Finding) -> int:
+    return finding.proof[-1].number
+
+
+@dataclass(slots=True)
+class Client:
+    """Connections that were joined. Names are those of its last ApiVersions request."""
+
+    name: str
+    version: str
+    client_ids: set[str] = field(default_factory=set)
+    connections: int = 0
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.now_us = 0
+        self._states: dict[type, OrderedDict[Hashable, object]] = {}
+        self._joined: dict[int, int] = {}  # connection → one of its client that was seen before it
+        self._seen_at: dict[Hashable, int] = {}  # id → a connection that used it
+        self._connections: dict[int, Connection] = {}
+        self._tallies: dict[int, dict[str, Tally]] = {}
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._dues = 0
+
+    def at(self, kind: type[T], *key: Hashable) -> T:
+        """The state of this kind and key; a fresh one at its first use."""
+        states = self._states.get(kind)
+        if states is None:
+            states = self._states[kind] = OrderedDict()
+        found = states.get(key)
+        if found is None:
+            found = states[key] = kind()
+            if len(states) > MOST_STATES:
+                states.popitem(last=False)
+        else:
+            states.move_to_end(key)
+        assert isinstance(found, kind)
+        return found
+
+    def kept(self, rule: str, exchange: Exchange) -> None:
+        self._tally(rule, exchange).kept += 1
+
+    def broken(self, rule: str, exchange: Exchange, why: str, *before: Exchange | None) -> None:
+        """before: the exchanges that make this one wrong, oldest first."""
+        tally = self._tally(rule, exchange)
+        tally.broken += 1
+        if tally.first is None:
+            proof = [each for each in before if each is not None and each is not exchange]
+            tally.first = Finding(why, [*proof[-MOST_PROOF + 1 :], exchange])
+
+    def decide(self, rule: str, is_kept: bool, exchange: Exchange, why: str, *before: Exchange | None) -> None:
+        if is_kept:
+            self.kept(rule, exchange)
+        else:
+            self.broken(rule, exchange, why, *before)
+
+    def later(self, delay_us: int, action: Callable[[], None]) -> None:
+        """`action` runs before the first event that comes so much later; never, if the recording ends before."""
+        self._dues += 1
+        heapq.heappush(self._due, (self.now_us + delay_us, self._dues, action))
+
+    def move_to(self, now_us: int) -> None:
+        while self._due and self._due[0][0] <= now_us:
+            self.now_us, _, action = heapq.heappop(self._due)
+            action()
+        self.now_us = now_us
+
+    def join(self, connection: Connection, *id_: Hashable) -> None:
+        """All connections that use this id belong to one client."""
+        other = self._seen_at.setdefault(id_, connection.number)
+        if other != connection.number:
+            one, two = sorted((self._client_of(other), self._client_of(connection.number)))
+            if one != two:
+                self._joined[two] = one
+
+    def _client_of(self, number: int) -> int:
+        while (earlier := self._joined.get(number)) is not None:
+            number = earlier
+        return number
+
+    def _tally(self, rule: str, exchange: Exchange) -> Tally:
+        connection = exchange.connection
+        self._connections[connection.number] = connection
+        tallies = self._tallies.setdefault(connection.number, {})
+        tally = tallies.get(rule)
+        if tally is None:
+            tally = tallies[rule] = Tally()
+        return tally
+
+    def clients(self) -> list[Client]:
+        """All whose requests were judged, in the order in which they came."""
+        found: dict[int, Client] = {}
+        for number, tallies in sorted(self._tallies.items()):
+            connection = self._connections[number]
+            root = self._client_of(number)
+            client = found.setdefault(root, Client(connection.software, connection.software_version))
+            if client.name == "unknown":
+                client.name, client.version = connection.software, connection.software_version
+            client.connections += 1
+            if connection.client_id:
+                client.client_ids.add(connection.client_id)
+            for rule, tally in tallies.items():
+                client.tallies.setdefault(rule, Tally()).add(tally)
+        return list(found.values())

@@ -1,0 +1,118 @@
+"""Cases of rules: a trace that keeps the rule, and one that was broken on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from odradek.protocol.compression import Compression
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from odradek.protocol.records import NewRecord, build_batch
+from tests.support.traces import Peer, Trace
+
+Story: TypeAlias = Callable[[Trace], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    rule: str
+    good: Story
+    bad: Story
+
+
+def told(story: Story) -> Trace:
+    trace = Trace()
+    story(trace)
+    return trace
+
+
+def batch(
+    sequence: int = -1,
+    *,
+    producer: tuple[int, int] = (-1, -1),
+    count: int = 1,
+    transactional: bool = False,
+    control: bool = False,
+    compression: Compression = Compression.NONE,
+) -> bytearray:
+    records = [NewRecord(key=None, value=b"v", timestamp=0) for _ in range(count)]
+    return build_batch(
+        records,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=sequence,
+        is_transactional=transactional,
+        is_control=control,
+        compression=compression,
+    )
+
+
+def produce(
+    peer: Peer,
+    records: bytes | bytearray,
+    *,
+    error: int = 0,
+    version: int = 11,
+    transactional_id: str | None = None,
+    acks: int = -1,
+    partition: int = 0,
+    lost: bool = False,
+    after_ms: float = 100,
+    behind: bool = False,
+) -> None:
+    """One batch to a partition of topic `t`, answered with `error`; lost: the answer is dropped."""
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        topic_data=[
+            TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=records)])
+        ],
+    )
+    part = PartitionProduceResponse(index=partition, error_code=error)
+    answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[part])])
+    peer.ask(request, version, None if lost else answer, after_ms=after_ms, behind=behind)
+
+
+def init(peer: Peer, producer: tuple[int, int], transactional_id: str | None = None, *, error: int = 0) -> None:
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    answer = InitProducerIdResponse(producer_id=producer[0], producer_epoch=producer[1], error_code=error)
+    peer.ask(request, 4, answer)
+
+
+def join(
+    peer: Peer,
+    member: str = "",
+    *,
+    given: str = "",
+    error: int = 0,
+    generation: int = 1,
+    group: str = "g",
+    reason: str | None = None,
+    instance: str | None = None,
+    after_ms: float = 100,
+) -> None:
+    """A JoinGroup v9 of `member`, answered with `given` (the same, if it is left out) and a generation."""
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member,
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=[],
+        reason=reason,
+    )
+    answer = JoinGroupResponse(
+        error_code=error, generation_id=generation, member_id=given or member, protocol_name="range", leader="l"
+    )
+    peer.ask(request, 9, answer, after_ms=after_ms)

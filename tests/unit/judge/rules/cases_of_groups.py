@@ -1,0 +1,259 @@
+"""GRP and 848: how each rule is kept, and how it is broken."""
+
+from __future__ import annotations
+
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from tests.support.judged_cases import Case, Story, join
+from tests.support.traces import Peer, Trace
+
+
+def heartbeat(peer: Peer, *, error: int = 0, member: str = "m", generation: int = 1, after_ms: float = 1000) -> None:
+    request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member)
+    peer.ask(request, 4, HeartbeatResponse(error_code=error), after_ms=after_ms)
+
+
+def sync(peer: Peer, error: int = 0) -> None:
+    peer.ask(SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), 5, SyncGroupResponse(error_code=error))
+
+
+def commit(peer: Peer, epoch: int = 1, *, member: str = "m", error: int = 0, version: int = 8) -> None:
+    request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=epoch, member_id=member)
+    part = OffsetCommitResponsePartition(partition_index=0, error_code=error)
+    answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[part])])
+    peer.ask(request, version, answer)
+
+
+def given_an_id(then: str) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "", given="m", error=79)
+        join(peer, then, given=then or "n")
+
+    return story
+
+
+def heartbeats_every(ms: float) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "m")
+        heartbeat(peer, after_ms=ms)
+
+    return story
+
+
+def rebalance(then: str) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "m")
+        heartbeat(peer, error=27)
+        join(peer, then, given=then or "n", generation=2)
+
+    return story
+
+
+def never_joins_again(trace: Trace) -> None:
+    peer = trace.connect()
+    join(peer, "m")
+    for _ in range(70):
+        heartbeat(peer, error=27)
+
+
+def rejected(code: int, then: str) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "m")
+        heartbeat(peer, error=code)
+        join(peer, then, given=then or "n", generation=2)
+
+    return story
+
+
+def fenced(goes_on: bool) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "m", instance="i")
+        heartbeat(peer, error=82)
+        if goes_on:
+            join(peer, "m", instance="i")
+
+    return story
+
+
+def commits(*generations: int) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "m")
+        for generation in generations:
+            commit(peer, generation)
+
+    return story
+
+
+def commits_in_a_rebalance(count: int) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "m")
+        join(peer, "m")
+        for _ in range(count):
+            commit(peer)
+
+    return story
+
+
+def syncs_at_once(two: bool) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "m")
+        sync(peer)
+        if two:
+            del trace.entries[-2:]
+            sync(trace.connect())
+
+    return story
+
+
+def reason_of(size: int) -> Story:
+    return lambda trace: join(trace.connect(), "m", reason="r" * size)
+
+
+def looks_again(trace: Trace) -> None:
+    peer = trace.connect()
+    join(peer, "m")
+    heartbeat(peer, error=27)
+    peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4, FindCoordinatorResponse())
+
+
+def beats_without_joining(trace: Trace) -> None:
+    heartbeat(trace.connect(), member="", generation=-1)
+
+
+class Member:
+    """A member of a consumer group."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.peer = trace.connect()
+
+    def beat(
+        self,
+        epoch: int,
+        answered: int | None = None,
+        *,
+        error: int = 0,
+        member: str = "m",
+        names: list[str] | None = None,
+        full: bool = False,
+        after_ms: float = 5000,
+    ) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member,
+            member_epoch=epoch,
+            rebalance_timeout_ms=300_000 if full else -1,
+            subscribed_topic_names=["t"] if full else names,
+            topic_partitions=[] if full else None,
+        )
+        answer = ConsumerGroupHeartbeatResponse(
+            error_code=error,
+            member_id=member,
+            member_epoch=epoch if answered is None else answered,
+            heartbeat_interval_ms=5000,
+        )
+        self.peer.ask(request, 1, answer, after_ms=after_ms)
+
+    def join(self, epoch: int = 3) -> None:
+        self.beat(0, epoch, full=True)
+
+
+def joined(*, full: bool = True, member: str = "m", epoch: int = 0) -> Story:
+    def story(trace: Trace) -> None:
+        Member(trace).beat(epoch, 3, full=full, member=member)
+
+    return story
+
+
+def then_beats(epoch: int = 3, *, names: list[str] | None = None, after_ms: float = 5000, error: int = 0) -> Story:
+    """A member joins, is answered epoch 3 (or an error after that), and sends this heartbeat."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        if error:
+            member.beat(3, error=error)
+        member.beat(epoch, 3, names=names, full=epoch == 0, after_ms=after_ms)
+
+    return story
+
+
+def leaves(then: int | None = None) -> Story:
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        member.beat(-1)
+        if then is not None:
+            member.beat(then)
+
+    return story
+
+
+def fatal(goes_on: bool) -> Story:
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.beat(0, full=True, error=112)
+        if goes_on:
+            member.beat(0, full=True)
+
+    return story
+
+
+def commits_at(epoch: int, *, stale: bool = False) -> Story:
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        if stale:
+            commit(member.peer, 3, error=113, version=9)
+            member.beat(3, 4)
+        commit(member.peer, epoch, version=9)
+
+    return story
+
+
+CASES = (
+    Case("GRP.1", given_an_id("m"), given_an_id("")),
+    Case("GRP.2", heartbeats_every(3000), heartbeats_every(12_000)),
+    Case("GRP.4", rebalance("m"), rebalance("")),
+    Case("GRP.4", rebalance("m"), never_joins_again),
+    Case("GRP.5", rejected(25, ""), rejected(25, "m")),
+    Case("GRP.5", rejected(22, "m"), rejected(22, "")),
+    Case("GRP.6", fenced(False), fenced(True)),
+    Case("GRP.10", commits(1), commits(1, 0)),
+    Case("GRP.11", commits_in_a_rebalance(3), commits_in_a_rebalance(20)),
+    Case("GRP.14", syncs_at_once(False), syncs_at_once(True)),
+    Case("GRP.15", reason_of(255), reason_of(256)),
+    Case("GRP.17", rebalance("m"), looks_again),
+    Case("GRP.19", heartbeats_every(1000), beats_without_joining),
+    Case("848.1", joined(), joined(full=False)),
+    Case("848.1", joined(), joined(epoch=-7)),
+    Case("848.2", joined(), joined(member="")),
+    Case("848.3", then_beats(), then_beats(names=["t"])),
+    Case("848.4", then_beats(), then_beats(after_ms=500)),
+    Case("848.5", then_beats(0, error=110), then_beats(3, error=110)),
+    Case("848.7", then_beats(3), then_beats(2)),
+    Case("848.7", commits_at(3), commits_at(2)),
+    Case("848.8", commits_at(4, stale=True), commits_at(3, stale=True)),
+    Case("848.9", leaves(), leaves(3)),
+    Case("848.10", fatal(False), fatal(True)),
+    Case("848.13", commits_at(3), commits_at(-1)),
+)

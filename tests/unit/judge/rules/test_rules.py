@@ -1,0 +1,51 @@
+"""Each rule with a trace that keeps it, one that was broken on purpose, and one in which nothing of it happens."""
+
+import pytest
+
+from odradek.judge.rules import RULES
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from tests.support.judged_cases import Case, told
+from tests.support.traces import Trace
+from tests.unit.judge.rules import cases_of_groups, cases_of_produce, cases_of_transactions
+
+CASES = (*cases_of_produce.CASES, *cases_of_transactions.CASES, *cases_of_groups.CASES)
+OF_EVERY_REQUEST = {"VER.1", "VER.5", "VER.9"}
+
+
+def named(case: Case) -> str:
+    return case.rule
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_client_that_keeps_the_rule_is_not_accused(case: Case) -> None:
+    tally = told(case.good).tallies().get(case.rule)
+    assert tally is not None
+    assert (tally.kept > 0, tally.broken, tally.first) == (True, 0, None)
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_client_that_breaks_the_rule_is_convicted(case: Case) -> None:
+    trace = told(case.bad)
+    tally = trace.tallies().get(case.rule)
+    assert tally is not None
+    assert tally.broken > 0
+    assert tally.first is not None
+    assert tally.first.why
+    numbers = [exchange.number for exchange in tally.first.proof]
+    assert numbers == sorted(numbers)
+
+
+def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
+    trace = Trace()
+    trace.connect().ask(ListGroupsRequest(), 4, ListGroupsResponse())
+    assert set(trace.tallies()) == OF_EVERY_REQUEST
+
+
+def test_every_rule_that_traffic_decides_has_its_cases() -> None:
+    decided = {rule.id for rule in RULES.values() if rule.needs is None}
+    assert {case.rule for case in CASES} == decided
+
+
+def test_every_rule_says_when_it_is_decided_or_why_it_is_not() -> None:
+    assert [rule.id for rule in RULES.values() if bool(rule.when) == bool(rule.needs)] == []
