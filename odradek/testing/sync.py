@@ -240,12 +240,15 @@ class Clock:
 class Process:
     """`odradek serve --control --ephemeral`. Raises RuntimeError with its words if it does not start."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], record: Path | None = None) -> None:
+        """record: a file for what clients send and get."""
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
         ready = Path(self._folder.name) / "ready.json"
         words = [sys.executable, "-m", "odradek", "serve", "--control", "--ephemeral", "--port", "0"]
         for name, value in {"odradek.http.port": "0", **settings}.items():
             words += ["--override", f"{name}={value}"]
+        if record is not None:
+            words += ["--record", str(record)]
         with (Path(self._folder.name) / "log").open("wb") as log:
             self._process = subprocess.Popen([*words, "--ready-file", str(ready)], stdout=log, stderr=log)
         until_s = time.monotonic() + START_TIMEOUT_S

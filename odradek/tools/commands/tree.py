@@ -165,6 +165,18 @@ COMMANDS = {
         ),
         "inspect.configure_check",
     ),
+    "judge": Command(
+        "say which rules of Kafka's protocol a client keeps, and which it breaks",
+        "Runs a command with a fresh broker (ODRADEK_BOOTSTRAP, KAFKA_BOOTSTRAP_SERVERS), or reads a recording of"
+        " `odradek serve --record`. One line for each rule and client: kept, broken with the exchanges that prove it,"
+        " or not exercised. The exit status is 0 if every MUST is kept, 1 if one is broken (with --strict also a"
+        " SHOULD), 2 if the command failed, and 3 if nothing was exercised or the command line is wrong.",
+        (
+            "judge -- pytest tests/kafka",
+            "judge --only 848. --html verdict.html --junit verdict.xml -- ./my-client-tests",
+            "judge --ignore 'VER.1=issue 17 until 2027-06-30' recording",
+        ),
+    ),
     "certs": Command(
         "make certificates for development: an authority, the broker's, clients'",
         "Makes what is missing in the directory, or expires soon, as PEM and as PKCS12, and leaves the rest as it is:"

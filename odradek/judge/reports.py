@@ -1,0 +1,91 @@
+"""Reports on verdicts: lines for a terminal, JSON, and JUnit's XML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from xml.sax.saxutils import escape, quoteattr
+
+from odradek.judge.exchanges import Exchange
+from odradek.judge.rules import RULES
+from odradek.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, Software, Verdict, counts_against
+
+
+def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
+    """One for each rule that was exercised; those that were not in one line, unless `everything`.
+
+    ignored: the reasons by rule.
+    """
+    for software in found:
+        yield f"{software.title}: {software.clients} clients, {software.connections} connections"
+        for verdict in software.verdicts.values():
+            if verdict.verdict == BROKEN:
+                yield from _broken(verdict, ignored)
+            elif verdict.verdict == KEPT:
+                yield f"  kept     {_named(verdict)} ({verdict.kept} times)"
+            elif everything:
+                rule = verdict.rule
+                yield f"  {'-':8} {_named(verdict)}: {rule.needs or f'not exercised; it takes {rule.when}'}"
+        for state, words in ((NOT_EXERCISED, "not exercised"), (UNDECIDED, "not decided by traffic")):
+            names = [each.rule.id for each in software.of(state)]
+            if names and not everything:
+                yield f"  {words}: {' '.join(names)}"
+        yield ""
+
+
+def _named(verdict: Verdict) -> str:
+    return f"{verdict.rule.id:7} {verdict.rule.level.value}  {verdict.rule.text} [{verdict.rule.clause}]"
+
+
+def _broken(verdict: Verdict, ignored: Mapping[str, str]) -> Iterator[str]:
+    reason = ignored.get(verdict.rule.id)
+    yield f"  {'BROKEN' if reason is None else 'ignored':8} {_named(verdict)} ({verdict.broken} times)"
+    yield f"           {verdict.why}" + ("" if reason is None else f"; ignored: {reason}")
+    for exchange in verdict.proof:
+        yield f"           {_short(exchange)}"
+
+
+def _short(exchange: Exchange) -> str:
+    name = "?" if exchange.api is None else exchange.api.kafka_name
+    return (
+        f"{exchange.received_us / 1000:.1f} ms  exchange {exchange.number}, connection {exchange.connection.number}:"
+        f" {name} v{exchange.version} {exchange.fate.value}"
+    )
+
+
+def table() -> Iterator[str]:
+    """The rules themselves, for `--dryrun`."""
+    for rule in RULES.values():
+        yield f"{rule.id:7} {rule.level.value}  {rule.text} [{rule.clause}]"
+        yield f"           {f'decided by {rule.when}' if rule.needs is None else f'needs {rule.needs}'}"
+
+
+def as_json(found: Iterable[Software], ignored: Mapping[str, str]) -> str:
+    return json.dumps({"software": [each.told() for each in found], "ignored": dict(ignored)}, indent=1)
+
+
+def junit(found: Iterable[Software], ignored: Mapping[str, str], *, strict: bool) -> str:
+    """A suite for each software, a test case for each rule; broken below the level that counts is no failure."""
+    suites = []
+    for software in found:
+        cases = [_case(software, verdict, ignored, strict=strict) for verdict in software.verdicts.values()]
+        failures = sum("<failure" in case for case in cases)
+        skipped = sum("<skipped" in case for case in cases)
+        name = quoteattr(software.title)
+        head = f'<testsuite name={name} tests="{len(cases)}" failures="{failures}" skipped="{skipped}">'
+        suites.append("\n".join([head, *cases, "</testsuite>"]))
+    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>", *suites, "</testsuites>"]) + "\n"
+
+
+def _case(software: Software, verdict: Verdict, ignored: Mapping[str, str], *, strict: bool) -> str:
+    rule = verdict.rule
+    head = f"<testcase classname={quoteattr(software.title)} name={quoteattr(f'{rule.id} {rule.text}')}>"
+    body = ""
+    if rule.id in ignored:
+        body = f"<skipped message={quoteattr(ignored[rule.id])}/>"
+    elif counts_against(verdict, strict=strict):
+        proof = escape("\n".join([rule.clause, *map(_short, verdict.proof)]))
+        body = f"<failure message={quoteattr(verdict.why)}>{proof}</failure>"
+    elif verdict.verdict in (NOT_EXERCISED, UNDECIDED):
+        body = f"<skipped message={quoteattr(rule.needs or 'not exercised')}/>"
+    return f"{head}{body}</testcase>"

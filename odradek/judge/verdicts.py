@@ -1,0 +1,164 @@
+"""Verdicts as reports show them: for each client software, and each rule, whether it was kept, with the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from odradek.judge.exchanges import Exchange
+from odradek.judge.rule import Level, Rule
+from odradek.judge.rules import RULES
+from odradek.judge.scene import Client, Tally
+from odradek.protocol.kafka_json import kafka_json
+
+KEPT, BROKEN, NOT_EXERCISED, UNDECIDED = "kept", "broken", "not exercised", "not decided"
+Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"
+MOST_SHOWN: Final = 40  # elements of a list in a proof
+
+
+@dataclass(slots=True)
+class Verdict:
+    """On one rule. why and proof: of its first break."""
+
+    rule: Rule
+    verdict: str
+    kept: int = 0
+    broken: int = 0
+    why: str = ""
+    proof: list[Exchange] = field(default_factory=list)
+
+    def told(self) -> dict[str, Json]:
+        return {
+            "rule": self.rule.id,
+            "level": self.rule.level.value,
+            "clause": self.rule.clause,
+            "text": self.rule.text,
+            "precondition": self.rule.when or None,
+            "needs": self.rule.needs,
+            "verdict": self.verdict,
+            "kept": self.kept,
+            "broken": self.broken,
+            "why": self.why or None,
+            "proof": [told(exchange) for exchange in self.proof],
+        }
+
+
+@dataclass(slots=True)
+class Software:
+    """Clients that say of themselves that they are the same software, in the same version."""
+
+    name: str
+    version: str
+    clients: int = 0
+    connections: int = 0
+    client_ids: set[str] = field(default_factory=set)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        known = self.name if self.version == "unknown" else f"{self.name} {self.version}"
+        return f"{known} ({', '.join(sorted(self.client_ids)[:2])})" if self.name == "unknown" else known
+
+    def of(self, verdict: str) -> list[Verdict]:
+        return [each for each in self.verdicts.values() if each.verdict == verdict]
+
+    def told(self) -> dict[str, Json]:
+        return {
+            "software": self.name,
+            "version": self.version,
+            "clients": self.clients,
+            "connections": self.connections,
+            "client_ids": [*sorted(self.client_ids)],
+            "verdicts": [verdict.told() for verdict in self.verdicts.values()],
+        }
+
+
+def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Software]:
+    """only: prefixes of the ids of rules; all of them where there are none."""
+    prefixes = tuple(only)
+    found: dict[tuple[str, ...], Software] = {}
+    tallies: dict[tuple[str, ...], dict[str, Tally]] = {}
+    for client in clients:
+        key: tuple[str, ...] = (client.name, client.version)
+        if client.name == "unknown":  # nothing but the client id tells such software apart
+            key = (*key, *sorted(each.rstrip("0123456789") for each in client.client_ids))
+        software = found.setdefault(key, Software(client.name, client.version))
+        software.clients += 1
+        software.connections += client.connections
+        software.client_ids |= client.client_ids
+        for rule, tally in client.tallies.items():
+            tallies.setdefault(key, {}).setdefault(rule, Tally()).add(tally)
+    for key, software in found.items():
+        software.verdicts = {
+            rule.id: _verdict(rule, tallies.get(key, {}).get(rule.id))
+            for rule in RULES.values()
+            if not prefixes or rule.id.startswith(prefixes)
+        }
+    return list(found.values())
+
+
+def _verdict(rule: Rule, tally: Tally | None) -> Verdict:
+    if rule.needs is not None:
+        return Verdict(rule, UNDECIDED)
+    if tally is None or not (tally.kept or tally.broken):
+        return Verdict(rule, NOT_EXERCISED)
+    if tally.first is None:
+        return Verdict(rule, KEPT, tally.kept)
+    return Verdict(rule, BROKEN, tally.kept, tally.broken, tally.first.why, tally.first.proof)
+
+
+def counts_against(verdict: Verdict, *, strict: bool) -> bool:
+    """Whether it is broken at a level that makes the command fail."""
+    levels = {Level.MUST, Level.SHOULD} if strict else {Level.MUST}
+    return verdict.verdict == BROKEN and verdict.rule.level in levels
+
+
+def told(exchange: Exchange) -> dict[str, Json]:
+    """An exchange, decoded; times in ms since the recording began."""
+    return {
+        "exchange": exchange.number,
+        "connection": exchange.connection.number,
+        "api": None if exchange.api is None else exchange.api.kafka_name,
+        "version": exchange.version,
+        "correlation_id": exchange.correlation_id,
+        "client_id": exchange.client_id,
+        "received_ms": exchange.received_us // 1000,
+        "sent_after_ms": exchange.earliest_us // 1000,
+        "fate": exchange.fate.value,
+        "answered_ms": exchange.answered_us // 1000 if exchange.answered_us else None,
+        "written_ms": None if exchange.written_us is None else exchange.written_us // 1000,
+        "unreadable": exchange.unreadable,
+        "request": None if exchange.request is None else _shortened(kafka_json(exchange.request, exchange.version)),
+        "batches": [
+            {
+                "topic": batch.topic,
+                "partition": batch.partition,
+                "producer_id": batch.header.producer_id,
+                "producer_epoch": batch.header.producer_epoch,
+                "base_sequence": batch.header.base_sequence,
+                "records": batch.header.record_count,
+                "attributes": batch.header.attributes,
+            }
+            for batch in exchange.batches
+        ],
+        "answer": None if exchange.answer is None else _shortened(_answer(exchange)),
+    }
+
+
+def _answer(exchange: Exchange) -> Json:
+    answer = exchange.answer
+    assert answer is not None
+    version = exchange.version if exchange.request is not None or exchange.version <= type(answer).MAX_VERSION else 0
+    found: Json = kafka_json(answer, version)
+    return found
+
+
+def _shortened(value: object) -> Json:
+    """Long lists end with the number of what is left out."""
+    if isinstance(value, Mapping):
+        return {str(name): _shortened(each) for name, each in value.items()}
+    if isinstance(value, list):
+        more: list[Json] = [f"and {len(value) - MOST_SHOWN} more"] if len(value) > MOST_SHOWN else []
+        return [*map(_shortened, value[:MOST_SHOWN]), *more]
+    return value if isinstance(value, str | int | bool) or value is None else str(value)

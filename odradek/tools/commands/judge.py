@@ -1,0 +1,183 @@
+"""`odradek judge`: a verdict on the Kafka clients of a command, or of a recording."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.tools.commands.output import complain
+
+if TYPE_CHECKING:
+    from odradek.judge.verdicts import Software
+    from odradek.protocol.recording import Entry
+
+KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A rule that is known to be broken; from the day after `until` on it counts again."""
+
+    rule: str
+    reason: str
+    until: date
+
+
+def ignored(text: str) -> Ignored:
+    """`RULE=REASON until YYYY-MM-DD`. Raises ArgumentTypeError."""
+    rule, has_reason, rest = text.partition("=")
+    reason, has_date, day = rest.rpartition(" until ")
+    try:
+        until = date.fromisoformat(day.strip())
+    except ValueError:
+        has_date = ""
+    if not (has_reason and has_date and reason.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r}: it is RULE=REASON until YYYY-MM-DD")
+    return Ignored(rule.strip(), reason.strip(), until)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="*", metavar="FILE | -- COMMAND", help="a recording, or a command with its arguments"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PREFIX", help="rules whose ids begin so, as 848. does"
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        type=ignored,
+        metavar="RULE=REASON until DATE",
+        help="a break that is known; it counts again after that date, and the command fails where it is broken no more",
+    )
+    parser.add_argument("--strict", action="store_true", help="fail also where a SHOULD is broken")
+    parser.add_argument("--dryrun", action="store_true", help="only list the rules, and what decides them")
+    parser.add_argument("--all", action="store_true", help="print a line also for rules that were not exercised")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every proof decoded")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page: a matrix that opens the proofs")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="keep the recording of the command's clients")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from odradek.judge.reports import table
+    from odradek.judge.rules import RULES
+
+    unknown = [each.rule for each in options.ignore if each.rule not in RULES]
+    no_rule = [each for each in options.only if not any(rule.startswith(each) for rule in RULES)]
+    if unknown or no_rule:
+        complain("odradek judge", f"there is no rule {(unknown + no_rule)[0]}; --dryrun lists them")
+        return NOTHING
+    if options.dryrun:
+        for line in table():
+            print(line)
+        return KEPT
+    if not options.words:
+        complain("odradek judge", "it takes a recording, or -- and a command")
+        return NOTHING
+    if len(options.words) == 1 and _is_recording(Path(options.words[0])):
+        return _judge(Path(options.words[0]), options, 0)
+    with tempfile.TemporaryDirectory(prefix="odradek-judge-") as folder:
+        recording = options.record or Path(folder) / "recording"
+        try:
+            with _broker(recording) as environment:
+                status = subprocess.run(options.words, env=environment, check=False).returncode
+        except FileNotFoundError:
+            complain("odradek judge", f"{options.words[0]} is no recording, and no command")
+            return NOTHING
+        return _judge(recording, options, status)
+
+
+def _is_recording(path: Path) -> bool:
+    from odradek.tools.inspect.command import is_recording
+
+    return is_recording(path)
+
+
+@contextmanager
+def _broker(recording: Path) -> Iterator[dict[str, str]]:
+    """A fresh broker; gives the environment that tells a command where it is."""
+    from odradek.testing.sync import Process
+
+    broker = Process({}, recording)
+    try:
+        address = f"{broker.ready['host']}:{broker.ready['port']}"
+        control = f"http://127.0.0.1:{broker.ready['http_port']}/control/v1"
+        named = {"ODRADEK_BOOTSTRAP": address, "KAFKA_BOOTSTRAP_SERVERS": address, "ODRADEK_CONTROL": control}
+        yield {**os.environ, **named}
+    finally:
+        broker.stop()
+
+
+def _judge(recording: Path, options: argparse.Namespace, command_status: int) -> int:
+    from odradek.judge.judging import judge
+    from odradek.judge.page import page
+    from odradek.judge.reports import as_json, junit, lines
+    from odradek.judge.verdicts import verdicts
+    from odradek.protocol.errors import MalformedMessage
+
+    try:
+        found = verdicts(judge(lambda: _entries(recording)).clients(), options.only)
+    except MalformedMessage as error:
+        complain("odradek judge", f"{recording}: {error}")
+        return NOTHING
+    today = datetime.now(UTC).date()
+    reasons = {each.rule: each.reason for each in options.ignore if each.until >= today}
+    if options.json:
+        print(as_json(found, reasons))
+    else:
+        for line in lines(found, reasons, everything=options.all):
+            print(line)
+    if options.junit is not None:
+        options.junit.write_text(junit(found, reasons, strict=options.strict), encoding="utf-8")
+    if options.html is not None:
+        options.html.write_text(page(found, reasons, "Verdict on Kafka clients"), encoding="utf-8")
+    return _status(found, options.ignore, reasons.keys(), command_status, strict=options.strict)
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    """Raises MalformedMessage, OSError."""
+    from odradek.protocol.recording import Recording
+
+    with path.open("rb") as file:
+        yield from Recording(file.read).entries()
+
+
+def _status(
+    found: Sequence[Software],
+    known: Sequence[Ignored],
+    reasons: Iterable[str],
+    command_status: int,
+    *,
+    strict: bool,
+) -> int:
+    from odradek.judge import verdicts as kinds
+
+    reasons = set(reasons)
+    for each in known:
+        verdicts = [software.verdicts[each.rule].verdict for software in found if each.rule in software.verdicts]
+        if each.rule not in reasons:
+            complain("odradek judge", f"--ignore {each.rule} has ended on {each.until}")
+        elif kinds.BROKEN not in verdicts and kinds.KEPT in verdicts:
+            complain("odradek judge", f"{each.rule} is kept now: leave out --ignore {each.rule}")
+            return BROKEN
+    every = [verdict for software in found for verdict in software.verdicts.values()]
+    if any(kinds.counts_against(each, strict=strict) and each.rule.id not in reasons for each in every):
+        return BROKEN
+    if command_status:
+        complain("odradek judge", f"the command ended with status {command_status}")
+        return COMMAND_FAILED
+    if not any(each.verdict in (kinds.KEPT, kinds.BROKEN) for each in every):
+        complain("odradek judge", "nothing was exercised: no client came")
+        return NOTHING
+    return KEPT

@@ -1,0 +1,96 @@
+"""`odradek judge` with real clients, and what it answers to its command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.recording import pack_block, pack_entry, pack_head
+from odradek.tools.commands import tree
+from tests.support.judged_cases import batch, produce
+from tests.support.traces import Trace
+
+PRODUCE = """
+import os
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"], "transactional.id": "t"})
+producer.init_transactions(10)
+for number in range(3):
+    producer.begin_transaction()
+    producer.produce("t", str(number))
+    producer.commit_transaction(10)
+"""
+
+
+@pytest.fixture
+def guilty(tmp_path: Path) -> Path:
+    """A recording of a client that sends acks=1 with a producer id, and Metadata before ApiVersions."""
+    trace = Trace()
+    peer = trace.connect()
+    peer.ask(MetadataRequest(topics=[]), 12, MetadataResponse())
+    produce(peer, batch(0, producer=(7, 0)), acks=1)
+    path = tmp_path / "recording"
+    path.write_bytes(pack_head(0) + pack_block(b"".join(map(pack_entry, trace.entries))))
+    return path
+
+
+def test_a_client_that_keeps_the_rules_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, suite = tmp_path / "page.html", tmp_path / "suite.xml"
+    words = ["judge", "--strict", "--html", str(page), "--junit", str(suite), "--", sys.executable, "-c", PRODUCE]
+    assert tree.run(words) == 0
+    said = capsys.readouterr().out
+    assert "rdkafka" in said
+    assert "kept     TXN.1 " in said
+    assert "BROKEN" not in said
+    cases = ElementTree.parse(suite).findall(".//testcase")
+    assert len({case.get("name") for case in cases}) == len(cases) > 60
+    assert "TXN.1" in page.read_text(encoding="utf-8")
+
+
+def test_a_broken_rule_is_shown_with_its_proof(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tree.run(["judge", str(guilty)]) == 1
+    said = capsys.readouterr().out
+    assert "BROKEN   PRD.4" in said
+    assert "acks is 1" in said
+    assert tree.run(["judge", "--json", str(guilty)]) == 1
+    (software,) = json.loads(capsys.readouterr().out)["software"]
+    (verdict,) = [each for each in software["verdicts"] if each["rule"] == "PRD.4"]
+    assert (verdict["verdict"], verdict["proof"][-1]["request"]["acks"]) == ("broken", 1)
+
+
+def test_only_a_must_counts_unless_it_is_strict(guilty: Path) -> None:
+    assert tree.run(["judge", "--only", "VER.1", str(guilty)]) == 0
+    assert tree.run(["judge", "--only", "VER.1", "--strict", str(guilty)]) == 1
+
+
+def test_a_known_break_passes_until_its_day(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tree.run(["judge", "--ignore", "PRD.4=issue 1 until 2999-01-01", str(guilty)]) == 0
+    assert "ignored: issue 1" in capsys.readouterr().out
+    assert tree.run(["judge", "--ignore", "PRD.4=issue 1 until 2020-01-01", str(guilty)]) == 1
+    assert "has ended on 2020-01-01" in capsys.readouterr().err
+
+
+def test_a_break_that_is_mended_is_to_be_ignored_no_more(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = ["--ignore", "PRD.4=issue 1 until 2999-01-01", "--ignore", "PRD.1=issue 2 until 2999-01-01"]
+    assert tree.run(["judge", *known, str(guilty)]) == 1
+    assert "PRD.1 is kept now" in capsys.readouterr().err
+
+
+def test_a_command_that_fails_or_asks_nothing_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tree.run(["judge", "--", sys.executable, "-c", "raise SystemExit(7)"]) == 2
+    assert "status 7" in capsys.readouterr().err
+    assert tree.run(["judge", "--", sys.executable, "-c", ""]) == 3
+    assert tree.run(["judge", "--", "/no/such/command"]) == 3
+    assert tree.run(["judge", "--only", "NO.1", "x"]) == 3
+    assert tree.run(["judge"]) == 3
+
+
+def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tree.run(["judge", "--dryrun"]) == 0
+    assert "PRD.4   M" in capsys.readouterr().out
