@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import administration
@@ -26,6 +25,7 @@ from odradek.client.network.cluster import (
     Cluster,
     CoordinatorType,
 )
+from odradek.client.network.connected import ConnectedClient
 from odradek.client.security.settings import Security, SecuritySettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -67,7 +67,7 @@ NOT_ENDED_SO = frozenset(
 )
 
 
-class Admin:
+class Admin(ConnectedClient):
     """Administers topics and transactions. Start and close it, best with `async with`."""
 
     def __init__(
@@ -102,22 +102,9 @@ class Admin:
         )
         self._patiently = self.asking.patiently
 
-    async def __aenter__(self) -> Admin:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Find the cluster. Raises RetriableError when no broker answers for `bootstrap_timeout_ms`."""
-        try:
-            await self._cluster.start()
-        except BaseException:
-            await self._cluster.close()
-            raise
+        await self._connect()
 
     async def close(self) -> None:
         await self._cluster.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TypeVar, Unpack
 
 from odradek.client.common.errors import ClientError, IllegalState, RetriableError
@@ -26,6 +25,7 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
+from odradek.client.network.connected import ConnectedClient
 from odradek.client.security.settings import Security, SecuritySettings
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
@@ -35,7 +35,7 @@ ISOLATION_LEVELS = {level.name.lower(): level for level in IsolationLevel}
 PER_POLL = 500  # records
 
 
-class Consumer:
+class Consumer(ConnectedClient):
     """Reads records of topics, in the order of their offsets in each partition.
 
         async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -161,22 +161,9 @@ class Consumer:
         if topics:
             self.subscribe(topics)
 
-    async def __aenter__(self) -> Consumer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Connect to the cluster. Raises RetriableError when no broker answers; then it may be called again."""
-        try:
-            await self._cluster.start()
-        except BaseException:
-            await self._cluster.close()
-            raise
+        await self._connect()
         self._is_started = True
         self._fetcher.wake()
 

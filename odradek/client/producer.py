@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Unpack, cast
 
 from odradek.client.common.errors import AbortableError, ClientError, IllegalState
@@ -27,6 +26,7 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
+from odradek.client.network.connected import ConnectedClient
 from odradek.client.producing.outbox import Outbox
 from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
 from odradek.client.producing.plain_identity import PlainIdentity
@@ -47,7 +47,7 @@ MOST_IN_FLIGHT_IN_ORDER = 5  # a broker remembers so many batches of a producer,
 RECORD_OVERHEAD_BYTES = 70  # what a record alone in a batch can take beyond its key, value and headers
 
 
-class Producer:
+class Producer(ConnectedClient):
     """To be started and closed, best by `async with`. All of it belongs to the event loop on which it was started.
 
     Records of one partition arrive in the order of the calls of `send`, each once, whatever is lost on the way; that is
@@ -139,25 +139,15 @@ class Producer:
         self._make_future: Callable[[], Acknowledgement] | None = None
         self._is_closed = False
 
-    async def __aenter__(self) -> Producer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Find the cluster. Raises RetriableError when none of the bootstrap servers answers for
         `bootstrap_timeout_ms`, by default at once: then make a new one."""
         if self._sender is not None or self._is_closed:
             raise IllegalState("a producer is started once")
         try:
-            await self._cluster.start()
+            await self._connect()
         except BaseException:
             self._is_closed = True
-            await self._cluster.close()
             raise
         transactional_id = self._rules.transactional_id
         if transactional_id is None:

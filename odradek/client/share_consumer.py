@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from types import TracebackType
 from typing import Unpack
 
 from odradek.client.common.errors import ClientError, IllegalState, RetriableError
@@ -17,6 +16,7 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
+from odradek.client.network.connected import ConnectedClient
 from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.sharing.share_fetcher import Records, ShareFetcher
 from odradek.client.sharing.share_leader import Acknowledged
@@ -37,7 +37,7 @@ class AcknowledgementMode(Enum):
     TRANSACTIONAL = "transactional"  # a producer, within its transaction (KIP-1289)
 
 
-class ShareConsumer:
+class ShareConsumer(ConnectedClient):
     """Takes records of topics for a share group: each record goes to one member at a time, and comes again unless it is
     acknowledged before its acquisition lock expires.
 
@@ -132,22 +132,9 @@ class ShareConsumer:
         if topics:
             self.subscribe(topics)
 
-    async def __aenter__(self) -> ShareConsumer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Find the cluster. Raises RetriableError when no broker answers; it may be called again then."""
-        try:
-            await self._cluster.start()
-        except BaseException:
-            await self._cluster.close()
-            raise
+        await self._connect()
         self._is_started = True
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.administration.asking import Asking
 from odradek.client.administration.transactions import (
     TransactionDescription,
     describe_listed,
@@ -26,6 +26,7 @@ from odradek.client.administration.transactions import (
     list_transactions,
 )
 from odradek.client.common.errors import ClientError, check
+from odradek.client.common.values import grouped
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
@@ -69,11 +70,8 @@ async def list_partitions(asking: Asking, topics: Iterable[str] | None = None) -
 
 def by_leader(partitions: Iterable[PartitionLeader]) -> dict[int, dict[str, list[int]]]:
     """Groups the partitions that have a leader: leader → topic → partitions."""
-    led: dict[int, list[TopicPartition]] = {}
-    for each in partitions:
-        if each.leader_id is not None:
-            led.setdefault(each.leader_id, []).append((each.topic, each.partition))
-    return {leader_id: by_topic(members) for leader_id, members in led.items()}
+    led = grouped((each.leader_id, (each.topic, each.partition)) for each in partitions if each.leader_id is not None)
+    return {leader_id: grouped(members) for leader_id, members in led.items()}
 
 
 @dataclass(frozen=True, slots=True)

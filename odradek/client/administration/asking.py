@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from odradek.client.common.errors import STALE_COORDINATOR, RetriableError, code_of, refusal
+from odradek.client.common.errors import STALE_COORDINATOR, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.struct import Message
@@ -24,15 +23,7 @@ class Asking:
 
     async def patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Retries transient errors until the time is over."""
-        ends_at, failures = time.monotonic() + self.timeout_s, 0
-        while True:
-            try:
-                return await ask()
-            except RetriableError:
-                if time.monotonic() > ends_at:
-                    raise
-            failures += 1
-            await self.cluster.pause(failures)
+        return await self.cluster.patiently(ask, self.timeout_s)
 
     async def any_broker(
         self, request: Message, answer: type[M], *, max_version: int | None = None, min_version: int = 0
@@ -69,11 +60,3 @@ class Asking:
             self.cluster.forget_coordinator(group_id, CoordinatorType.GROUP)
         if code is not ErrorCode.NONE:
             raise refusal(code, f"the group {group_id!r}", message)
-
-
-def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    """The indexes of partitions, by topic."""
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return grouped

@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.administration.asking import Asking
 from odradek.client.common.errors import ClientError, check
-from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, grouped
 from odradek.client.consuming.assignors import assigned_partitions
 from odradek.client.consuming.group_offsets import GroupOffsets
 from odradek.client.network.cluster import CoordinatorType
@@ -22,6 +23,7 @@ from odradek.protocol.messages.alter_share_group_offsets_request import (
 )
 from odradek.protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import Assignment as ConsumerAssignment
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.delete_groups_response import DeleteGroupsResponse
@@ -48,7 +50,11 @@ from odradek.protocol.messages.offset_delete_response import OffsetDeleteRespons
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from odradek.protocol.messages.share_group_describe_response import Assignment as ShareAssignment
 from odradek.protocol.messages.share_group_describe_response import ShareGroupDescribeResponse
+from odradek.protocol.struct import Message
+
+D = TypeVar("D", ConsumerGroupDescribeResponse, DescribeGroupsResponse, ShareGroupDescribeResponse)
 
 CONSUMER_PROTOCOL = "consumer"  # the protocol type of classic groups whose members are consumers
 FETCH_OF_ONE_GROUP = 7
@@ -120,110 +126,74 @@ async def describe_group(asking: Asking, group_id: str) -> GroupDescription:
 
 async def _describe_consumer_group(asking: Asking, group_id: str) -> GroupDescription:
     request = ConsumerGroupDescribeRequest(group_ids=[group_id])
-
-    async def ask() -> ConsumerGroupDescribeResponse:
-        answer = await asking.group_coordinator(group_id, request, ConsumerGroupDescribeResponse)
-        asking.check_group(group_id, answer.groups[0].error_code, answer.groups[0].error_message)
-        return answer
-
-    (told,) = (await asking.patiently(ask)).groups
-    return GroupDescription(
-        group_id,
-        "Consumer",
-        told.group_state,
-        told.assignor_name,
-        await _coordinator(asking, group_id),
-        told.group_epoch,
-        tuple(
-            MemberDescription(
-                each.member_id,
-                each.instance_id,
-                each.client_id,
-                each.client_host,
-                tuple(
-                    TopicPartition(topic.topic_name, index)
-                    for topic in each.assignment.topic_partitions
-                    for index in topic.partitions
-                ),
-            )
-            for each in told.members
-        ),
+    told = (await _ask_about(asking, group_id, request, ConsumerGroupDescribeResponse)).groups[0]
+    members = tuple(
+        MemberDescription(each.member_id, each.instance_id, each.client_id, each.client_host, _owned(each.assignment))
+        for each in told.members
+    )
+    return await _description(
+        asking, group_id, "Consumer", told.group_state, told.assignor_name, told.group_epoch, members
     )
 
 
 async def describe_share_group(asking: Asking, group_id: str) -> GroupDescription:
     request = ShareGroupDescribeRequest(group_ids=[group_id])
-
-    async def ask() -> ShareGroupDescribeResponse:
-        answer = await asking.group_coordinator(group_id, request, ShareGroupDescribeResponse)
-        asking.check_group(group_id, answer.groups[0].error_code, answer.groups[0].error_message)
-        return answer
-
-    (told,) = (await asking.patiently(ask)).groups
-    return GroupDescription(
-        group_id,
-        "Share",
-        told.group_state,
-        told.assignor_name,
-        await _coordinator(asking, group_id),
-        told.group_epoch,
-        tuple(
-            MemberDescription(
-                each.member_id,
-                None,
-                each.client_id,
-                each.client_host,
-                tuple(
-                    TopicPartition(topic.topic_name, index)
-                    for topic in each.assignment.topic_partitions
-                    for index in topic.partitions
-                ),
-            )
-            for each in told.members
-        ),
+    told = (await _ask_about(asking, group_id, request, ShareGroupDescribeResponse)).groups[0]
+    members = tuple(
+        MemberDescription(each.member_id, None, each.client_id, each.client_host, _owned(each.assignment))
+        for each in told.members
+    )
+    return await _description(
+        asking, group_id, "Share", told.group_state, told.assignor_name, told.group_epoch, members
     )
 
 
 async def _describe_classic_group(asking: Asking, group_id: str) -> GroupDescription:
     request = DescribeGroupsRequest(groups=[group_id])
-
-    async def ask() -> DescribeGroupsResponse:
-        answer = await asking.group_coordinator(group_id, request, DescribeGroupsResponse)
-        asking.check_group(group_id, answer.groups[0].error_code, answer.groups[0].error_message)
-        return answer
-
-    (told,) = (await asking.patiently(ask)).groups
+    told = (await _ask_about(asking, group_id, request, DescribeGroupsResponse)).groups[0]
     if told.group_state == DEAD:  # before version 6 that is said of a group that does not exist
         raise ClientError(f"the group {group_id!r} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
-    is_of_consumers = told.protocol_type == CONSUMER_PROTOCOL
-    return GroupDescription(
-        group_id,
-        "Classic",
-        told.group_state,
-        told.protocol_data,
-        await _coordinator(asking, group_id),
-        None,
-        tuple(
-            MemberDescription(
-                each.member_id,
-                each.group_instance_id,
-                each.client_id,
-                each.client_host,
-                tuple(assigned_partitions(each.member_assignment))
-                if is_of_consumers and each.member_assignment
-                else (),
-            )
-            for each in told.members
-        ),
+    has_assignments = told.protocol_type == CONSUMER_PROTOCOL
+    members = tuple(
+        MemberDescription(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            tuple(assigned_partitions(each.member_assignment)) if has_assignments else (),
+        )
+        for each in told.members
     )
+    return await _description(asking, group_id, "Classic", told.group_state, told.protocol_data, None, members)
 
 
-def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    return tuple(assigned_partitions(assignment)) if assignment else ()
+async def _ask_about(asking: Asking, group_id: str, request: Message, answer: type[D]) -> D:
+    async def ask() -> D:
+        found = await asking.group_coordinator(group_id, request, answer)
+        (told,) = found.groups
+        asking.check_group(group_id, told.error_code, told.error_message)
+        return found
+
+    return await asking.patiently(ask)
 
 
-async def _coordinator(asking: Asking, group_id: str) -> int:
-    return await asking.cluster.coordinator(group_id, CoordinatorType.GROUP)
+async def _description(
+    asking: Asking,
+    group_id: str,
+    kind: str,
+    state: str,
+    assignor: str,
+    epoch: int | None,
+    members: tuple[MemberDescription, ...],
+) -> GroupDescription:
+    coordinator = await asking.cluster.coordinator(group_id, CoordinatorType.GROUP)
+    return GroupDescription(group_id, kind, state, assignor, coordinator, epoch, members)
+
+
+def _owned(assignment: ConsumerAssignment | ShareAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions
+    )
 
 
 async def delete_group(asking: Asking, group_id: str) -> None:
@@ -276,7 +246,7 @@ async def delete_group_offsets(asking: Asking, group_id: str, partitions: Iterab
             OffsetDeleteRequestTopic(
                 name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
             )
-            for topic, indexes in by_topic(partitions).items()
+            for topic, indexes in grouped(partitions).items()
         ],
     )
 
@@ -324,11 +294,10 @@ async def list_share_group_offsets(asking: Asking, group_id: str) -> dict[TopicP
 
 
 async def alter_share_group_offsets(asking: Asking, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        topics.setdefault(topic, []).append(
-            AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
-        )
+    topics = grouped(
+        (topic, AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset))
+        for (topic, index), offset in offsets.items()
+    )
     request = AlterShareGroupOffsetsRequest(
         group_id=group_id,
         topics=[AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in topics.items()],

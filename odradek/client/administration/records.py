@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from odradek.client.administration.asking import Asking
 from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
-from odradek.client.common.values import TopicPartition
+from odradek.client.common.values import TopicPartition, grouped
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, leaders_of, list_offsets
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_records_request import (
@@ -59,11 +59,9 @@ async def _delete_at(
     left: dict[TopicPartition, int],
     found: dict[TopicPartition, int],
 ) -> None:
-    topics: dict[str, list[DeleteRecordsPartition]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(
-            DeleteRecordsPartition(partition_index=partition.partition, offset=left[partition])
-        )
+    topics = grouped(
+        (each.topic, DeleteRecordsPartition(partition_index=each.partition, offset=left[each])) for each in partitions
+    )
     request = DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=name, partitions=each) for name, each in topics.items()],
         timeout_ms=asking.request_timeout_ms,

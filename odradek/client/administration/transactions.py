@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
 from odradek.client.common.errors import STALE_COORDINATOR, ClientError, check, code_of, refusal
-from odradek.client.common.values import TopicPartition
+from odradek.client.common.values import TopicPartition, grouped
 from odradek.client.network.cluster import CoordinatorType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
@@ -107,12 +107,9 @@ async def describe_transaction(asking: Asking, transactional_id: str) -> Transac
 
 async def describe_listed(asking: Asking, listed: Iterable[TransactionListing]) -> list[TransactionDescription]:
     """Those that their coordinators still know. Raises ClientError."""
-    by_coordinator: dict[int, list[str]] = {}
-    for each in listed:
-        by_coordinator.setdefault(each.coordinator, []).append(each.transactional_id)
     return [
         _description(told, node_id)
-        for node_id, transactional_ids in by_coordinator.items()
+        for node_id, transactional_ids in grouped((each.coordinator, each.transactional_id) for each in listed).items()
         for told in await _describe_at(asking, node_id, transactional_ids)
         if told.error_code == ErrorCode.NONE.value
     ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -128,3 +132,11 @@ class PreparedTxnState:
             if producer_id <= _LARGEST_ID and producer_epoch <= _LARGEST_EPOCH:
                 return cls(producer_id, producer_epoch)
         raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in their order: of partitions, the indexes by topic."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

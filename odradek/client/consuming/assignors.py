@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 
-from odradek.client.common.values import TopicPartition
+from odradek.client.common.values import TopicPartition, grouped
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -191,10 +191,7 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
-    return dict(sorted(found.items()))
+    return dict(sorted(grouped(partitions).items()))
 
 
 def _versioned(version: int, body: bytes) -> bytes:

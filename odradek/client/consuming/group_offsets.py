@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 
 from odradek.client.common.errors import STALE_COORDINATOR, ClientError, RetriableError, code_of, refusal
-from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, grouped
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit_request import (
@@ -53,18 +52,20 @@ class GroupOffsets:
         """member   asked at each attempt: in a consumer group the epoch may have moved on meanwhile
 
         Raises RetriableError, CommitFailed, or ClientError for what is refused for other reasons."""
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
-            topics.setdefault(topic, []).append(
+        topics = grouped(
+            (
+                topic,
                 OffsetCommitRequestPartition(
                     partition_index=partition,
                     committed_offset=offset,
                     committed_leader_epoch=NO_EPOCH if leader_epoch is None else leader_epoch,
                     committed_metadata=metadata,
-                )
+                ),
             )
-        ends_at, failures = time.monotonic() + self._timeout_s, 0
-        while True:
+            for (topic, partition), (offset, metadata, leader_epoch) in offsets.items()
+        )
+
+        async def ask() -> None:
             identity = member()
             request = OffsetCommitRequest(
                 group_id=self._group_id,
@@ -73,43 +74,24 @@ class GroupOffsets:
                 group_instance_id=identity.group_instance_id,
                 topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
             )
-            try:
-                answer = await self._cluster.ask_coordinator(
-                    self._group_id,
-                    CoordinatorType.GROUP,
-                    request,
-                    OffsetCommitResponse,
-                    max_version=COMMIT_NAMES_TOPICS,
-                )
-                codes = {code_of(each.error_code) for topic in answer.topics for each in topic.partitions}
-                self._raise_first(codes - {ErrorCode.NONE}, "the commit of offsets")
-                return
-            except RetriableError as error:
-                if error.code is ErrorCode.REBALANCE_IN_PROGRESS or time.monotonic() > ends_at:
-                    raise
-            failures += 1
-            await self._cluster.pause(failures)
+            answer = await self._cluster.ask_coordinator(
+                self._group_id, CoordinatorType.GROUP, request, OffsetCommitResponse, max_version=COMMIT_NAMES_TOPICS
+            )
+            codes = {code_of(each.error_code) for topic in answer.topics for each in topic.partitions}
+            self._raise_first(codes - {ErrorCode.NONE}, "the commit of offsets")
+
+        await self._cluster.patiently(ask, self._timeout_s, never=ErrorCode.REBALANCE_IN_PROGRESS)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> Committed:
         """None for a partition for which nothing was committed. Raises RetriableError when the time is over."""
-        ends_at, failures = time.monotonic() + self._timeout_s, 0
-        while True:
-            try:
-                return await self.committed_now(partitions)
-            except RetriableError:
-                if time.monotonic() > ends_at:
-                    raise
-            failures += 1
-            await self._cluster.pause(failures)
+        return await self._cluster.patiently(lambda: self.committed_now(partitions), self._timeout_s)
 
     async def committed_now(self, partitions: Collection[TopicPartition]) -> Committed:
         """One attempt. Offsets that a transaction is about to commit are waited for (KIP-447): RetriableError."""
-        topics: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            topics.setdefault(topic, []).append(partition)
+        topics = grouped(partitions).items()
         request = OffsetFetchRequest(
             group_id=self._group_id,
-            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in topics.items()],
+            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in topics],
             require_stable=True,
         )
         answer = await self._cluster.ask_coordinator(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from odradek.client.common.errors import STALE_METADATA, RetriableError, code_of, refusal
-from odradek.client.common.values import TopicPartition
+from odradek.client.common.values import TopicPartition, grouped
 from odradek.client.network.cluster import Cluster, Leader
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -88,7 +88,7 @@ async def ask_offsets(
                     for partition, leader in each
                 ],
             )
-            for topic, each in _by_topic(led).items()
+            for topic, each in grouped((each[0].topic, each) for each in led).items()
         ]
         request = ListOffsetsRequest(replica_id=CONSUMER, isolation_level=isolation_level, topics=topics)
         answer = await cluster.ask(request, ListOffsetsResponse, node_id=node_id)
@@ -123,7 +123,7 @@ async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int])
                     for partition, leader in each
                 ],
             )
-            for topic, each in _by_topic(led).items()
+            for topic, each in grouped((each[0].topic, each) for each in led).items()
         ]
         current = {partition: leader.leader_epoch for partition, leader in led}
         request = OffsetForLeaderEpochRequest(replica_id=CONSUMER, topics=topics)
@@ -179,15 +179,6 @@ async def list_offsets(
             await cluster.pause(failures)
             with suppress(RetriableError):
                 await cluster.refresh(stale)
-    return found
-
-
-def _by_topic(
-    led: Iterable[tuple[TopicPartition, Leader]],
-) -> dict[str, list[tuple[TopicPartition, Leader]]]:
-    found: dict[str, list[tuple[TopicPartition, Leader]]] = {}
-    for partition, leader in led:
-        found.setdefault(partition.topic, []).append((partition, leader))
     return found
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import odradek
 from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
@@ -25,6 +25,7 @@ from odradek.protocol.messages.metadata_response import MetadataResponse, Metada
 from odradek.protocol.struct import Message
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 DEFAULT_PORT = 9092
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000
@@ -189,6 +190,20 @@ class Cluster:
             self.forget_coordinator(key, kind)
             raise
 
+    async def patiently(
+        self, ask: Callable[[], Coroutine[Any, Any, T]], timeout_s: float, *, never: ErrorCode | None = None
+    ) -> T:
+        """Repeats `ask` after a RetriableError until the time is over; not after one with the code `never`."""
+        ends_at, failures = time.monotonic() + timeout_s, 0
+        while True:
+            try:
+                return await ask()
+            except RetriableError as error:
+                if time.monotonic() >= ends_at or (never is not None and error.code is never):
+                    raise
+            failures += 1
+            await self.pause(failures)
+
     async def pause(self, failures: int) -> None:
         """Wait after so many failures in a row, at least one."""
         await asyncio.sleep(self.backoff.delay_s(failures))
@@ -302,22 +317,15 @@ class Cluster:
         if known is not None:
             return known
         request = FindCoordinatorRequest(key=key, key_type=kind.value)
-        ends_at = time.monotonic() + timeout_ms / 1000
-        failures = 0
-        while True:
-            try:
-                answer = await self.ask(request, FindCoordinatorResponse, max_version=ONE_KEY)
-                what = f"the coordinator of the {kind.name.lower()} {key!r}"
-                check(answer.error_code, what, answer.error_message)
-            except RetriableError:
-                if time.monotonic() >= ends_at:
-                    raise
-                failures += 1
-                await self.pause(failures)
-                continue
+
+        async def ask() -> int:
+            answer = await self.ask(request, FindCoordinatorResponse, max_version=ONE_KEY)
+            check(answer.error_code, f"the coordinator of the {kind.name.lower()} {key!r}", answer.error_message)
             self._nodes.setdefault(answer.node_id, Node(answer.node_id, answer.host, answer.port))
             self._coordinators[kind, key] = answer.node_id
             return answer.node_id
+
+        return await self.patiently(ask, timeout_ms / 1000)
 
     def forget_coordinator(self, key: str, kind: CoordinatorType) -> None:
         self._coordinators.pop((kind, key), None)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from odradek.client.common.errors import AuthenticationFailed, ClientError, code_of
-from odradek.client.common.values import TopicPartition
+from odradek.client.common.values import TopicPartition, grouped
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.protocol.batch_header import NO_TIMESTAMP
@@ -121,9 +121,9 @@ def produce_request(
     batches: Iterable[tuple[TopicPartition, bytearray]], *, transactional_id: str | None, acks: int, timeout_ms: int
 ) -> ProduceRequest:
     """batches: sealed ones, at most one for each partition."""
-    by_topic: dict[str, list[PartitionProduceData]] = {}
-    for (topic, index), records in batches:
-        by_topic.setdefault(topic, []).append(PartitionProduceData(index=index, records=records))
+    by_topic = grouped(
+        (topic, PartitionProduceData(index=index, records=records)) for (topic, index), records in batches
+    )
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,

@@ -20,6 +20,7 @@ from odradek.client.common.values import (
     ShareGroupMetadata,
     ShareRecord,
     TopicPartition,
+    grouped,
 )
 from odradek.client.network.cluster import Cluster
 from odradek.client.producing.producer_batch import Identity
@@ -50,14 +51,13 @@ def add_partitions(
     transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
     """As clients send it, up to version 3."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        by_topic.setdefault(topic, []).append(index)
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
         v3_and_below_producer_epoch=identity.producer_epoch,
-        v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=each) for topic, each in by_topic.items()],
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name=topic, partitions=each) for topic, each in grouped(sorted(partitions)).items()
+        ],
     )
 
 
@@ -67,16 +67,18 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     group: ConsumerGroupMetadata,
 ) -> TxnOffsetCommitRequest:
-    by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-    for (topic, index), offset in offsets.items():
-        by_topic.setdefault(topic, []).append(
+    by_topic = grouped(
+        (
+            topic,
             TxnOffsetCommitRequestPartition(
                 partition_index=index,
                 committed_offset=offset.offset,
                 committed_leader_epoch=NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
                 committed_metadata=offset.metadata,
-            )
+            ),
         )
+        for (topic, index), offset in offsets.items()
+    )
     return TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group.group_id,
@@ -122,9 +124,7 @@ STAGED_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
 def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
     """Ascending in each partition. Raises IllegalState for what no transaction can acknowledge."""
     if not isinstance(given, Mapping):
-        offsets: dict[TopicPartition, list[int]] = {}
-        for record in given:
-            offsets.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+        offsets = grouped((TopicPartition(record.topic, record.partition), record.offset) for record in given)
         return {
             partition: [AcknowledgedRange(first, last) for first, last in ranges_of(each)]
             for partition, each in offsets.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 
 from odradek.client import admin
 from odradek.client.sync.background import Blocking, blocking, taking
@@ -15,15 +14,6 @@ class Admin(Blocking[admin.Admin]):
     @taking(admin.Admin)
     def __init__(self, make: Callable[[], admin.Admin]) -> None:
         super().__init__(make)
-
-    def __enter__(self) -> Admin:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     start = blocking(admin.Admin.start)
     close = blocking(admin.Admin.close)

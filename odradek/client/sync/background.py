@@ -11,10 +11,12 @@ import atexit
 import functools
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from odradek.client.common.errors import IllegalState
 
@@ -125,13 +127,28 @@ atexit.register(_stop_at_exit)
 os.register_at_fork(after_in_child=_forget_in_the_child)
 
 
-class Blocking(Generic[A]):
+class Blocking(ABC, Generic[A]):
     """A client of asyncio, called from threads. Not for two threads at once, but for what says so."""
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._background = background_loop()
         self._errands: SimpleQueue[Errand | None] | None = None  # of the call that is under way
         self._client = self._wait(partial(in_a_coroutine, make))
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _wait(self, work: Work[R]) -> R:
         errands: SimpleQueue[Errand | None] = SimpleQueue()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 
 from odradek.client import consumer
 from odradek.client.common.errors import IllegalState
@@ -30,15 +29,6 @@ class Consumer(Blocking[consumer.Consumer]):
     @taking(consumer.Consumer)
     def __init__(self, make: Callable[[], consumer.Consumer]) -> None:
         super().__init__(make)
-
-    def __enter__(self) -> Consumer:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Consumer:
         return self

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client import producer
@@ -57,15 +56,6 @@ class Producer(Blocking[producer.Producer]):
         self._next = Sent()  # of the record that is being passed on
         super().__init__(make)
         self._client.make_futures_with(lambda: self._next)
-
-    def __enter__(self) -> Producer:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     start = blocking(producer.Producer.start)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 
 from odradek.client import share_consumer
 from odradek.client.common.values import AcknowledgeType, ShareRecord
@@ -24,15 +23,6 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
     @taking(share_consumer.ShareConsumer)
     def __init__(self, make: Callable[[], share_consumer.ShareConsumer]) -> None:
         super().__init__(make)
-
-    def __enter__(self) -> ShareConsumer:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:

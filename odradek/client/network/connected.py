@@ -1,0 +1,36 @@
+"""The part that every client of a cluster shares: it is started and closed, best by `async with`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+from odradek.client.network.cluster import Cluster
+
+
+class ConnectedClient(ABC):
+    _cluster: Cluster
+
+    @abstractmethod
+    async def start(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _connect(self) -> None:
+        """Raises RetriableError when no broker answers; then nothing stays open."""
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
