@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.consuming.handover import LEAVE_TIMEOUT_MS
 from odradek.client.network.cluster import Cluster, CoordinatorType
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.struct import Message
 
+JOIN_EPOCH = 0
 FIRST_VERSION = 1  # of both requests in which members name themselves
 
 Said = TypeVar("Said")
 Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
-Answer_contra = TypeVar("Answer_contra", contravariant=True)
 
 
 class Step(Enum):
@@ -32,34 +35,74 @@ class Step(Enum):
     GIVE_UP = auto()
 
 
-class Decisions(Protocol[Said, Answer_contra]):
-    """What a heartbeat says, and what its answer means."""
+STEPS: Mapping[ErrorCode, Step] = {
+    ErrorCode.NONE: Step.GO_ON,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Step.REPEAT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Step.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: Step.FIND_COORDINATOR,
+    ErrorCode.UNKNOWN_MEMBER_ID: Step.JOIN_ANEW,
+    ErrorCode.FENCED_MEMBER_EPOCH: Step.JOIN_ANEW,
+    ErrorCode.GROUP_ID_NOT_FOUND: Step.JOIN_ANEW,
+}
+
+
+@dataclass(slots=True)
+class HeartbeatDecisions(ABC, Generic[Said, Answer]):
+    """A member as its coordinator knows it: what a heartbeat says, and what follows from its answer. No requests."""
+
+    group_id: str
+    member_id: str
+    epoch: int = field(default=JOIN_EPOCH, kw_only=True)
+    _interval_ms: int = field(default=0, kw_only=True)
+    _told: Said | None = field(default=None, kw_only=True)  # the coordinator knows it; None: tell it everything
 
     @property
-    def group_id(self) -> str: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def heartbeat_interval_ms(self) -> int: ...
+    def heartbeat_interval_ms(self) -> int:
+        return self._interval_ms
 
     @property
     def has_news(self) -> bool:
         """The coordinator ought to hear something before the next heartbeat is due."""
+        return self._told is not None and self._told != self.said()
 
-    def request(self) -> Message: ...
+    @abstractmethod
+    def request(self) -> Message:
+        """The next heartbeat: everything after a loss, else what has changed."""
 
+    @abstractmethod
+    def leave_request(self) -> Message: ...
+
+    @abstractmethod
     def said(self) -> Said:
         """What the coordinator knows when the request just made has arrived; `answered` takes it."""
 
-    def answered(self, said: Said, answer: Answer_contra) -> Step: ...
+    @abstractmethod
+    def accepted(self, answer: Answer) -> None:
+        """The coordinator has taken the heartbeat, and may have sent an assignment."""
 
-    def unanswered(self) -> None: ...
+    @abstractmethod
+    def expelled(self) -> None:
+        """It is no member now, and may join again."""
 
-    def expelled(self) -> None: ...
+    def answered(self, said: Said, answer: Answer) -> Step:
+        """said   what the request said; more may have changed since"""
+        code = code_of(answer.error_code)
+        step = STEPS.get(code, Step.GIVE_UP)
+        if code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch == JOIN_EPOCH:
+            step = Step.GIVE_UP  # a group of another type has this id; a member hears it of a group that was deleted
+        match step:
+            case Step.GO_ON:
+                self.epoch, self._interval_ms, self._told = answer.member_epoch, answer.heartbeat_interval_ms, said
+                self.accepted(answer)
+            case Step.JOIN_ANEW | Step.GIVE_UP:
+                self.expelled()
+            case Step.REPEAT | Step.FIND_COORDINATOR:
+                self._told = None
+        return step
 
-    def leave_request(self) -> Message: ...
+    def unanswered(self) -> None:
+        """It is not known whether the last heartbeat arrived: the next one tells everything."""
+        self._told = None
 
 
 class Heartbeats(Generic[Said, Answer]):
@@ -68,7 +111,7 @@ class Heartbeats(Generic[Said, Answer]):
     def __init__(
         self,
         cluster: Cluster,
-        decisions: Decisions[Said, Answer],
+        decisions: HeartbeatDecisions[Said, Answer],
         answer: type[Answer],
         *,
         max_poll_interval_ms: float,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.client.consuming.consumer_member import JOIN_EPOCH, Assigned, ConsumerMembership
+from odradek.client.consuming.consumer_member import Assigned, ConsumerMembership
 from odradek.client.consuming.handover import Interest
 from odradek.client.consuming.heartbeats import Step
 from odradek.protocol.errors import ErrorCode
