@@ -36,7 +36,8 @@ def with_constructors(source: str) -> str:
 
 
 def _options(node: ast.ClassDef) -> set[str]:
-    """What the decorator says; nothing if the class is no dataclass, or one whose constructor is its own affair."""
+    """Returns what the decorator says; nothing if the class is no dataclass, or one whose constructor is its own
+    affair."""
     bases, options = [ast.unparse(base) for base in node.bases], set()
     for decorator in node.decorator_list:
         match decorator:

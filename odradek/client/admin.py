@@ -199,7 +199,8 @@ class Admin(ConnectedClient):
         return await administration.groups.describe_share_group(self.asking, group_id)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)."""
+        """Delete groups of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP,
+        GROUP_ID_NOT_FOUND)."""
         for group_id in group_ids:
             await administration.groups.delete_group(self.asking, group_id)
 
@@ -250,7 +251,7 @@ class Admin(ConnectedClient):
         return await administration.cluster.describe_cluster(self.asking)
 
     async def describe_features(self) -> dict[str, FeatureDescription]:
-        """What the brokers support, and the finalised level, by the name of the feature."""
+        """Describe what the brokers support, and the finalised level, by the name of the feature."""
         return await administration.cluster.describe_features(self.asking)
 
     async def update_features(

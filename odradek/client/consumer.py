@@ -379,7 +379,8 @@ class Consumer(ConnectedClient):
     # Within.
 
     async def _poll(self, timeout_ms: float | None, take: Callable[[], T | None]) -> T | None:
-        """What `take` gives, as soon as it does; None when it does not for so long. Nothing is awaited after that."""
+        """Returns what `take` gives, as soon as it does; None when it does not for so long. Nothing is awaited after
+        that."""
         if not self._is_started or self._is_closed:
             raise IllegalState("the consumer is not started, or closed")
         if not self._subscription.is_made and not self._positions.partitions:

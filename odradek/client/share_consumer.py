@@ -30,7 +30,7 @@ OnAcknowledged = Callable[[TopicPartition, list[tuple[int, int]], ClientError | 
 
 
 class AcknowledgementMode(Enum):
-    """Who acknowledges what `getmany` returned."""
+    """The origin of acknowledgements of what `getmany` returned."""
 
     IMPLICIT = "implicit"  # the next `getmany`, or `commit`, accepts it
     EXPLICIT = "explicit"  # the application, record by record
@@ -242,7 +242,7 @@ class ShareConsumer(ConnectedClient):
             await self._cluster.pause(failures)
 
     def share_group_metadata(self) -> ShareGroupMetadata:
-        """Who this member is now, for `Producer.send_share_acknowledgements_to_transaction`."""
+        """Name this member as it is now, for `Producer.send_share_acknowledgements_to_transaction`."""
         return self._member.metadata
 
     @property

@@ -31,7 +31,7 @@ READ = f"SELECT prepared_transaction_state, generation FROM {TABLE} WHERE transa
 
 
 class Cursor(Protocol):
-    """What statements give in a block: the driver's own cursor."""
+    """The driver's own cursor, which statements in a block return."""
 
     @property
     def rowcount(self) -> int: ...
@@ -47,14 +47,14 @@ C = TypeVar("C", bound=Connection)
 
 
 class Driver(ABC, Generic[C]):
-    """What is said to one kind of database, and how: transactions are begun and ended by statements of our own."""
+    """The statements for one kind of database: transactions are begun and ended by statements of our own."""
 
     parameter = "?"  # what stands for a parameter in a statement
     lock_row = ""  # the end of a SELECT that waits for writers of the row, and keeps them out
 
     @abstractmethod
     def prepare(self, connection: C) -> None:
-        """Of a new connection: no transactions that begin by themselves, and commits that survive a crash."""
+        """Set a new connection up: no transactions that begin by themselves, and commits that survive a crash."""
 
     @abstractmethod
     def begin(self, connection: C) -> None:
@@ -81,7 +81,7 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def rows(self, connection: C, statement: str, parameters: Parameters) -> Sequence[Row]:
-        """As tuples, whatever the application has its rows made into."""
+        """Return rows as tuples, whatever the application has its rows made into."""
 
     def commit(self, connection: C) -> None:
         self.execute(connection, "COMMIT")
@@ -122,7 +122,7 @@ class StateRow(Generic[C]):
         return is_ours
 
     def read(self, connection: C) -> Stored:
-        """As it is when no transaction holds the row any more, in a transaction of its own."""
+        """Read the row when no transaction holds it any more, in a transaction of its own."""
         self._driver.begin_short(connection, self._timeout_ms)
         ((state, generation),) = self._driver.rows(connection, self._written(READ + self._driver.lock_row), (self._id,))
         self._driver.roll_back(connection)

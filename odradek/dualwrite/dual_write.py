@@ -28,15 +28,15 @@ def observe_nothing(step: Step, result: Result | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What `recover()` found: the state that the database held, and that of the Kafka transaction that was open, each
-    empty if there was none."""
+    """The findings of `recover()`: the state that the database held, and that of the Kafka transaction that was open,
+    each empty if there was none."""
 
     stored_state: str
     open_state: str
 
     @property
     def messages(self) -> Fate | None:
-        """What was made of the open transaction; None: there was none."""
+        """Tells what was made of the open transaction; None: there was none."""
         if not self.open_state:
             return None
         return Fate.COMMITTED if self.open_state == self.stored_state else Fate.ROLLED_BACK
@@ -129,7 +129,7 @@ class DualWrite(Generic[C]):
             raise self._failure(end)
 
     def close(self) -> None:
-        """What is in doubt stays so, for a later `recover()`."""
+        """Leave what is in doubt so, for a later `recover()`."""
         if self._phase is Phase.IN_TRANSACTION:
             raise IllegalUse("a transaction is open")
         self._performer.give_up_connection()

@@ -51,7 +51,7 @@ class Participant(Protocol):
         """Into the transaction; returns when it has them, and raises if it has not."""
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """As `send_offsets`, for records of a share group."""
+        """Do as `send_offsets` does, for records of a share group."""
 
     def prepare(self) -> str:
         """Wait until every message is acknowledged; raises if one is not. Gives the state of the transaction."""
@@ -62,4 +62,4 @@ class Participant(Protocol):
     def abort(self) -> None: ...
 
     def close(self) -> None:
-        """What is prepared stays prepared."""
+        """End; what is prepared stays prepared."""

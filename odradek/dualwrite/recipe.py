@@ -46,7 +46,7 @@ class Result(Enum):
 
 
 class Fate(Enum):
-    """What has become of the rows, or of the messages, of a transaction."""
+    """The fate of the rows, or of the messages, of a transaction."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -56,7 +56,7 @@ class Fate(Enum):
 
 
 class Phase(Enum):
-    """What a `DualWrite` may do next."""
+    """The state of a `DualWrite`: it decides what may come next."""
 
     UNRECOVERED = "recover() first: something may be open"
     READY = "a transaction"
@@ -117,7 +117,7 @@ RECOVERY_BEGINS = Step.TAKE_OVER_DATABASE
 
 
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
-    """What the row says of a transaction whose database commit was not answered.
+    """Decides what the row says of a transaction whose database commit was not answered.
 
     A prepared state names one transaction, so where ours is stored, ours was committed, whatever the owner.
     Another state says that it was not, unless a new owner may have written over it.

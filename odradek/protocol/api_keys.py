@@ -105,5 +105,5 @@ class ApiKey(Enum):
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka's metrics and documentation have it, e.g. CreateTopics."""
+        """Spells it as Kafka's metrics and documentation do, e.g. CreateTopics."""
         return self.name.title().replace("_", "")

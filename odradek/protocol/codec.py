@@ -39,7 +39,7 @@ def decode(message_class: type[M], version: int, data: Buffer, position: int = 0
 
 
 def decode_from(message_class: type[M], version: int, data: Buffer, position: int = 0) -> tuple[M, int]:
-    """As `decode`, and the position behind the message."""
+    """Does what `decode` does, and returns the position behind the message, too."""
     read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     return read(data, position)
 
@@ -50,7 +50,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_chunks(message: Message, version: int) -> list[Buffer]:
-    """As `encode`, in parts to be written one after the other: large records are not copied."""
+    """Encodes in parts to be written one after the other: large records are not copied."""
     chunks: list[Buffer] = []
     writer(type(message), version)(message, bytearray(), chunks)
     return chunks

@@ -203,7 +203,7 @@ def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = No
 
 
 def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | None:
-    """Of a batch that is what `marker_batch` makes; None for any other."""
+    """Reads a batch as `marker_batch` makes it; None for any other."""
     try:
         fields = _MARKER_RECORD.unpack_from(batch, position + HEADER_BYTES)
     except struct.error:  # cut short
@@ -226,7 +226,7 @@ def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | 
 def leader_change_batch(
     *, leader_id: int, voter_ids: list[int], timestamp_ms: int, base_offset: int, leader_epoch: int
 ) -> bytearray:
-    """What a KRaft leader writes first in its epoch: who leads, who may vote, and who voted for it (all)."""
+    """Builds what a KRaft leader writes first in its epoch: who leads, who may vote, and who voted for it (all)."""
     voters = bytearray([len(voter_ids) + 1])
     for voter_id in voter_ids:
         voters += struct.pack(">ib", voter_id, 0)

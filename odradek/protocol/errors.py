@@ -10,7 +10,7 @@ from mypy_extensions import mypyc_attr
 
 
 class ErrorCode(Enum):
-    """What a response says went wrong; the value is the int16 on the wire.
+    """The error that a response gives; the value is the int16 on the wire.
 
     The whole table of Kafka, including codes of services that Odradek does not offer and codes that only older brokers
     return. The latter are marked, because clients still have to understand them.

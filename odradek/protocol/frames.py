@@ -69,7 +69,7 @@ def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | Non
 
 
 def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None, int]:
-    """What follows the fixed part of a request header: the client id, and the position behind it and the tags."""
+    """Reads what follows the fixed part of a request header: the client id, and the position behind it and the tags."""
     position = REQUEST_START.size
     client_id = None
     if size >= 0:

@@ -144,7 +144,7 @@ def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(text: str) -> str:
-    """What can be shown of an option: where quotes are missing, a password may stand where its name should."""
+    """Returns what can be shown of an option: where quotes are missing, a password may stand where its name should."""
     return text if re.fullmatch(r"user_\w+|username|password|\w+Module", text) else "(hidden)"
 
 

@@ -26,7 +26,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """As `read_varint`, when the first byte is not the last one and has been read: `position` is behind it."""
+    """Reads on as `read_varint`, when the first byte is not the last one and has been read: `position` is behind it."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[position]
@@ -41,7 +41,7 @@ def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """As `longer_varint`, for the length of a string (plus one)."""
+    """Does what `longer_varint` does, for the length of a string (plus one)."""
     length, position = longer_varint(data, position, first)
     if length > MAX_STRING_BYTES + 1:
         raise MalformedMessage(f"string of {length - 1} bytes")

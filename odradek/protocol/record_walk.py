@@ -264,7 +264,7 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Run
 
 
 def timestamp_delta(parts: Iterable[int]) -> int:
-    """What the bytes of a varint say."""
+    """Computes the value of a varint's bytes."""
     zigzag = 0
     for place, part in enumerate(parts):
         zigzag |= (part & 0x7F) << 7 * place

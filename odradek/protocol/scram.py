@@ -64,7 +64,7 @@ class ScramMechanism(Enum):
 
     @property
     def hash_name(self) -> str:
-        """As hashlib has it."""
+        """Names the hash as hashlib does."""
         return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
 
 
@@ -84,7 +84,7 @@ def client_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
 
 
 def stored_key(mechanism: ScramMechanism, key: bytes) -> bytes:
-    """What a broker keeps of a client key."""
+    """Computes what a broker keeps of a client key."""
     return hashlib.new(mechanism.hash_name, key).digest()
 
 
@@ -112,7 +112,7 @@ def server_signature(mechanism: ScramMechanism, key: bytes, auth_message: bytes)
 
 
 def auth_message(client_first_bare: str, server_first: str, client_final_unproven: str) -> bytes:
-    """What both sides sign."""
+    """Builds what both sides sign."""
     return f"{client_first_bare},{server_first},{client_final_unproven}".encode()
 
 

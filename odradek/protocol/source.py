@@ -1,4 +1,4 @@
-"""What the generated sources of decoders and encoders share: lines, names, and runs of fixed-size fields.
+"""The common part of the generated sources of decoders and encoders: lines, names, and runs of fixed-size fields.
 
 Adjacent fields of fixed size become one call of `struct`, also across the boundaries of structs.
 """

@@ -29,7 +29,7 @@ class CorruptCheckpoint(Exception):
 
 
 class MetaProperties(NamedTuple):
-    """Who a data directory belongs to. Ids as Kafka prints them."""
+    """The owner of a data directory. Ids as Kafka prints them."""
 
     node_id: int
     cluster_id: str

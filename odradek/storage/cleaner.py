@@ -31,7 +31,7 @@ from odradek.storage.segment_removal import SegmentReplacement
 
 
 class SegmentFacts(Protocol):
-    """What of a segment the choice rests on."""
+    """Facts about a segment that decide whether it is cleaned."""
 
     base_offset: int
     size_bytes: int
@@ -76,7 +76,7 @@ def cleanable(
     last_stable_offset: int,
     now_ms: int,
 ) -> Cleanable:
-    """What of a log could be cleaned now.
+    """Finds what of a log could be cleaned now.
 
     segments     ascending, the active one last: it is never cleaned
     cleaned_to   as the cleaner checkpoint says; None for a log that was never cleaned
@@ -159,7 +159,7 @@ UNCLEANABLE = (CorruptSegment, CorruptIndex, MalformedMessage, OSError)
 
 
 def no_throttle(size_bytes: int) -> None:
-    """As fast as the disk goes."""
+    """Lets a pass go as fast as the disk does."""
 
 
 class CleanerPass:
@@ -289,7 +289,7 @@ class CleanerPass:
             yield segment, segments[at + 1].base_offset if at + 1 < len(segments) else self._found.end_offset
 
     def _last_of_producers(self) -> Mapping[int, LastOfProducer]:
-        """Of producers whose last word was a marker, the newest control batch below the pass's end is looked for."""
+        """Finds the newest control batch below the pass's end of producers whose last word was a marker."""
         epochs = {entry.producer_id: entry.producer_epoch for entry in self._producers if not entry.batches}
         markers: dict[int, int] = {}
         if epochs:

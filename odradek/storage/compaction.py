@@ -80,7 +80,7 @@ BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of its batch
 
 @dataclass(frozen=True, slots=True)
 class LastOfProducer:
-    """What an active producer's state rests on: the batch that compaction must not take altogether."""
+    """The batch on which an active producer's state rests, and that compaction must not take altogether."""
 
     producer_epoch: int
     last_data_offset: int | None  # last offset of its last batch of records; None where its last word was a marker
@@ -202,7 +202,7 @@ class RecordFilter:
 
 
 class _Part(NamedTuple):
-    """What of a record decides its fate, and where it lies."""
+    """The parts of a record that decide its fate, and its place."""
 
     offset_delta: int
     timestamp_delta: int

@@ -44,7 +44,7 @@ class DiskFile(Protocol):
         ...
 
     def read_cached_at(self, size_bytes: int, position: int) -> Buffer:
-        """As `read_at`, but raises WouldBlock rather than wait."""
+        """Reads as `read_at`, but raises WouldBlock rather than wait."""
         ...
 
     def is_cached_at(self, size_bytes: int, position: int) -> bool:
@@ -112,7 +112,7 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def sync_file_system(self, path: str) -> None:
-        """As `sync` of every file, and `sync_directory` of every directory, of the file system that holds `path`."""
+        """Syncs every file, and every directory, of the file system that holds `path`."""
         ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:

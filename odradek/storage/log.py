@@ -305,7 +305,7 @@ class Log:
 
     @property
     def syncing_to(self) -> int:
-        """What is below is synced already, or by the sync that is under way."""
+        """Returns the offset below which all is synced, or being synced."""
         return self.recovery_point if self._ticket is None else self._ticket.end_offset
 
     def start_sync(self) -> SyncTicket:

@@ -149,7 +149,7 @@ class LogDirectory:
     # --- the logs in it
 
     def partitions(self) -> list[TopicPartition]:
-        """Those that have a directory, whether opened or not."""
+        """Lists partitions that have a directory, whether opened or not."""
         return list(self._found)
 
     def topic_id_of(self, topic: str, partition: int) -> bytes | None:

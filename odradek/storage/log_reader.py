@@ -116,7 +116,7 @@ def scan(segment: Segment, position: int, end_position: int) -> Iterator[bytes]:
 def checked_scan(
     segment: Segment, start_offset: int, end_position: int, segment_end: int | None = None
 ) -> Iterator[bytes]:
-    """As `scan`, for those that believe what they read: every batch has its CRC, and offsets that ascend.
+    """Scans for those that believe what they read: every batch has its CRC, and offsets that ascend.
 
     start_offset  batches that end below it are left out
     segment_end   base offset of the next segment
@@ -260,7 +260,7 @@ class LogReader:
     def read_cold(
         self, start_offset: int, *, max_bytes: int, end_offset: int | None = None, min_one_batch: bool = True
     ) -> ReadResult:
-        """As `read`, waiting for the disk: for a thread."""
+        """Reads as `read` does, waiting for the disk: for a thread."""
         limit = self._limit(start_offset, end_offset)
         if start_offset >= limit:
             return ReadResult([], 0, start_offset)

@@ -1,4 +1,4 @@
-"""What a log begins with: what recovery found of it, or nothing yet."""
+"""The state that a log begins with: as recovery found it, or nothing yet."""
 
 from dataclasses import dataclass, field
 

@@ -121,7 +121,7 @@ def _sync_all(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None
 
 
 class Unsynced:
-    """What has to become durable besides the bytes of the active segment."""
+    """Files that have to become durable besides the bytes of the active segment."""
 
     __slots__ = ("directory_is_new", "names_changed", "rolled", "snapshots")
 

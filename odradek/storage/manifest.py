@@ -44,7 +44,7 @@ def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -
 
 
 def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
-    """Of the data directory at `path`; empty where there is none that counts."""
+    """Reads that of the data directory at `path`; empty where there is none that counts."""
     names = (f"{path}/{MANIFEST}", f"{path}/{CLEAN_SHUTDOWN}")
     if not all(map(disk.exists, names)):
         return {}

@@ -22,7 +22,7 @@ class CorruptSnapshot(Exception):
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Of each producer's batches only the newest has a place."""
+    """Encodes only the newest of each producer's batches."""
     body = bytearray()
     for entry in entries:
         batch = entry.batches[-1] if entry.batches else None

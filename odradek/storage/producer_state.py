@@ -24,7 +24,7 @@ WINDOW_BATCHES: Final = 5  # what a client may have in flight, and so what it ma
 
 
 class Origin(Enum):
-    """Who wrote the batch, which decides what is checked."""
+    """The writer of a batch, which decides what is checked."""
 
     CLIENT = "client"  # Produce: sequences are checked, duplicates found
     COORDINATOR = "coordinator"  # offsets and markers, written by the broker itself: epochs only
@@ -291,8 +291,8 @@ class ProducerStates:
         return completed
 
     def apply_emptied_marker(self, header: BatchHeader) -> None:
-        """Of a marker without its record: compaction empties it when no record of its transaction is left. That ends
-        what a snapshot from before the marker says is open; there is nothing left to abort."""
+        """Applies a marker without its record: compaction empties it when no record of its transaction is left. That
+        ends what a snapshot from before the marker says is open; there is nothing left to abort."""
         before = self._entries.get(header.producer_id)
         if before is None or before.current_txn_first_offset is None:
             return
@@ -353,7 +353,7 @@ class ProducerStates:
         return expired
 
     def idle_since_ms(self) -> list[int]:
-        """Of those that may expire."""
+        """Lists the times of producers that may expire."""
         return [each.last_timestamp for each in self._entries.values() if each.current_txn_first_offset is None]
 
     def _find_first_unstable(self) -> None:

@@ -84,5 +84,5 @@ def _shown(record: Record, is_whole: bool) -> str:
 
 
 def _int64(value: int) -> int:
-    """As Java prints a sum that overflows."""
+    """Wraps a sum that overflows, as Java prints it."""
     return (value + 2**63) % 2**64 - 2**63

@@ -52,7 +52,7 @@ class CorruptLog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """What the data directory's checkpoints, and the manifest of a clean stop, say of one partition."""
+    """The data directory's checkpoints, and the manifest of a clean stop, for one partition."""
 
     recovery_point: int | None = None  # None: nothing
     log_start_offset: int = 0
@@ -346,7 +346,7 @@ class _Loader:
     # --- producer state
 
     def _apply(self, header: BatchHeader, batch: memoryview) -> AbortedTxn | None:
-        """What is in the log was checked when it was written. Returns the transaction that a marker aborts."""
+        """Applies a batch, which was checked when it was written. Returns the transaction that a marker aborts."""
         if not header.is_control:
             self._producers.apply_data(header, header.base_offset)
             return None

@@ -227,7 +227,7 @@ class Segment:
         self.size_bytes = position
 
     def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """As `note_batches`, of one batch that is in the file already."""
+        """Notes one batch that is in the file already, as `note_batches` does."""
         noted = StagedBatch(b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
         self.note_batches(position, [noted], index_interval_bytes)
 
@@ -279,7 +279,7 @@ class Segment:
         ).last_entry  # None for zeros: a crash of Kafka leaves the file as it was preallocated
 
     def largest_timestamp(self) -> int:
-        """What retention by time goes by: the largest timestamp; where there is none, the file's own age."""
+        """Returns what retention by time goes by: the largest timestamp; where there is none, the file's own age."""
         timestamp = self.max_timestamp_and_offset[0]
         return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
 

@@ -1,4 +1,4 @@
-"""What the broker refuses of the records in a Produce request, and what it changes in those it accepts.
+"""Checks of the records in a Produce request: what the broker refuses, and what it changes in those it accepts.
 
 The rules, their order and their codes are those of Kafka 4.3.1, observed by sending it broken batches. They are listed
 in docs/formats/record-batch.md, with the few where Odradek is stricter. Pure: bytes, rules and a time in, one batch or
@@ -82,7 +82,7 @@ class RefusedRecords(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """What the settings of a topic ask of the batches produced to one partition."""
+    """The topic's settings for the batches produced to one partition."""
 
     topic_partition: str  # as it appears in messages: "orders-0"
     max_message_bytes: int
@@ -320,7 +320,7 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
 
 
 def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> None:
-    """What can be said without opening the records, in the order in which Kafka says it."""
+    """Checks all that does not need the records opened, in the order in which Kafka says it."""
     invalid = ErrorCode.INVALID_RECORD
     if header.base_offset != 0:
         raise RefusedRecords(invalid, f"the base offset is {header.base_offset}")

@@ -24,7 +24,7 @@ NO_GUARD: Final = VerificationGuard()
 
 @dataclass(slots=True)
 class Verification:
-    """What is known of a transaction whose first batch here waits for the coordinator's word."""
+    """A transaction whose first batch here waits for the coordinator's word."""
 
     guard: VerificationGuard
     created_ms: int
@@ -79,11 +79,12 @@ class Verifications:
         self._remove(producer_id)
 
     def accept(self) -> None:
-        """What was appended so far is written."""
+        """Notes that what was appended so far is written."""
         self._removed.clear()
 
     def take_back(self) -> None:
-        """What was appended since the last `accept` was not written. A question asked meanwhile is the newer one."""
+        """Takes back what was appended since the last `accept`, which was not written. A question asked meanwhile is
+        the newer one."""
         for producer_id, removed in reversed(self._removed):
             self._by_producer.setdefault(producer_id, removed)
         self._removed.clear()

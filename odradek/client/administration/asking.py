@@ -41,7 +41,7 @@ class Asking:
         )
 
     async def node_ids(self) -> list[int]:
-        """Of all brokers, as the cluster tells now."""
+        """Lists all brokers, as the cluster tells now."""
         await self.patiently(lambda: self.cluster.refresh(()))
         return self.cluster.node_ids
 

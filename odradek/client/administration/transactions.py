@@ -1,4 +1,4 @@
-"""What coordinators know of transactional ids."""
+"""Transactional ids as their coordinators know them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def list_transactions(
     longer_than_ms: int | None = None,
     transactional_id_pattern: str | None = None,
 ) -> list[TransactionListing]:
-    """Of all brokers, by id: see `Admin.list_transactions`."""
+    """Asks all brokers; sorted by id: see `Admin.list_transactions`."""
     request = ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
@@ -106,7 +106,7 @@ async def describe_transaction(asking: Asking, transactional_id: str) -> Transac
 
 
 async def describe_listed(asking: Asking, listed: Iterable[TransactionListing]) -> list[TransactionDescription]:
-    """Those that their coordinators still know. Raises ClientError."""
+    """Leaves out those that their coordinators do not know any more. Raises ClientError."""
     return [
         _description(told, node_id)
         for node_id, transactional_ids in grouped((each.coordinator, each.transactional_id) for each in listed).items()

@@ -102,7 +102,8 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """What it leaves out, any ACL has. `PatternType.MATCH` finds all that apply to the resource of this name."""
+    """A field that is left out matches any ACL. `PatternType.MATCH` finds all that apply to the resource of this
+    name."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource: str | None = None
@@ -204,7 +205,7 @@ class ClientQuota:
 
 
 async def describe_quotas(asking: Asking, entity: QuotaEntity, *, strict: bool = False) -> list[ClientQuota]:
-    """Of the entities that have these names, and no others if `strict`; of all with an empty mapping."""
+    """Asks for the entities that have these names, and no others if `strict`; for all with an empty mapping."""
     components = [
         ComponentData(entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name)
         for kind, name in entity.items()

@@ -119,7 +119,7 @@ class _Rows:
     times: Int64s
 
     def largest_sizes(self) -> Int64s:
-        """Of each record, whatever its place in a batch."""
+        """Computes the size that each record can have at most, whatever its place in a batch."""
         return self._content_sizes() + _AROUND_BYTES
 
     def payloads(self, first_rows: Int64s, counts: Int64s) -> Iterator[memoryview]:
@@ -170,7 +170,8 @@ def _varints(values: Int64s) -> _Varints:
 def _before_keys(
     *, timestamp_deltas: Int64s, offset_deltas: Int64s, key_sizes: Int64s, body_sizes: Int64s
 ) -> tuple[pa.Array, Int64s]:
-    """What stands in front of each key, the record's length first; and the size of each record, its length included.
+    """Builds what stands in front of each key, the record's length first; and the size of each record, its length
+    included.
 
     body_sizes   of everything behind the key's length
     """
@@ -216,7 +217,7 @@ def _between(pieces: list[pa.Array | pa.Scalar], first: int, until: int) -> list
 
 
 def _encoded_headers(headers: pa.Array) -> pa.Array:
-    """What stands behind each value: the number of headers, then each with the sizes of key and value."""
+    """Builds what stands behind each value: the number of headers, then each with the sizes of key and value."""
     if isinstance(headers, pa.ChunkedArray):
         headers = headers.combine_chunks()
     headers = headers.cast(HEADERS_TYPE)

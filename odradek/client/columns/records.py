@@ -217,7 +217,8 @@ def _as_text(array: pa.Array) -> pa.Array:
 
 
 def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s:
-    """As `_record_starts` for many batches, which all take a step at a time: from one record to the next."""
+    """Does what `_record_starts` does for many batches, which all take a step at a time: from one record to the
+    next."""
     found = np.empty(int(counts.sum()), dtype=np.int64)
     order = np.argsort(-counts, kind="stable")  # those with many records first: what goes on is a prefix
     places, at, counts = (np.cumsum(counts) - counts)[order], begins[order], counts[order]

@@ -55,7 +55,7 @@ class ShareRecord(NamedTuple):
 
 
 class AcknowledgeType(Enum):
-    """What a member of a share group says of a record; the values are those of the wire."""
+    """The fate of a record, as a member of a share group says it; the values are those of the wire."""
 
     ACCEPT = 1  # processed
     RELEASE = 2  # to be delivered again, to any member

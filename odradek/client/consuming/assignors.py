@@ -22,7 +22,7 @@ from odradek.protocol.messages.consumer_protocol_subscription import TopicPartit
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """What a member says of itself when it joins.
+    """The subscription of a member that joins.
 
     owned           what it has not given up; nothing with an eager assignor
     generation_id   in which it was given that; -1 if it does not say
@@ -80,7 +80,7 @@ def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, 
 
 
 def assign_sticky(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """As even as it goes, and of that what moves the fewest partitions.
+    """Distributes as evenly as it goes, and so that the fewest partitions move.
 
     A partition that is to go from one member to another is given to nobody yet: its owner is to give it up and join
     again first. Of two members that claim a partition the one with the later generation has it; of equals neither.
@@ -163,7 +163,7 @@ def subscription_bytes(subscribed: Subscribed) -> bytes:
 
 
 def subscription_of(metadata: bytes) -> Subscribed:
-    """What a member says, whatever client it is. Raises MalformedMessage."""
+    """Reads a subscription, whatever client wrote it. Raises MalformedMessage."""
     version = min(_version(metadata), ConsumerProtocolSubscription.MAX_VERSION)
     told = decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES)
     owned = frozenset(TopicPartition(each.topic, index) for each in told.owned_partitions for index in each.partitions)
@@ -182,7 +182,7 @@ def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """What the leader gave; nothing where it wrote nothing. Raises MalformedMessage."""
+    """Reads what the leader gave; nothing where it wrote nothing. Raises MalformedMessage."""
     if not assignment:
         return []
     version = min(_version(assignment), ConsumerProtocolAssignment.MAX_VERSION)

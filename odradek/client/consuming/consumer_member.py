@@ -69,7 +69,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerG
             self.target = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
 
     def expelled(self) -> None:
-        """What it had is lost, too."""
+        """Forgets what it owned, too, which is lost."""
         self.is_lost = True
         self.incarnation += 1
         self.epoch, self.owned, self.target, self._told = JOIN_EPOCH, {}, None, None
@@ -182,7 +182,8 @@ class ConsumerMember:
         self._news()
 
     async def _offer_target(self) -> None:
-        """What was assigned, as far as the names of the topics are known; the rest is looked for at each heartbeat."""
+        """Offers what was assigned, as far as the names of the topics are known; the rest is looked for at each
+        heartbeat."""
         target = self._membership.target
         if target is None:
             return

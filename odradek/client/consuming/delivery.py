@@ -15,7 +15,8 @@ from odradek.protocol.errors import ErrorCode, MalformedMessage
 
 
 class Delivery:
-    """What was taken of one partition and not given yet. `take` is what each record passes through: it does little.
+    """Records of one partition that were taken and not given yet. `take` is what each record passes through: it does
+    little.
 
     It may be called from another thread than everything else, as long as nothing else happens meanwhile but `hold`.
     """
@@ -83,7 +84,7 @@ class Taking:
         return taken
 
     def batches(self) -> dict[TopicPartition, RawBatches] | None:
-        """What one Fetch brought of each partition."""
+        """Takes what one Fetch brought of each partition."""
         taken = self._positions.take_batches()
         if taken:
             self._fetcher.wake()

@@ -155,7 +155,7 @@ def _timestamps(run: Run, base_timestamp: int) -> Iterable[int]:
 
 
 def _column(records: memoryview, size: int, at: int, width: int) -> Iterable[bytes | None]:
-    """What stands at `at` of each of the records, which have `size` bytes; a negative width means null."""
+    """Reads what stands at `at` of each of the records, which have `size` bytes; a negative width means null."""
     if width < 0:
         return repeat(None)
     return [cell for (cell,) in struct.iter_unpack(f"{at}x{width}s{size - at - width}x", records)]
@@ -325,7 +325,7 @@ class FetchedRecords:
         return found
 
     def _is_hidden(self, position: int, header: BatchHeader) -> bool:
-        """Of an aborted transaction, or what brokers write among the records."""
+        """Tells batches of aborted transactions, and those that brokers write among the records."""
         marker = self._marker(position) if header.is_control else None
         return (self._aborted is not None and self._aborted.hides(header, marker)) or header.is_control
 

@@ -88,7 +88,7 @@ class Fetcher:
         self.wake()
 
     def error(self) -> BaseException | None:
-        """What is wrong beside the partitions, once: it is tried again after that."""
+        """Returns what is wrong beside the partitions, once: it is tried again after that."""
         error, self._error = self._error, None
         return error
 
@@ -230,7 +230,8 @@ class Fetcher:
         )
 
     def _take_in(self, assigned: Assigned, data: PartitionData) -> bool:
-        """What one partition got; True when it is to be asked for again after a pause, and a look at who leads it."""
+        """Takes in what one partition got; True when it is to be asked for again after a pause, and a look at who leads
+        it."""
         topic, partition = assigned.topic_partition
         code = code_of(data.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -47,7 +47,7 @@ class Asked(Enum):
 
 
 class Next(Enum):
-    """What to do after an answer."""
+    """The consequence of an answer."""
 
     GO_ON = auto()
     REPEAT = auto()  # after a pause
@@ -78,7 +78,7 @@ _SPECIALLY: Mapping[tuple[Asked, ErrorCode], Next] = {
 
 @dataclass(slots=True)
 class Membership:
-    """Who the member is, as far as the group knows it."""
+    """The member, as far as the group knows it."""
 
     instance_id: str | None = None
     member_id: str = NO_MEMBER
@@ -103,7 +103,7 @@ class Membership:
         self.is_stable, self.is_lost = False, True
 
     def answered(self, asked: Asked, code: ErrorCode) -> Next:
-        """What follows from an answer; it is noted here what the member no longer is."""
+        """Decides what follows from an answer, and notes what the member no longer is."""
         following = _SPECIALLY.get((asked, code)) or _WHEREVER.get(code, Next.GIVE_UP)
         match following:
             case Next.REJOIN:

@@ -111,7 +111,7 @@ class GroupOffsets:
         return found
 
     def _raise_first(self, codes: set[ErrorCode], what: str) -> None:
-        """What does not pass comes first."""
+        """Raises an error that does not pass before one that does."""
         if codes & STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._group_id, CoordinatorType.GROUP)
         text = f"{what} of the group {self._group_id!r}"

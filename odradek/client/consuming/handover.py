@@ -17,7 +17,8 @@ LEAVE_TIMEOUT_MS = 5_000
 
 
 class GroupProtocol(Enum):
-    """Who computes the assignment (`group.protocol`): a member of the group, or the coordinator (KIP-848)."""
+    """The place where the assignment is computed (`group.protocol`): a member of the group, or the coordinator
+    (KIP-848)."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -40,7 +41,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """What the member wants to read: topics by name, or all whose names match (RE2), or both."""
+    """The topics that a member wants to read: by name, or all whose names match (RE2), or both."""
 
     topics: frozenset[str] = frozenset()
     regex: str | None = None
@@ -51,7 +52,7 @@ OnRebalance = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the application wants to hear of a rebalance."""
+    """Functions of the application that a rebalance calls."""
 
     on_assigned: OnRebalance | None = None
     on_revoked: OnRebalance | None = None

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHear
 
 
 class Step(Enum):
-    """What to do after an answer."""
+    """The consequence of an answer."""
 
     GO_ON = auto()
     REPEAT = auto()  # after a pause
@@ -74,7 +74,7 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
 
     @abstractmethod
     def said(self) -> Said:
-        """What the coordinator knows when the request just made has arrived; `answered` takes it."""
+        """Returns what the coordinator knows when the request just made has arrived; `answered` takes it."""
 
     @abstractmethod
     def accepted(self, answer: Answer) -> None:

@@ -27,7 +27,7 @@ NO_EPOCH = -1
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Of the first record whose timestamp is at least the one that was asked for."""
+    """The first record whose timestamp is at least the one that was asked for."""
 
     offset: int
     timestamp_ms: int
@@ -35,7 +35,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one partition's leader answered."""
+    """The answer of one partition's leader."""
 
     code: ErrorCode
     offset: int

@@ -30,7 +30,7 @@ class OffsetReset(Enum):
 
     @property
     def timestamp(self) -> int | None:
-        """What to ask ListOffsets for; None where the application wants an error instead."""
+        """Returns what to ask ListOffsets for; None where the application wants an error instead."""
         return {OffsetReset.EARLIEST: EARLIEST_TIMESTAMP, OffsetReset.LATEST: LATEST_TIMESTAMP}.get(self)
 
 
@@ -48,7 +48,7 @@ class OffsetOutOfRange(ClientError):
 
 
 class Stage(Enum):
-    """What is known of the position of a partition."""
+    """The knowledge about the position of a partition."""
 
     COMMITTED_WANTED = auto()  # the group's committed offset is to be asked for
     RESET_WANTED = auto()  # ListOffsets is to be asked
@@ -118,7 +118,7 @@ class Assigned:
         return []
 
     def take_batches(self) -> RawBatches:
-        """What the oldest Fetch in hand brought, as far as it was not taken yet."""
+        """Takes what the oldest Fetch in hand brought, as far as it was not taken yet."""
         first = self.fetched.popleft()
         taken = first.take_batches()
         self.offset = max(self.offset, taken.end_offset)
@@ -168,7 +168,7 @@ class Positions:
         return [each for each in self._assigned.values() if each.stage is stage]
 
     def committed(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
-        """What the group has committed: None if it never did."""
+        """Takes in what the group has committed: None if it never did."""
         assigned = self._assigned.get(partition)
         if assigned is None or assigned.stage is not Stage.COMMITTED_WANTED:
             return
@@ -190,7 +190,7 @@ class Positions:
     def validated(
         self, assigned: Assigned, current_epoch: int | None, end_epoch: int | None, end_offset: int | None
     ) -> None:
-        """What the leader said of the epoch of the position.
+        """Takes in what the leader said of the epoch of the position.
 
         current_epoch           the leader's own
         end_epoch, end_offset   the position's epoch, or the last one before it that the leader's log has, and where
@@ -215,7 +215,8 @@ class Positions:
         }
 
     def hungry(self, most_bytes: int, most_bytes_in_all: int) -> list[Assigned]:
-        """Those to be fetched from: ready, not paused, not asked about already, and with less than so much in hand."""
+        """Lists partitions to be fetched from: ready, not paused, not asked about already, and with less than so much
+        in hand."""
         in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
         if in_hand >= most_bytes_in_all:
             return []
@@ -234,7 +235,7 @@ class Positions:
         return any(each.fetched_bytes >= most_bytes and not each.is_paused for each in self._assigned.values())
 
     def error(self) -> ClientError | None:
-        """What the application is to be told, once: whatever it was is tried again after that."""
+        """Returns what the application is to be told, once: whatever it was is tried again after that."""
         for each in self._assigned.values():
             if each.error is not None:
                 error, each.error = each.error, None
@@ -259,7 +260,7 @@ class Positions:
         return None
 
     def take_batches(self) -> dict[TopicPartition, RawBatches]:
-        """Of each partition what one Fetch brought."""
+        """Takes what one Fetch brought of each partition."""
         wanted = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
         self.emptied += len(wanted)
         return {each.topic_partition: each.take_batches() for each in wanted}

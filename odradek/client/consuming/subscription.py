@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class Subscription:
-    """Of one consumer: it has a member from the first `subscribe` to `leave`."""
+    """The subscription of one consumer, which has a member from the first `subscribe` to `leave`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Subscription:
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
-        """Of a consumer that only assigns: the group's id, which is not checked against any member."""
+        """Names the member; of a consumer that only assigns the group's id, which is not checked against any member."""
         if self._member is None:
             return ConsumerGroupMetadata(self._settings.group_id)
         return self._member.metadata

@@ -272,7 +272,7 @@ class Cluster:
         return len((await self.topic(topic, timeout_ms=timeout_ms)).leaders)
 
     def known_topic(self, topic: str) -> TopicMetadata | None:
-        """What was last heard of it, without asking."""
+        """Returns what was last heard of it, without asking."""
         return self._topics.get(topic)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
@@ -291,7 +291,7 @@ class Cluster:
         return {known.topic_id: known.topic for known in self._topics.values() if known.topic_id in topic_ids}
 
     def leader(self, partition: TopicPartition) -> Leader | None:
-        """Who led it when last asked; None where nothing is known of the partition."""
+        """Returns its leader when last asked; None where nothing is known of the partition."""
         known = self._topics.get(partition.topic)
         if known is None or partition.partition >= len(known.leaders):
             return None

@@ -38,7 +38,7 @@ GREETINGS = 2  # answers to ApiVersions that a broker may have given before it h
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What a broker said that it speaks."""
+    """The versions that a broker serves, and its features."""
 
     served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: the oldest, the newest
     features_epoch: int = -1

@@ -26,7 +26,7 @@ WITH_SASL_AUTHENTICATE = 1  # the version of SaslHandshake after which tokens tr
 
 
 class Connection(Protocol):
-    """What a login does with a connection: `odradek.client.network.connection.Connection`."""
+    """The part of a connection that a login uses: `odradek.client.network.connection.Connection`."""
 
     @property
     def name(self) -> str: ...

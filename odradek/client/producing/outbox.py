@@ -30,7 +30,7 @@ SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNK
 
 
 class Gap(Enum):
-    """What the broker's complaint about a sequence means."""
+    """The meaning of the broker's complaint about a sequence."""
 
     SENT_TOO_EARLY = auto()  # something before it is yet to come: send it again
     WRITTEN_BEFORE = auto()  # something behind it is written, so it is as well
@@ -174,7 +174,7 @@ class Outbox:
         return discarded
 
     def gap(self, batch: ProducerBatch) -> Gap:
-        """What it means that the broker calls the sequence of this batch (in flight) wrong."""
+        """Decides what it means that the broker calls the sequence of this batch (in flight) wrong."""
         if batch.order < self._last_written:
             return Gap.WRITTEN_BEFORE
         if batch.base_sequence == self._written_to:
@@ -235,7 +235,7 @@ class Backlog:
         self._by_age.append((outbox, batch))
 
     def oldest(self) -> tuple[Outbox, ProducerBatch] | None:
-        """Of those that are not done."""
+        """Returns the oldest batch that is not done."""
         by_age = self._by_age
         while by_age and by_age[0][1].is_done:
             by_age.popleft()
@@ -255,7 +255,7 @@ class Backlog:
                 finished.set_result(None)
 
     def unsettled(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
-        """Those that are not done, and those under way, which may have been given up."""
+        """Collects batches that are not done, and those under way, which may have been given up."""
         return {batch for _, batch in self._by_age if not batch.is_done}.union(under_way)
 
     def flush(self, unsettled: set[ProducerBatch]) -> asyncio.Future[None]:

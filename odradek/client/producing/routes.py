@@ -151,7 +151,7 @@ def log_append_time_ms(answer: PartitionProduceResponse) -> int | None:
 
 
 def explanation(answer: PartitionProduceResponse) -> str:
-    """What the broker says, in its own words where it has some."""
+    """Tells what the broker says, in its own words where it has some."""
     words = [code_of(answer.error_code).name]
     if answer.error_message:
         words.append(answer.error_message)

@@ -58,7 +58,7 @@ class SendingRules:
 
 
 class Permission(Protocol):
-    """Who the batches come from, and whether they may go."""
+    """The identity under which batches go, and whether they may."""
 
     @property
     def identity(self) -> Identity | None:
@@ -412,7 +412,7 @@ class Sender:
         self.pump_soon()
 
     def _grow(self, topic: str) -> list[Outbox]:
-        """As many outboxes as the topic has partitions by what is known of it."""
+        """Makes as many outboxes as the topic has partitions by what is known of it."""
         outboxes = self._topics.setdefault(topic, [])
         known = self._cluster.known_topic(topic)
         permission = self._permission

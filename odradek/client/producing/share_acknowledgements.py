@@ -50,7 +50,7 @@ from odradek.protocol.struct import ZERO_UUID
 def add_partitions(
     transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """As clients send it, up to version 3."""
+    """Builds the request as clients send it, up to version 3."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,

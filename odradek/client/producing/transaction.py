@@ -97,7 +97,7 @@ def after_error(state: TxnState, verdict: Verdict) -> TxnState:
 
 
 def completion(state: TxnState, prepared: PreparedTxnState, given: PreparedTxnState) -> Completion:
-    """What `complete_transaction(given)` does: commit if `given` names the prepared transaction, else abort.
+    """Decides what `complete_transaction(given)` does: commit if `given` names the prepared transaction, else abort.
 
     Called again after it did not come to its end, it must decide as before. Raises IllegalState (INVALID_TXN_STATE)
     where nothing is prepared. Source: KIP-939, KafkaProducer API changes.

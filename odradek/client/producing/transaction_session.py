@@ -110,7 +110,7 @@ class TransactionSession:
             raise type(self.error)(f"{illegal}: {self.error}", self.error.code) from self.error
 
     def failed(self, verdict: Verdict, error: ClientError) -> None:
-        """What became of a batch or a request of this transaction."""
+        """Takes in what became of a batch or a request of this transaction."""
         before, self.state = self.state, after_error(self.state, verdict)
         if self.state is not before:
             self.error = error
@@ -168,8 +168,8 @@ class TransactionSession:
         )
 
     async def prepare(self) -> PreparedTxnState:
-        """Of a transaction whose records are flushed. One in which nothing was sent does not exist for the coordinator,
-        and the next one will have the same producer epoch: so it has no name."""
+        """Names a transaction whose records are flushed. One in which nothing was sent does not exist for the
+        coordinator, and the next one will have the same producer epoch: so it has no name."""
         async with self._asking:
             self.raise_error()
             assert self.identity is not None
@@ -248,8 +248,8 @@ class TransactionSession:
             await self._commit_offsets(offsets, group)
 
     async def send_acknowledgements(self, given: Acknowledgements, group: ShareGroupMetadata) -> None:
-        """As `send_offsets`. Nothing is sent unless every broker serves the request; the transaction has to be aborted
-        all the same, since it would be committed without the acknowledgements."""
+        """Raises as `send_offsets`. Nothing is sent unless every broker serves the request; the transaction has to be
+        aborted all the same, since it would be committed without the acknowledgements."""
         if not given:
             return
         async with self._adding_to_the_transaction("acknowledgements"):
@@ -287,7 +287,7 @@ class TransactionSession:
 
     @asynccontextmanager
     async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
-        """Of what is asked here one request waits for the other, and the end of the transaction for both."""
+        """Makes requests wait for one another, and the end of the transaction for them."""
         self.sends()
         try:
             async with self._asking:

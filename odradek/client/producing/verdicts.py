@@ -1,4 +1,4 @@
-"""What each error code means for a producer, by request: the table of Kafka's Java client, and of KIP-1289."""
+"""The meaning of each error code for a producer, by request: the table of Kafka's Java client, and of KIP-1289."""
 
 from __future__ import annotations
 

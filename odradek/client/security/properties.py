@@ -179,7 +179,7 @@ def _take(given: Mapping[str, str], settings: SecuritySettings, prefix: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What the JAAS text says; empty without one."""
+    """The login in the JAAS text; empty without one."""
 
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

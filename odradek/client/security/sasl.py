@@ -1,4 +1,4 @@
-"""What a client says in a SASL exchange, and what it makes of the answers: no socket, no clock, no randomness.
+"""SASL exchanges from the client's side: no socket, no clock, no randomness.
 
 | mechanism | first token | then |
 |---|---|---|
@@ -165,7 +165,7 @@ class OAuthBearerExchange:
 
 
 def _status_of(challenge: bytes) -> str:
-    """Of {"status": "invalid_token"}."""
+    """Reads the status of {"status": "invalid_token"}."""
     try:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):

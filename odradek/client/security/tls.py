@@ -20,7 +20,7 @@ CONVERT = "keytool -importkeystore -srckeystore {0} -destkeystore {1} -deststore
 
 
 class TlsSettings(Protocol):
-    """Of `odradek.client.security.settings.Security` what TLS takes."""
+    """The part of `odradek.client.security.settings.Security` that TLS takes."""
 
     @property
     def ssl_cafile(self) -> str | Path | None: ...

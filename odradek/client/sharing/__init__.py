@@ -1,1 +1,1 @@
-"""What a share consumer (KIP-932) consists of."""
+"""The parts of a share consumer (KIP-932)."""

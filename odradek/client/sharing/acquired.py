@@ -68,14 +68,14 @@ class Run:
 
     @property
     def acknowledge_types(self) -> list[int]:
-        """As the requests have it: one for all, or one for each offset."""
+        """Lists types as the requests have them: one for all, or one for each offset."""
         types = self.types
         return [types[0]] if types.count(types[0]) == len(types) else list(types)
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What one request says of one partition; `settle` is told what became of it."""
+    """Acknowledgements of one partition in one request; `settle` is told what became of it."""
 
     partition: TopicPartition
     runs: list[Run]
@@ -213,7 +213,7 @@ class Acquisitions:
 
 
 def _runs_of(acquired: AcquiredRange) -> list[Run]:
-    """What is to be sent of it, which is marked as sent."""
+    """Collects what is to be sent of it, and marks that as sent."""
     runs = []
     for found in _TO_SEND.finditer(bytes(acquired.types)):
         types = found.group()

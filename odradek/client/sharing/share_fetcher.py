@@ -43,7 +43,8 @@ class ShareFetcher:
         return list(self._leaders.values())
 
     def take(self) -> Records:
-        """What one ShareFetch has brought, to be acknowledged from now on. Raises ClientError once for each error."""
+        """Takes what one ShareFetch has brought, to be acknowledged from now on. Raises ClientError once for each
+        error."""
         if self._ready:
             leader, deliveries = self._ready.popleft()
             return {each.partition: leader.deliver(each) for each in deliveries}
@@ -70,7 +71,7 @@ class ShareFetcher:
                 self._tasks[node_id] = self._spawn(self._fetch(leader, of_node, max_wait_ms))
 
     def take_acknowledged(self) -> list[Acknowledged]:
-        """What became of acknowledgements since this was last called."""
+        """Tells what became of acknowledgements since this was last called."""
         found = []
         for leader in self._leaders.values():
             found += leader.acknowledged

@@ -42,7 +42,7 @@ PASSING = SESSION_IS_GONE | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What became of acknowledgements of one partition: `error` is None for those that are stored."""
+    """Acknowledgements of one partition that were answered: `error` is None for those that are stored."""
 
     partition: TopicPartition
     ranges: list[tuple[int, int]]
@@ -60,7 +60,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Fetched:
-    """What one ShareFetch has brought."""
+    """The yield of one ShareFetch."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     refused: dict[TopicPartition, ClientError] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class ShareLeader:
         self._settle_missing(left)
 
     def _take(self) -> Mapping[TopicIdPartition, Sending]:
-        """What is to be sent. Without a session the broker has released it, or will when the locks expire."""
+        """Takes what is to be sent. Without a session the broker has released it, or will when the locks expire."""
         sendings = self.acquired.take()
         if sendings and not self._session.is_open:
             self._settle_all(sendings, refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "the share session was lost"))

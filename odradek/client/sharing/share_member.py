@@ -61,7 +61,7 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
             self._hasty = 0
 
     def expelled(self) -> None:
-        """What it has acquired stays acquired until the locks expire."""
+        """Leaves what it has acquired acquired until the locks expire."""
         self.epoch, self.assigned, self._told, self._hasty = JOIN_EPOCH, frozenset(), None, HASTY_HEARTBEATS
 
     def leave_request(self) -> ShareGroupHeartbeatRequest:

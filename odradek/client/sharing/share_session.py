@@ -57,7 +57,7 @@ class ShareSession:
         return self.epoch != INITIAL_EPOCH
 
     def fetches(self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]) -> Named:
-        """What a ShareFetch of `wanted` has to name, if it carries acknowledgements of these partitions.
+        """Lists what a ShareFetch of `wanted` has to name, if it carries acknowledgements of these partitions.
 
         A partition that is named, for whatever reason, stays in the session unless the same request forgets it.
         """

@@ -55,7 +55,7 @@ TXN_STATES: Mapping[int, str] = {
 
 
 def control_fields(record: Record) -> dict[str, Any]:
-    """What a control record says. Raises MalformedMessage."""
+    """Reads a control record. Raises MalformedMessage."""
     kind = control_type(record.key)
     value = record.value or b""
     if kind is None:
@@ -101,7 +101,8 @@ def group_fields(record: Record) -> dict[str, Any]:
 
 
 def _said_by_consumer(module: str, encoded: str) -> Any:
-    """What the members of a classic group tell one another; left as it is where it is not what consumers say."""
+    """Decodes what the members of a classic group tell one another; left as it is where it is not what consumers
+    say."""
     data = b64decode(encoded)
     if len(data) < VERSION.sizeof():
         return encoded

@@ -35,7 +35,7 @@ def read_message(module: str, version: int, data: Buffer, position: int) -> Mess
 
 
 def as_tree(module: str, version: int, data: Buffer, position: int) -> dict[str, Any]:
-    """As `read_message`, in Kafka's JSON."""
+    """Reads a message as `read_message` does, into Kafka's JSON."""
     return kafka_json(read_message(module, version, data, position), version)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.client.consuming.consumer_member import Assigned, ConsumerMembership
 from odradek.client.consuming.handover import Interest
-from odradek.client.consuming.heartbeats import Step
+from odradek.client.consuming.heartbeats import JOIN_EPOCH, Step
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_response import (
     Assignment,
