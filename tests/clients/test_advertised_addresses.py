@@ -5,9 +5,9 @@ import socket
 import pytest
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.fetch.request import node_endpoints
+from odradek.broker.fetch.request import EndpointForm, node_endpoints
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.shares.leader.responses import share_fetch_node_endpoints
+from odradek.protocol.messages import fetch_response, share_fetch_response
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -73,22 +73,17 @@ def test_without_arrival_the_name_of_the_listener_is_told(start_broker: StartBro
     assert told("127.0.0.2", (port := start_broker(EVERYWHERE).port)) == {("localhost", port)}
 
 
-@pytest.mark.parametrize("api", ["fetch", "share fetch"])
-def test_endpoints_beside_a_leadership_error_are_those_of_the_metadata(api: str) -> None:
+@pytest.mark.parametrize("form", [fetch_response.NodeEndpoint, share_fetch_response.NodeEndpoint])
+def test_endpoints_beside_a_leadership_error_are_those_of_the_metadata(
+    form: EndpointForm[fetch_response.NodeEndpoint | share_fetch_response.NodeEndpoint],
+) -> None:
     class Elsewhere:
         def told(self, registered: tuple[str, int], connection: ConnectionInfo) -> tuple[str, int]:
             return connection.arrived_at
 
-    class Broker:
-        class metadata:
-            image = MetadataImage()
-
+    image = MetadataImage()
     endpoint = BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9092)
-    Broker.metadata.image.replay(RegisterBrokerRecord(broker_id=1, fenced=False, end_points=[endpoint]))
+    image.replay(RegisterBrokerRecord(broker_id=1, fenced=False, end_points=[endpoint]))
     connection = ConnectionInfo(1, "172.18.0.3", 50_000, arrived_at=("172.18.0.2", 9092), addresses=Elsewhere())
-    if api == "fetch":
-        (found,) = node_endpoints(Broker.metadata.image, {1}, connection)
-        assert (found.host, found.port) == ("172.18.0.2", 9092)
-    else:
-        (shared,) = share_fetch_node_endpoints(Broker, [1], connection)  # type: ignore[arg-type]
-        assert (shared.host, shared.port) == ("172.18.0.2", 9092)
+    (found,) = node_endpoints(form, image, {1}, connection)
+    assert (found.host, found.port) == ("172.18.0.2", 9092)

@@ -17,8 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
-from odradek.broker.shares.core import pending_records
-from odradek.broker.shares.core import state as share_state
+from odradek.broker.shares.core import entry, pending_records
 from odradek.broker.shares.core.records import decode_record
 from odradek.broker.shares.core.state import Ending, Resolution
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
@@ -271,14 +270,14 @@ def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Re
 
 @contextmanager
 def matching(rule: Callable[[Ending, int, int], Resolution | None]) -> Iterator[None]:
-    with patch.object(share_state, "resolution_by", rule), patch.object(pending_records, "resolution_by", rule):
+    with patch.object(entry, "resolution_by", rule), patch.object(pending_records, "resolution_by", rule):
         yield
 
 
 @contextmanager
 def forgetting() -> Iterator[None]:
     """What is staged is in memory only, as in the KIP."""
-    with patch.object(share_state.Overlay, "add", lambda self, added: None):
+    with patch.object(entry.Overlay, "add", lambda self, added: None):
         yield
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from unittest.mock import PropertyMock, patch
 
 from odradek.broker.handlers.shares import txn_share_acknowledge
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.handlers.shares.txn_share_acknowledge import Results, TxnAcknowledgement
+from odradek.broker.runtime.delayed import Deferred, once
+from odradek.broker.shares.core import entry, pending_records
 from odradek.broker.shares.core import partition as share_partition
-from odradek.broker.shares.core import pending_records
-from odradek.broker.shares.core import state as share_state
 from odradek.broker.shares.core.entry import Entry
 from odradek.broker.shares.core.in_flight import stored
 from odradek.broker.shares.core.pending_records import PendingRecords
@@ -29,27 +29,14 @@ from odradek.broker.shares.leader import group_state
 from odradek.broker.shares.leader.live_partition import LiveSharePartition
 from odradek.broker.shares.leader.overdue import OverdueTransactions
 from odradek.broker.shares.leader.shares import Shares
-from odradek.broker.shares.leader.txn_acknowledging import Results, TxnAcknowledgement
 from tests.simulation.simulated_broker import LogInTurns
 
 
 class PendingFirst(TxnAcknowledgement):
-    """Registered with the transaction only after it is staged."""
+    """Registered with the transaction only after it is pending."""
 
-    def _register(self) -> None:
-        answer: Deferred[Results]
-        answer, self.results = self.results, Deferred()
-
-        def staged(told: Deferred[Results]) -> None:
-            self.results = answer
-            self._told = told
-            self._guarded(lambda: TxnAcknowledgement._register(self))
-
-        self.results.when_done(staged)
-        self._guarded(lambda: TxnAcknowledgement._acknowledge(self))
-
-    def _acknowledge(self) -> None:
-        self.results.resolve(self._told.outcome())
+    def join(self) -> Results | Deferred[Results]:
+        return once(self.acknowledge(), lambda results: once(self.register(), lambda _: results))
 
 
 @contextmanager
@@ -68,7 +55,7 @@ def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Re
 @contextmanager
 def a_marker_resolves_the_next_transaction_too() -> Iterator[None]:
     with (
-        patch.object(share_state, "resolution_by", any_later_epoch),
+        patch.object(entry, "resolution_by", any_later_epoch),
         patch.object(pending_records, "resolution_by", any_later_epoch),
     ):
         yield

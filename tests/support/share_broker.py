@@ -5,19 +5,17 @@ Requests and answers go through their bytes. Time, ticks and threads are the tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
+from odradek.broker.coordinators.share_coordinator import LocalPersister, ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.state import (
-    PendingRange,
-    ResolvedRange,
     SharePartitionKey,
-    StateBatch,
     StateSummary,
     StoredState,
 )
@@ -25,7 +23,6 @@ from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.overdue import OverdueTransactions
-from odradek.broker.shares.leader.persister import LocalPersister
 from odradek.broker.shares.leader.shares import Shares
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.compression import Compression
@@ -90,17 +87,7 @@ class FlakyPersister:
         return self._persister.summarize(key)
 
     def write(
-        self,
-        key: SharePartitionKey,
-        *,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        pending: Sequence[PendingRange] = (),
-        resolved: Sequence[ResolvedRange] = (),
-        must_sync: bool = False,
+        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
         answer: Deferred[bool] = Deferred()
 
@@ -108,17 +95,7 @@ class FlakyPersister:
             if self.refusals:
                 answer.fail(KafkaError(self.refusals.pop(0)))
                 return
-            self._persister.write(
-                key,
-                state_epoch=state_epoch,
-                leader_epoch=leader_epoch,
-                start_offset=start_offset,
-                delivery_complete_count=delivery_complete_count,
-                batches=batches,
-                pending=pending,
-                resolved=resolved,
-                must_sync=must_sync,
-            ).when_done(told)
+            self._persister.write(key, state_epoch, leader_epoch, write, must_sync=must_sync).when_done(told)
 
         def told(real: Deferred[bool]) -> None:
             try:

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from odradek.broker.shares.core.acknowledgements import Acknowledgement
 from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition, Limits
-from odradek.broker.shares.core.in_flight import StateWrite
+from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import StateBatch
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -62,7 +61,7 @@ class SharePartitionScene:
         batches_read  how many batches one read of the log brings
         """
         partition = self.partition
-        fetch_offset = partition.next_fetch_offset
+        fetch_offset = partition.flight.next_fetch_offset
         if fetch_offset < self.log_start_offset:
             partition.log_start_moved(self.log_start_offset)
             return []
@@ -104,7 +103,7 @@ class SharePartitionScene:
     def wait(self, ms: int) -> None:
         """Fires the lock timer whenever it is due."""
         until = self.now_ms + ms
-        while (deadline := self.partition.earliest_deadline_ms) is not None and deadline <= until:
+        while (deadline := self.partition.flight.earliest_deadline_ms) is not None and deadline <= until:
             self.now_ms = max(self.now_ms, deadline)
             write = self.partition.expire_locks(self.limits, self.now_ms)
             if write is not None:

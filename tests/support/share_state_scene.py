@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateBatch, StateRecord, StoredState
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
@@ -71,17 +72,8 @@ class ShareStateScene:
         leader_epoch: int = 0,
         key: SharePartitionKey = KEY,
     ) -> bool | ErrorCode:
-        return self.turn(
-            lambda core: core.write(
-                key,
-                state_epoch=state_epoch,
-                leader_epoch=leader_epoch,
-                start_offset=start_offset,
-                delivery_complete_count=count,
-                batches=[StateBatch(*each) for each in batches],
-                now_ms=self.now_ms,
-            )
-        )
+        write = StateWrite(start_offset, count, [StateBatch(*each) for each in batches])
+        return self.turn(lambda core: core.write(key, state_epoch, leader_epoch, write, self.now_ms))
 
     def delete(self, key: SharePartitionKey = KEY) -> bool | ErrorCode:
         return self.turn(lambda core: core.delete(key))

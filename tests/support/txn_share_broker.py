@@ -107,7 +107,7 @@ class TxnShareBroker(ShareBroker):
     def batches_told(self, topic_id: bytes) -> list[tuple[int, ...]]:
         """What is stored to a reader that knows neither markers nor private tags."""
         key = SharePartitionKey(GROUP, topic_id, 0)
-        index = self.share_coordinator.partition_for(key.coordinator_key)
+        index = self.share_coordinator.partition_for(key)
         return batches_told(self.partition(SHARE_GROUP_STATE, index).log, key)
 
     def lead_elsewhere(self, topic: str, leader: int = 2) -> None:

@@ -179,7 +179,7 @@ class Nodes:
             return broker.groups.partition_for(key)
         if kind == "transaction":
             return broker.transactions.partition_for(key)
-        return broker.share_coordinator.partition_for(key)
+        return broker.share_coordinator.shards.partition_for(key)
 
     async def _listen(self, node: Node) -> None:
         serving, config = self._serving, self._serving.broker.config

@@ -1,7 +1,8 @@
 """The share coordinator: all `__share_group_state` partitions, each a `Shard` around a `StateCore`.
 
 Finds the shard of a share partition, loads shards at start or when the topic is created, and keeps their logs short.
-Decisions are in `odradek/broker/shares/core`. Source: docs/spec/share-groups.md#s4.
+Decisions are in `odradek/broker/shares/core`. Leaders and the group coordinator ask it through a `Persister`, whose
+methods are the requests 83 to 87, so that it could live on another broker. Source: docs/spec/share-groups.md#s4.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
@@ -17,14 +18,15 @@ from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.records import decode_record, encode_record
-from odradek.broker.shares.core.state import SharePartitionKey
+from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateSummary, StoredState, coordinator_key
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.compression import Compression
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.shares.core.in_flight import StateWrite
 
 
 class StateLog(ShardLog, Protocol):
@@ -134,13 +136,13 @@ class ShareCoordinator:
         """Partitions of the topic, or of the topic that will be."""
         return self.shards.partition_count
 
-    def partition_for(self, coordinator_key: str) -> int:
-        """The state partition of `group:topic id:partition`; see `SharePartitionKey.coordinator_key`."""
-        return self.shards.partition_for(coordinator_key)
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Finds the partition of `__share_group_state` that holds the state of a share partition."""
+        return self.shards.partition_for(coordinator_key(key))
 
     def shard_for(self, key: SharePartitionKey) -> Shard[StateCore]:
         """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is created."""
-        return self.shards.of_key(key.coordinator_key)
+        return self.shards.of_key(coordinator_key(key))
 
     def shard_of(self, index: int) -> Shard[StateCore]:
         """Raises NOT_COORDINATOR where there is no such partition."""
@@ -190,3 +192,108 @@ class ShareCoordinator:
 
 def _refused(_: int, error: KafkaError) -> bool:
     raise error
+
+
+R = TypeVar("R")
+
+FIRST_RETRY_MS: Final = 10
+LONGEST_RETRY_MS: Final = 500
+RETRIABLE: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+
+
+class Persister(Protocol):
+    """Each answer may be there at once; a refusal is a KafkaError in it."""
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]: ...
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]: ...
+
+    def write(
+        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
+    ) -> Deferred[bool]:
+        """`must_sync`: pending in a two-phase commit. A request has no field for it: its receiver asks the same set."""
+
+    def delete(self, key: SharePartitionKey) -> Deferred[bool]: ...
+
+    def summarize(self, key: SharePartitionKey) -> Deferred[StateSummary]: ...
+
+
+class LocalPersister:
+    """The share coordinator of this process. Its topic is created by the first question.
+
+    While the coordinator loads it is asked again for as long as a write may take, then its refusal stands.
+    """
+
+    def __init__(
+        self,
+        coordinator: Callable[[], ShareCoordinator],
+        has_topic: Callable[[], bool],
+        create_topic: Callable[[str], Deferred[Any]],
+        clock: Clock,
+        timers: Timers,
+        *,
+        write_timeout_ms: int,
+    ) -> None:
+        self._coordinator = coordinator
+        self._has_topic = has_topic
+        self._create_topic = create_topic
+        self._clock = clock
+        self._timers = timers
+        self._write_timeout_ms = write_timeout_ms
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
+        return self._ask(key, lambda core, now_ms: core.initialize(key, state_epoch, start_offset, now_ms))
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]:
+        return self._ask(key, lambda core, now_ms: core.read(key, leader_epoch, now_ms))
+
+    def write(
+        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
+    ) -> Deferred[bool]:
+        return self._ask(
+            key,
+            lambda core, now_ms: core.write(key, state_epoch, leader_epoch, write, now_ms, must_sync=must_sync),
+        )
+
+    def delete(self, key: SharePartitionKey) -> Deferred[bool]:
+        return self._ask(key, lambda core, _: core.delete(key))
+
+    def summarize(self, key: SharePartitionKey) -> Deferred[StateSummary]:
+        return self._ask(key, lambda core, _: Outcome(core.summarize(key)))
+
+    def _ask(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> Deferred[R]:
+        answer: Deferred[R] = Deferred()
+        until_ms = self._clock.now_ms() + self._write_timeout_ms
+
+        def attempt(retry_ms: int) -> None:
+            try:
+                told = self._coordinator().shard_for(key).submit(decide)
+            except KafkaError as error:
+                refused(error, retry_ms)
+                return
+            if isinstance(told, Deferred):
+                told.when_done(lambda done: took(done, retry_ms))
+            else:
+                answer.resolve(told)
+
+        def took(told: Deferred[R], retry_ms: int) -> None:
+            try:
+                response = told.outcome()
+            except KafkaError as error:
+                refused(error, retry_ms)
+                return
+            answer.resolve(response)
+
+        def refused(error: KafkaError, retry_ms: int) -> None:
+            if error.code not in RETRIABLE or self._clock.now_ms() + retry_ms > until_ms:
+                answer.fail(error)
+            else:
+                self._timers.after(retry_ms, lambda: attempt(min(2 * retry_ms, LONGEST_RETRY_MS)))
+
+        if self._has_topic():
+            attempt(FIRST_RETRY_MS)
+        else:  # whether it was created or could not be is seen by asking
+            self._create_topic(SHARE_GROUP_STATE).when_done(lambda _: attempt(FIRST_RETRY_MS))
+        return answer

@@ -7,9 +7,9 @@ wanted partitions → (session) → read each → enough? → answer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
@@ -296,18 +296,34 @@ class PendingFetch:
             error_code=finished.error_code.value,
             session_id=finished.session_id,
             responses=responses,
-            node_endpoints=node_endpoints(self._broker.metadata.image, leaders, self._context.connection),
+            node_endpoints=(
+                node_endpoints(NodeEndpoint, self._broker.metadata.image, leaders, self._context.connection)
+                if leaders
+                else []
+            ),
         )
 
 
-def node_endpoints(image: MetadataImage, node_ids: set[int], connection: ConnectionInfo) -> list[NodeEndpoint]:
+E_co = TypeVar("E_co", covariant=True)
+
+
+class EndpointForm(Protocol[E_co]):
+    """The NodeEndpoint of one of the responses that name leaders."""
+
+    def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> E_co: ...
+
+
+def node_endpoints(
+    form: EndpointForm[E_co], image: MetadataImage, node_ids: Iterable[int], connection: ConnectionInfo
+) -> list[E_co]:
+    """Says where this client finds the brokers of these ids, as far as they are registered and have its listener."""
     endpoints = []
-    for node_id in node_ids & image.brokers.keys():
-        registration = image.brokers[node_id]
-        endpoint = connection.endpoint(registration.endpoints)
-        if endpoint is not None:
+    for node_id in node_ids:
+        registration = image.brokers.get(node_id)
+        endpoint = None if registration is None else connection.endpoint(registration.endpoints)
+        if registration is not None and endpoint is not None:
             host, port = endpoint
-            endpoints.append(NodeEndpoint(node_id=node_id, host=host, port=port, rack=registration.rack))
+            endpoints.append(form(node_id=node_id, host=host, port=port, rack=registration.rack))
     return endpoints
 
 

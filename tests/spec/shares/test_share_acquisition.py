@@ -50,7 +50,7 @@ def test_scenario_056_finished_records_behind_an_unfinished_one_count() -> None:
     s.fetch("A")
     s.ack("A", (1, 99, ACCEPT))
     assert s.fetch("B") == []
-    assert s.partition.start_offset == 0
+    assert s.partition.flight.start_offset == 0
     s.ack("A", (0, 0, ACCEPT))
     assert s.fetch("B") == [(100, 199, 1)]
 

@@ -11,6 +11,7 @@ from odradek.broker.shares.core.state import (
     StateSummary,
     StoredState,
     Update,
+    coordinator_key,
 )
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -251,4 +252,4 @@ def test_records_of_later_types_are_passed_over_and_damaged_ones_are_not() -> No
 
 
 def test_scenario_077_group_ids_with_colons_have_keys_of_their_own() -> None:
-    assert SharePartitionKey("a:b", TOPIC_ID, 0).coordinator_key == "a:b:AAECAwQFBgcICQoLDA0ODw:0"
+    assert coordinator_key(SharePartitionKey("a:b", TOPIC_ID, 0)) == "a:b:AAECAwQFBgcICQoLDA0ODw:0"

@@ -228,7 +228,7 @@ def test_by_duration_begins_with_the_first_record_that_is_young_enough(broker: S
     assert partitions_of(a.fetch(topic, max_wait_ms=10))[topic, 0].code is ErrorCode.OFFSET_NOT_AVAILABLE
     broker.produce("T", 5)
     a.fetch(max_wait_ms=10)
-    assert broker.shares.find(SharePartitionKey(GROUP, topic, 0)).core.start_offset == 10  # type: ignore[union-attr]
+    assert broker.shares.find(SharePartitionKey(GROUP, topic, 0)).core.flight.start_offset == 10  # type: ignore[union-attr]
 
 
 # Transactions on the source topic.

@@ -3,6 +3,8 @@
 import pytest
 
 from odradek.broker.shares.core.acquisition import Limits
+from odradek.broker.shares.core.in_flight import EVENTS, Acknowledgement
+from odradek.broker.shares.core.state import PendingTransaction
 from odradek.broker.shares.core.tables import GRID, TERMINAL, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.share_partition_scene import (
@@ -38,6 +40,34 @@ def test_only_an_acquisition_leads_from_available_to_acquired() -> None:
     assert [event for event in Event if GRID[RecordState.AVAILABLE][event] is RecordState.ACQUIRED] == [Event.ACQUIRE]
 
 
+@pytest.mark.parametrize("type_", EVENTS)
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [(RELEASE, RecordState.AVAILABLE), (ACCEPT, RecordState.ACKNOWLEDGED), (REJECT, RecordState.ARCHIVED)],
+)
+def test_a_refused_acknowledgement_is_answered_as_its_cell_has_it(how: int, state: RecordState, type_: int) -> None:
+    s = scene(10, 10)
+    s.fetch("A")
+    assert s.ack("A", (10, 19, how)) is NONE
+    assert [span.state for span in s.partition.flight.spans()] == [RecordState.ACQUIRED, state]
+    with pytest.raises(KafkaError) as refusal:
+        s.begin_ack("A", (10, 19, type_))
+    assert (refusal.value.code, refusal.value.message) == GRID[state][EVENTS[type_]]
+
+
+@pytest.mark.parametrize("type_", [ACCEPT, REJECT])
+@pytest.mark.parametrize("how", [RELEASE, ACCEPT, REJECT])
+def test_a_refused_acknowledgement_in_a_transaction_is_answered_as_its_cell_has_it(how: int, type_: int) -> None:
+    s = scene(10, 10)
+    s.fetch("A")
+    assert s.ack("A", (10, 19, how)) is NONE
+    _, second = s.partition.flight.spans()
+    transaction = PendingTransaction("pay", 1, 0)
+    with pytest.raises(KafkaError) as refusal:
+        s.partition.pending.require_acquired("A", [Acknowledgement(10, 19, [type_])], transaction, s.now_ms)
+    assert (refusal.value.code, refusal.value.message) == GRID[second.state][Event.TXN_ACKNOWLEDGE]
+
+
 # Delivery and acknowledgement.
 
 
@@ -57,7 +87,7 @@ def test_scenario_039_accepted_records_are_done_with_and_the_start_offset_is_wri
     assert s.ack("A", (0, 9, ACCEPT)) is NONE
     assert s.fetch("B") == []
     assert (s.stored[-1].start_offset, s.lag, s.last_stored) == (0, 0, [(0, 9, 2, 1)])
-    assert s.partition.start_offset == 10
+    assert s.partition.flight.start_offset == 10
 
 
 def test_scenario_040_a_released_record_is_delivered_again() -> None:
@@ -172,7 +202,7 @@ def test_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -
     s = scene(10)  # of which 0, 5 and 9 are left; a batch keeps its offsets when it is compacted
     assert s.fetch("A") == [(0, 9, 1)]
     assert s.ack("A", (0, 9, [ACCEPT, GAP, GAP, GAP, GAP, ACCEPT, GAP, GAP, GAP, ACCEPT])) is NONE
-    assert s.partition.start_offset == 10
+    assert s.partition.flight.start_offset == 10
 
 
 def test_scenario_059_what_compaction_took_is_archived_without_being_written() -> None:
@@ -181,10 +211,10 @@ def test_scenario_059_what_compaction_took_is_archived_without_being_written() -
     s.ack("A", (0, 9, RELEASE))
     s.compact_away(0, 9)
     assert s.fetch("A") == [(10, 19, 1)]
-    assert (len(s.stored), s.partition.start_offset) == (1, 0)
+    assert (len(s.stored), s.partition.flight.start_offset) == (1, 0)
     s.ack("A", (10, 19, ACCEPT))
     assert (s.stored[-1].start_offset, s.stored[-1].delivery_complete_count) == (0, 20)
-    assert s.partition.start_offset == 20
+    assert s.partition.flight.start_offset == 20
 
 
 def test_scenario_060_retention_moves_the_start_offset_over_what_members_hold() -> None:
@@ -194,7 +224,7 @@ def test_scenario_060_retention_moves_the_start_offset_over_what_members_hold() 
     s.fetch("A", 10)
     s.delete_records_before(50)
     assert s.fetch("B") == []
-    assert s.partition.start_offset == 50
+    assert s.partition.flight.start_offset == 50
     assert s.fetch("B") == [(50, 69, 1)]
     assert s.ack("A", (10, 19, ACCEPT)) is NONE
     assert len(s.stored) == 1
@@ -230,7 +260,7 @@ def test_scenario_062_read_committed_leaves_only_the_marker_of_an_aborted_transa
     assert s.fetch("A", aborted=[(0, 4)]) == [(5, 5, 1)]
     assert s.stored == []
     s.ack("A", (5, 5, GAP))
-    assert s.partition.start_offset == 6
+    assert s.partition.flight.start_offset == 6
     assert s.stored[-1].delivery_complete_count == 6
 
 
@@ -264,7 +294,7 @@ def test_scenario_065_what_is_being_acknowledged_cannot_be_acknowledged_again() 
         s.begin_ack("A", (5, 9, RELEASE))
     assert refusal.value.code is WRONG
     s.store(write)
-    assert s.partition.start_offset == 10
+    assert s.partition.flight.start_offset == 10
 
 
 def test_scenario_066_a_lock_that_runs_out_during_a_write_that_fails_gives_the_record_back() -> None:
@@ -310,9 +340,9 @@ def test_writes_that_overlap_in_time_count_each_others_finished_records() -> Non
     assert second is not None
     assert (first.delivery_complete_count, second.delivery_complete_count) == (10, 20)
     s.store(second)
-    assert s.partition.start_offset == 0
+    assert s.partition.flight.start_offset == 0
     s.store(first)
-    assert s.partition.start_offset == 20
+    assert s.partition.flight.start_offset == 20
 
 
 # Sessions.
@@ -390,11 +420,11 @@ def test_one_acknowledgement_covers_ranges_that_were_acquired_apart() -> None:
 def test_records_acquired_and_acknowledged_together_are_one_object() -> None:
     s = scene(*[1] * 500)
     assert s.fetch("A") == [(0, 499, 1)]
-    assert s.partition.span_count == 1
+    assert len(list(s.partition.flight.spans())) == 1
     s.ack("A", (0, 249, ACCEPT))
-    assert s.partition.span_count == 1
+    assert len(list(s.partition.flight.spans())) == 1
     s.ack("A", (250, 499, ACCEPT))
-    assert s.partition.span_count == 0
+    assert len(list(s.partition.flight.spans())) == 0
 
 
 def test_what_is_done_with_is_forgotten_however_long_the_log() -> None:
@@ -403,5 +433,5 @@ def test_what_is_done_with_is_forgotten_however_long_the_log() -> None:
         s.produce(100)
         for first, last, _ in s.fetch("A"):
             s.ack("A", (first, last, ACCEPT))
-        assert s.partition.span_count == 0
-    assert s.partition.start_offset == 10_000
+        assert len(list(s.partition.flight.spans())) == 0
+    assert s.partition.flight.start_offset == 10_000

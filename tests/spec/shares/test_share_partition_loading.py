@@ -13,11 +13,11 @@ def test_scenario_067_what_was_acquired_is_delivered_as_new_and_the_start_offset
     s.reload(0, (10, 19, ACKNOWLEDGED, 1))
     assert s.fetch("B", 10) == [(0, 9, 1)]
     s.ack("B", (0, 9, ACCEPT))
-    assert s.partition.start_offset == 10
+    assert s.partition.flight.start_offset == 10
     assert s.stored[-1].delivery_complete_count == 20
     assert s.fetch("B", 10) == [(20, 29, 1)]
     s.ack("B", (20, 29, ACCEPT))
-    assert s.partition.start_offset == 30
+    assert s.partition.flight.start_offset == 30
 
 
 def test_scenario_068_the_stored_delivery_count_goes_on() -> None:
@@ -29,21 +29,21 @@ def test_scenario_068_the_stored_delivery_count_goes_on() -> None:
 def test_finished_records_at_the_front_move_the_start_offset_at_once() -> None:
     s = SharePartitionScene(10, 10)
     s.reload(0, (0, 4, ACKNOWLEDGED, 1), (5, 9, ARCHIVED, 5), (10, 19, AVAILABLE, 1))
-    assert s.partition.start_offset == 10
-    assert s.partition.delivery_complete_count == 0
+    assert s.partition.flight.start_offset == 10
+    assert s.partition.flight.complete_count == 0
 
 
 def test_nothing_is_left_when_all_that_was_stored_is_finished() -> None:
     s = SharePartitionScene(10, 10)
     s.reload(0, (0, 9, ACKNOWLEDGED, 1))
-    assert (s.partition.start_offset, s.partition.in_flight_count) == (10, 0)
+    assert (s.partition.flight.start_offset, s.partition.flight.size) == (10, 0)
     assert s.fetch("A") == [(10, 19, 1)]
 
 
 def test_records_on_their_way_to_a_dead_letter_queue_count_as_archived() -> None:
     s = SharePartitionScene(10, 10)
     s.reload(0, (0, 9, ARCHIVING, 1))
-    assert s.partition.start_offset == 10
+    assert s.partition.flight.start_offset == 10
 
 
 def test_holes_are_filled_from_one_read_of_the_log_together_with_what_follows() -> None:
@@ -51,7 +51,7 @@ def test_holes_are_filled_from_one_read_of_the_log_together_with_what_follows() 
     s.reload(0, (10, 19, AVAILABLE, 2), (25, 29, ACKNOWLEDGED, 1))
     assert s.fetch("A") == [(0, 9, 1), (10, 19, 3), (20, 24, 1), (30, 39, 1)]
     assert s.ack("A", (0, 24, ACCEPT), (30, 39, ACCEPT)) is ErrorCode.NONE
-    assert s.partition.start_offset == 40
+    assert s.partition.flight.start_offset == 40
 
 
 def test_a_hole_is_read_once_even_when_it_takes_several_reads() -> None:
@@ -61,9 +61,9 @@ def test_a_hole_is_read_once_even_when_it_takes_several_reads() -> None:
     assert s.fetch("B", 10, batches_read=1) == [(10, 19, 1)]
     assert s.fetch("B", 10) == []
     s.ack("A", (0, 9, ACCEPT))
-    assert s.partition.start_offset == 10
+    assert s.partition.flight.start_offset == 10
     s.ack("B", (10, 19, ACCEPT))
-    assert s.partition.start_offset == 20
+    assert s.partition.flight.start_offset == 20
 
 
 def test_holes_without_data_no_longer_block_once_the_log_was_read_beyond() -> None:
@@ -72,7 +72,7 @@ def test_holes_without_data_no_longer_block_once_the_log_was_read_beyond() -> No
     s.compact_away(10, 19)
     assert s.fetch("A") == [(0, 9, 2), (20, 29, 2), (30, 39, 1)]
     s.ack("A", (0, 9, ACCEPT))
-    assert s.partition.start_offset == 20
+    assert s.partition.flight.start_offset == 20
 
 
 def test_a_hole_at_the_front_without_data_is_skipped() -> None:
@@ -80,7 +80,7 @@ def test_a_hole_at_the_front_without_data_is_skipped() -> None:
     s.reload(0, (10, 19, AVAILABLE, 1))
     s.compact_away(0, 4)
     assert s.fetch("A") == [(5, 9, 1), (10, 19, 2)]
-    assert s.partition.start_offset == 5
+    assert s.partition.flight.start_offset == 5
 
 
 @pytest.mark.parametrize("batch", [(0, 4, AVAILABLE, 1), (15, 14, AVAILABLE, 1), (10, 19, 5, 1), (10, 19, 1, 1)])

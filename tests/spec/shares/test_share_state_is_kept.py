@@ -148,7 +148,7 @@ def test_pruning_keeps_what_a_restart_needs(broker: ShareBroker) -> None:
         assert a.ack_code(topic, (offset, offset, ACCEPT)) is NONE
     broker.share_coordinator.prune()
     broker.settle()
-    shard = broker.share_coordinator.partition_for(SharePartitionKey(GROUP, topic, 0).coordinator_key)
+    shard = broker.share_coordinator.partition_for(SharePartitionKey(GROUP, topic, 0))
     log = broker.partition("__share_group_state", shard).log
     assert log.log_start_offset > 400
     before = broker.stored(topic)

@@ -77,7 +77,7 @@ def test_what_markers_committed_is_recorded_and_synced_before_the_lower_level_is
     assert story.stage_some("A", 1)
     assert story.end(commit=True)
     key = SharePartitionKey(QUEUE, stage.topic_id, 0)
-    index = stage.broker.share_coordinator.partition_for(key.coordinator_key)
+    index = stage.broker.share_coordinator.partition_for(key)
     log = stage.broker.partition(SHARE_GROUP_STATE, index).log
     committed = (0, 0, 2, 1)
     assert committed not in batches_told(log, key)

@@ -39,7 +39,7 @@ def row(live: LiveSharePartition, topic: str) -> JsonValue:
     if not live.is_loaded:
         return head
     core = live.core
-    spans = list(core.spans())
+    spans = list(core.flight.spans())
     states: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
     for span in spans:
@@ -47,9 +47,9 @@ def row(live: LiveSharePartition, topic: str) -> JsonValue:
         deliveries[str(span.delivery_count)] += len(span)
     return {
         **head,
-        "start_offset": core.start_offset,
-        "next_offset": core.next_offset,
-        "in_flight": core.in_flight_count,
+        "start_offset": core.flight.start_offset,
+        "next_offset": core.flight.next_offset,
+        "in_flight": core.flight.size,
         "states": dict(states),
         "deliveries": dict(deliveries),
         "ranges": [

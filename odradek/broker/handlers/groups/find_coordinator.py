@@ -107,7 +107,7 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
             case KeyType.SHARE:
                 if context.api_version < SHARE_PARTITIONS_SINCE:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                state_partition = broker.share_coordinator.partition_for(share_partition(key).coordinator_key)
+                state_partition = broker.share_coordinator.partition_for(share_partition(key))
                 leader = leader_of(SHARE_GROUP_STATE, state_partition, broker)
         registration = broker.metadata.image.brokers.get(leader)
         endpoint = None if registration is None else context.connection.endpoint(registration.endpoints)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.handlers.shares.share_fetch import session_key
 from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.sessions import FINAL_EPOCH
 from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, Result, acknowledge
-from odradek.broker.shares.leader.responses import lock_timeout_of, share_acknowledge_node_endpoints
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.share_acknowledge_response import (
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
@@ -72,9 +73,13 @@ def share_acknowledge(
                 )
             )
         return ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=lock_timeout_of(broker, key.group_id) if context.api_version >= 2 else 0,
+            acquisition_lock_timeout_ms=shares.settings.lock_duration_ms(key.group_id)
+            if context.api_version >= 2
+            else 0,
             responses=list(topics.values()),
-            node_endpoints=share_acknowledge_node_endpoints(broker, leaders, context.connection),
+            node_endpoints=(
+                node_endpoints(NodeEndpoint, broker.metadata.image, leaders, context.connection) if leaders else []
+            ),
         )
 
     return all_of(list(results.values()), failed, response)

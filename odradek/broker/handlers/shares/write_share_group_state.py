@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.records import pending_of, resolved_of
 from odradek.broker.shares.core.state import Outcome, StateBatch
 from odradek.broker.shares.leader.state_requests import ask_each
@@ -51,21 +52,18 @@ def decide(
         pending, resolved = pending_of(partition.txn_staged), resolved_of(partition.txn_resolved)
     except MalformedMessage as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    outcome = core.write(
-        key,
-        state_epoch=partition.state_epoch,
-        leader_epoch=partition.leader_epoch,
-        start_offset=partition.start_offset,
-        delivery_complete_count=partition.delivery_complete_count,
-        batches=[
+    write = StateWrite(
+        partition.start_offset,
+        partition.delivery_complete_count,
+        [
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in partition.state_batches
         ],
         pending=pending,
         resolved=resolved,
-        must_sync=any(each.producer_id in two_phase for each in pending),
-        now_ms=now_ms,
     )
+    must_sync = any(each.producer_id in two_phase for each in pending)
+    outcome = core.write(key, partition.state_epoch, partition.leader_epoch, write, now_ms, must_sync=must_sync)
     return Outcome(PartitionResult(partition=partition.partition), outcome.records, must_sync=outcome.must_sync)
 
 

@@ -19,7 +19,6 @@ from odradek.broker.shares.core.state import (
     UNDECIDED_START_OFFSET,
     UNKNOWN_COUNT,
     Ending,
-    Overlay,
     PendingRange,
     Resolution,
     ResolvedRange,
@@ -27,8 +26,75 @@ from odradek.broker.shares.core.state import (
     Snapshot,
     StateBatch,
     Update,
+    resolution_by,
 )
 from odradek.broker.shares.core.tables import RecordState
+
+
+class Overlay:
+    """The pending ranges of one share partition as they are stored: ascending, without overlaps."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self, ranges: Iterable[PendingRange] = ()) -> None:
+        self.ranges: list[PendingRange] = []
+        self.add(ranges)
+
+    def add(self, added: Iterable[PendingRange]) -> None:
+        """The later range takes the place of the earlier one."""
+        for one in added:
+            if one.first_offset > one.last_offset:
+                continue  # says nothing
+            if not self.ranges:
+                self.ranges.append(one)
+                continue
+            self._cut(one.first_offset, one.last_offset, None)
+            self.ranges.append(one)
+            self.ranges.sort()
+
+    def resolve(self, resolved: Iterable[ResolvedRange]) -> list[tuple[PendingRange, Resolution]]:
+        """Take out what these ranges name; returned as far as it was there."""
+        return [
+            (pending, each.resolution)
+            for each in resolved
+            for pending in self._cut(each.first_offset, each.last_offset, (each.producer_id, each.producer_epoch))
+        ]
+
+    def ended_by(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
+        return [
+            (each, resolution)
+            for each in self.ranges
+            if (resolution := resolution_by(ending, each.producer_id, each.producer_epoch)) is not None
+        ]
+
+    def take_ended(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
+        """Take out what this marker ends."""
+        ended = self.ended_by(ending)
+        if ended:
+            gone = {id(pending) for pending, _ in ended}
+            self.ranges = [each for each in self.ranges if id(each) not in gone]
+        return ended
+
+    @property
+    def record_count(self) -> int:
+        return sum(each.record_count for each in self.ranges)
+
+    def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
+        """by: the producer id and epoch of what is meant; None: all of it."""
+        kept, cut = [], []
+        for each in self.ranges:
+            is_meant = by is None or by == (each.producer_id, each.producer_epoch)
+            if each.last_offset < first_offset or each.first_offset > last_offset or not is_meant:
+                kept.append(each)
+                continue
+            first, last = max(each.first_offset, first_offset), min(each.last_offset, last_offset)
+            cut.append(each._replace(first_offset=first, last_offset=last))
+            if each.first_offset < first:
+                kept.append(each._replace(last_offset=first - 1))
+            if each.last_offset > last:
+                kept.append(each._replace(first_offset=last + 1))
+        self.ranges = sorted(kept)
+        return cut
 
 
 class Entry:

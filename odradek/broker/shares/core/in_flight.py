@@ -11,16 +11,45 @@ Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
 from odradek.broker.shares.core.state import PendingRange, PendingTransaction, ResolvedRange, StateBatch
-from odradek.broker.shares.core.tables import TERMINAL, RecordState
+from odradek.broker.shares.core.tables import TERMINAL, Event, RecordState
 
+RENEW = 4
+EVENTS: Mapping[int, Event] = {
+    0: Event.GAP,
+    1: Event.ACCEPT,
+    2: Event.RELEASE,
+    3: Event.REJECT,
+    RENEW: Event.RENEW,
+}
 NOBODY = ""
 NO_DEADLINE = 0
+
+
+class Acknowledgement(NamedTuple):
+    """Types for neighbouring offsets, both inclusive: one type for all, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+
+    def runs(self) -> Iterator[tuple[int, int, Event]]:
+        """Yields (first offset, last offset, event), joined where neighbours have the same type."""
+        types = self.types
+        if types.count(types[0]) == len(types):  # nearly always, and counted without an object for each record
+            yield self.first_offset, self.last_offset, EVENTS[types[0]]
+            return
+        offset = self.first_offset
+        for each, alike in groupby(types):
+            count = sum(1 for _ in alike)
+            yield offset, offset + count - 1, EVENTS[each]
+            offset += count
 
 
 class PendingAcknowledgement(NamedTuple):
@@ -132,12 +161,21 @@ _FIRST_OFFSET = attrgetter("first_offset")
 class InFlight:
     """What is tracked, in ascending order.
 
-    complete_count  the finished offsets at or above the start offset (KIP-1226)
-    gap_start       where offsets may still have to be read between what was loaded; None once none can be left:
-                    with the first acquisition beyond the loaded end the holes are known to hold no data
+    complete_count        the finished offsets at or above the start offset (KIP-1226)
+    earliest_deadline_ms  when a lock may have run out; None while nothing is locked
+    gap_start             where offsets may still have to be read between what was loaded; None once none can be left:
+                          with the first acquisition beyond the loaded end the holes are known to hold no data
     """
 
-    __slots__ = ("_maybe_available", "batches", "complete_count", "gap_start", "next_offset", "start_offset")
+    __slots__ = (
+        "_maybe_available",
+        "batches",
+        "complete_count",
+        "earliest_deadline_ms",
+        "gap_start",
+        "next_offset",
+        "start_offset",
+    )
 
     def __init__(self, start_offset: int) -> None:
         self.start_offset = start_offset
@@ -145,6 +183,7 @@ class InFlight:
         self.batches: list[TrackedBatch] = []
         self.complete_count = 0
         self.gap_start: int | None = None
+        self.earliest_deadline_ms: int | None = None
         self._maybe_available = False  # False: nothing below the next offset is there to be acquired
 
     # Looking.
@@ -187,6 +226,10 @@ class InFlight:
 
     # Changing.
 
+    def note_deadline(self, deadline_ms: int) -> None:
+        if self.earliest_deadline_ms is None or deadline_ms < self.earliest_deadline_ms:
+            self.earliest_deadline_ms = deadline_ms
+
     def found_available(self) -> None:
         self._maybe_available = True
 
@@ -219,11 +262,13 @@ class InFlight:
         """Member and lock stay, for the case that the transaction is aborted."""
         span.state = RecordState.TX_PENDING
         span.in_transition = span.is_overdue = False
+        self.note_deadline(span.lock_deadline_ms)
 
     def become_acquired_again(self, span: Span) -> None:
         span.state = RecordState.ACQUIRED
         span.in_transition = span.is_overdue = False
         span.pending = None
+        self.note_deadline(span.lock_deadline_ms)
 
     def move_start_to(self, log_start_offset: int) -> None:
         """Retention went past the start offset. Nothing is read below it any more; what members hold there is left to
@@ -293,18 +338,19 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """What the share coordinator is to store.
+    """State of a share partition that its leader has the share coordinator store.
 
-    changes           become true with its answer; empty where they have already happened (a lock ran out)
+    batches            ascending, joined
+    changes            become true with the answer; empty where they have already happened (a lock ran out)
     pending, resolved  what is added to the acknowledgements pending in transactions, and what is taken out of them
     """
 
     start_offset: int
     delivery_complete_count: int
-    batches: tuple[StateBatch, ...]
+    batches: Sequence[StateBatch]
     changes: tuple[Change, ...] = ()
-    pending: tuple[PendingRange, ...] = ()
-    resolved: tuple[ResolvedRange, ...] = ()
+    pending: Sequence[PendingRange] = ()
+    resolved: Sequence[ResolvedRange] = ()
 
 
 def complete_count(changes: Iterable[Change]) -> int:

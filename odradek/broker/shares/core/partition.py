@@ -8,11 +8,13 @@ Source: docs/spec/share-groups.md#s3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from odradek.broker.shares.core.acknowledgements import Acknowledgement
 from odradek.broker.shares.core.acquisition import Acquired, Acquisition, Limits, LogBatches, acquire, archive_aborted
 from odradek.broker.shares.core.in_flight import (
+    EVENTS,
+    RENEW,
+    Acknowledgement,
     Change,
     InFlight,
     Span,
@@ -21,17 +23,34 @@ from odradek.broker.shares.core.in_flight import (
     complete_count,
     stored,
 )
-from odradek.broker.shares.core.pending_records import PendingRecords, given_back
+from odradek.broker.shares.core.pending_records import PendingRecords, after
 from odradek.broker.shares.core.state import PendingRange, StateBatch
-from odradek.broker.shares.core.tables import GRID, LOADED_STATES, Event, RecordState, Result
+from odradek.broker.shares.core.tables import GRID, LOADED_STATES, NOT_ACQUIRED, CellRefusal, Effect, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_FOUND = "The batch cannot be acknowledged. No acquired records were found at these offsets."
-NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquired state."
 NOT_OWNER = "Member is not the owner of batch record"
 FIRST_TOO_HIGH = "The first offset in request is past acquired records."
 LAST_TOO_HIGH = "The last offset in request is past acquired records."
 RENEW_DISABLED = "Renewing acquisition locks is disabled for this group."
+
+
+def check_form(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) -> None:
+    """Raises INVALID_REQUEST for batches that no partition could make sense of.
+
+    may_renew  the request says that it renews (IsRenewAck, from version 2 on)
+    """
+    reached = -1
+    for each in acknowledgements:
+        types = set(each.types)
+        if (
+            not reached <= each.first_offset <= each.last_offset
+            or len(each.types) not in (1, each.last_offset - each.first_offset + 1)
+            or not types <= EVENTS.keys()
+            or (RENEW in types and not may_renew)
+        ):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        reached = each.last_offset
 
 
 class SharePartition:
@@ -44,15 +63,14 @@ class SharePartition:
 
         raises  KafkaError UNKNOWN_SERVER_ERROR if that is nothing that a leader has written
         """
-        self._flight = InFlight(start_offset)
+        self.flight = InFlight(start_offset)
         self._completing_count = 0  # offsets that are finished once a write is answered
-        self.earliest_deadline_ms: int | None = None  # when a lock may have run out; looked at by `expire_locks`
-        self.pending = PendingRecords(self._flight, self._note_deadline)
+        self.pending = PendingRecords(self.flight)
         self._load(sorted(batches))
         self.pending.load(pending)
 
     def _load(self, batches: Sequence[StateBatch]) -> None:
-        flight = self._flight
+        flight = self.flight
         reached = flight.start_offset
         gap_start = None
         for batch in batches:
@@ -71,39 +89,9 @@ class SharePartition:
             flight.found_available()
             flight.advance()
 
-    @property
-    def start_offset(self) -> int:
-        return self._flight.start_offset
-
-    @property
-    def next_fetch_offset(self) -> int:
-        return self._flight.next_fetch_offset
-
-    @property
-    def next_offset(self) -> int:
-        """The first offset that was never looked at."""
-        return self._flight.next_offset
-
-    @property
-    def in_flight_count(self) -> int:
-        return self._flight.size
-
-    @property
-    def delivery_complete_count(self) -> int:
-        return self._flight.complete_count
-
-    def spans(self) -> Iterator[Span]:
-        """What is tracked, in ascending order."""
-        return (span for batch in self._flight.batches for span in batch.spans)
-
-    @property
-    def span_count(self) -> int:
-        """How many objects hold the records in flight."""
-        return sum(len(batch.spans) for batch in self._flight.batches)
-
     def may_acquire(self, limits: Limits) -> bool:
         """Whether it is worth reading the log: full, it has only records that were given back."""
-        flight = self._flight
+        flight = self.flight
         return flight.size < limits.max_record_locks or flight.next_fetch_offset < flight.next_offset
 
     # Delivering.
@@ -122,16 +110,16 @@ class SharePartition:
         aborted      offsets, both inclusive, that a read_committed group must not see
         returns      ascending; empty if there is nothing to be had
         """
-        acquired = acquire(self._flight, wanted, log_batches, limits, now_ms + limits.lock_duration_ms)
+        acquired = acquire(self.flight, wanted, log_batches, limits, now_ms + limits.lock_duration_ms)
         if acquired and aborted:
-            acquired = archive_aborted(self._flight, acquired, aborted)
+            acquired = archive_aborted(self.flight, acquired, aborted)
         if acquired:
-            self._note_deadline(now_ms + limits.lock_duration_ms)
+            self.flight.note_deadline(now_ms + limits.lock_duration_ms)
         return acquired
 
     def log_start_moved(self, log_start_offset: int) -> None:
         """Retention removed records; nothing is written now. Also stands for OFFSET_OUT_OF_RANGE from the log."""
-        flight = self._flight
+        flight = self.flight
         for batch in flight.overlapping(flight.start_offset, log_start_offset - 1):
             for span in batch.overlapping(batch.first_offset, log_start_offset - 1):
                 if span.is_available and GRID[span.state][Event.DATA_GONE] is RecordState.ARCHIVED:
@@ -144,15 +132,15 @@ class SharePartition:
         pending, an abort found no leader that knew the limit (#s5-8). Best effort, as an expired lock.
         """
         used_up = []
-        for span in self._flight.spans():
+        for span in self.flight.spans():
             if span.state is RecordState.AVAILABLE and span.delivery_count >= limits.delivery_count_limit:
-                self._flight.become(span, RecordState.ARCHIVED)
+                self.flight.become(span, RecordState.ARCHIVED)
                 used_up.append((span, span.state))
         if not used_up:
             return None
         batches = stored(used_up)
-        self._flight.advance()
-        return StateWrite(self._flight.start_offset, self._flight.complete_count, batches)
+        self.flight.advance()
+        return StateWrite(self.flight.start_offset, self.flight.complete_count, batches)
 
     # Acknowledging.
 
@@ -179,19 +167,14 @@ class SharePartition:
         changes = []
         self.pending.owner_is_gone(member_id)
         for span in self._held(lambda span: span.member_id == member_id):
-            assert GRID[span.state][Event.SESSION_ENDED] is Result.RETRY
-            changes.append(self._in_transition(span, self._given_back(span, limits)))
+            changes.append(self._in_transition(span, after(self.flight, span, Event.SESSION_ENDED, limits)))
         return self._write(changes)
 
     def written(self, write: StateWrite) -> None:
         self._completing_count -= complete_count(write.changes)
         for span, state in write.changes:
-            if state is RecordState.TX_PENDING:
-                self._flight.become_pending(span)
-                self._note_deadline(span.lock_deadline_ms)
-            else:
-                self._flight.become(span, state)
-        self._flight.advance()
+            self.flight.become(span, state)
+        self.flight.advance()
 
     def write_failed(self, write: StateWrite, limits: Limits) -> None:
         """The records are where they were; those whose locks ran out meanwhile are given back."""
@@ -200,19 +183,19 @@ class SharePartition:
             span.in_transition = False
             span.pending = None
             if span.is_overdue:
-                self._flight.become(span, self._given_back(span, limits))
-        self._flight.advance()
+                self.flight.become(span, after(self.flight, span, Event.LOCK_EXPIRED, limits))
+        self.flight.advance()
 
     # Time.
 
     def expire_locks(self, limits: Limits, now_ms: int) -> StateWrite | None:
         """Take back what was held for too long. Stands whatever becomes of the write."""
-        self.earliest_deadline_ms = None
+        self.flight.earliest_deadline_ms = None
         overdue = []
-        for span in self._flight.spans():
+        for span in self.flight.spans():
             if span.state is RecordState.ACQUIRED and not span.is_overdue:
                 if span.lock_deadline_ms > now_ms:
-                    self._note_deadline(span.lock_deadline_ms)
+                    self.flight.note_deadline(span.lock_deadline_ms)
                 elif span.in_transition:
                     span.is_overdue = True
                 else:
@@ -222,12 +205,11 @@ class SharePartition:
             return None
         ended = self._held(lambda span: span.lock_deadline_ms <= now_ms)
         for span in ended:
-            assert GRID[span.state][Event.LOCK_EXPIRED] is Result.RETRY
-            self._flight.become(span, self._given_back(span, limits))
+            self.flight.become(span, after(self.flight, span, Event.LOCK_EXPIRED, limits))
         batches = stored((span, span.state) for span in ended)
-        start_offset = self._flight.start_offset
-        all_complete = self._flight.complete_count + self._completing_count
-        self._flight.advance()
+        start_offset = self.flight.start_offset
+        all_complete = self.flight.complete_count + self._completing_count
+        self.flight.advance()
         return StateWrite(start_offset, all_complete, batches)
 
     # Within.
@@ -235,7 +217,7 @@ class SharePartition:
     def _begin(
         self, member_id: str, acknowledgement: Acknowledgement, limits: Limits, now_ms: int, changes: list[Change]
     ) -> None:
-        flight = self._flight
+        flight = self.flight
         first, last, _ = acknowledgement
         start = flight.start_offset
         if last < start:
@@ -249,7 +231,7 @@ class SharePartition:
                 self._change(batch, run_first, run_last, event, member_id, limits, now_ms, changes)
 
     def _check_bounds(self, first: int, last: int) -> None:
-        flight = self._flight
+        flight = self.flight
         start_is_inside = first < flight.start_offset
         at = flight.floor(flight.start_offset if start_is_inside else first)
         if at < 0:
@@ -274,35 +256,29 @@ class SharePartition:
         changes: list[Change],
     ) -> None:
         for span in batch.overlapping(first, last):
-            if isinstance(GRID[span.state][event], ErrorCode) or span.in_transition:
-                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_ACQUIRED)
+            cell = NOT_ACQUIRED if span.in_transition else GRID[span.state][event]
+            if isinstance(cell, CellRefusal):
+                raise KafkaError(cell.code, cell.message)
             if span.member_id != member_id:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
             if event is Event.RENEW and not limits.renew_enabled:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, RENEW_DISABLED)
         for span in batch.cut(first, last):
-            match GRID[span.state][event]:
-                case Result.EXTEND:
-                    span.lock_deadline_ms = now_ms + limits.lock_duration_ms
-                    self._note_deadline(span.lock_deadline_ms)
-                case Result.RETRY:
-                    changes.append(self._in_transition(span, self._given_back(span, limits)))
-                case RecordState() as state:
-                    changes.append(self._in_transition(span, state))
+            if GRID[span.state][event] is Effect.EXTEND:
+                span.lock_deadline_ms = now_ms + limits.lock_duration_ms
+                self.flight.note_deadline(span.lock_deadline_ms)
+            else:
+                changes.append(self._in_transition(span, after(self.flight, span, event, limits)))
 
     def _in_transition(self, span: Span, state: RecordState) -> Change:
         span.in_transition = True
         return Change(span, state)
 
-    def _given_back(self, span: Span, limits: Limits) -> RecordState:
-        """To be delivered again, unless it was often enough, or is below what is read."""
-        return given_back(self._flight, span, limits)
-
     def _held(self, is_meant: Callable[[Span], bool]) -> list[Span]:
         """What members hold and no write is about to change; cut at the start offset, below which nothing goes back."""
-        start = self._flight.start_offset
+        start = self.flight.start_offset
         found = []
-        for batch in self._flight.batches:
+        for batch in self.flight.batches:
             for span in list(batch.spans):
                 if span.state is RecordState.ACQUIRED and not span.in_transition and is_meant(span):
                     first, last = span.first_offset, span.last_offset
@@ -312,14 +288,10 @@ class SharePartition:
                         found.append(span)
         return found
 
-    def _note_deadline(self, deadline_ms: int) -> None:
-        if self.earliest_deadline_ms is None or deadline_ms < self.earliest_deadline_ms:
-            self.earliest_deadline_ms = deadline_ms
-
     def _write(self, changes: Sequence[Change]) -> StateWrite | None:
         if not changes:
             return None
-        flight = self._flight
+        flight = self.flight
         self._completing_count += complete_count(changes)
         all_complete = flight.complete_count + self._completing_count
         return StateWrite(flight.start_offset, all_complete, stored(changes), tuple(changes))

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from odradek.broker.shares.core.acknowledgements import Acknowledgement
 from odradek.broker.shares.core.acquisition import Limits
 from odradek.broker.shares.core.in_flight import (
+    EVENTS,
     NOBODY,
+    Acknowledgement,
     Change,
     InFlight,
     PendingAcknowledgement,
@@ -34,21 +35,54 @@ from odradek.broker.shares.core.state import (
     StateBatch,
     resolution_by,
 )
-from odradek.broker.shares.core.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
+from odradek.broker.shares.core.tables import (
+    GRID,
+    LOADED_STATES,
+    NOT_TO_PEND,
+    TERMINAL,
+    CellRefusal,
+    Effect,
+    Event,
+    RecordState,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_TRACKED = "The acknowledgement cannot be staged. No acquired records were found at these offsets."
 FINISHED = "The acknowledgement cannot be staged. The records are below the start offset of the share partition."
 PAST_THE_END = "The offsets in the request are past the acquired records."
-NOT_ACQUIRED = "The acknowledgement cannot be staged. The records are not in the acquired state."
 NOT_OWNER = "The acknowledgement cannot be staged. The member does not own the records."
 EXPIRED = "The acknowledgement cannot be staged. The acquisition lock has expired."
 
 PENDING_TYPES = {Event.ACCEPT: ACCEPT, Event.REJECT: REJECT}
 
 
+def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
+    """Raises INVALID_REQUEST for batches that no partition could make sense of, INVALID_RECORD_STATE for types that
+    cannot wait for a transaction (docs/spec/share-groups.md#s5-3, rows 8 and 9)."""
+    reached = -1
+    for each in acknowledgements:
+        if not reached < each.first_offset <= each.last_offset:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The batches are not in ascending order, or overlap.")
+        reached = each.last_offset
+        if len(each.types) not in (1, each.last_offset - each.first_offset + 1):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is neither one type nor one for each offset.")
+        if not set(each.types) <= EVENTS.keys():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is no such acknowledgement type.")
+    if not all({ACCEPT, REJECT}.issuperset(each.types) for each in acknowledgements):
+        raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Only ACCEPT and REJECT are possible inside a transaction.")
+
+
+def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
+    """Returns the state that an event brings, by the grid: RETRY is ARCHIVED for what was delivered often enough, or
+    lies below what is read."""
+    cell = GRID[span.state][event]
+    if isinstance(cell, RecordState):
+        return cell
+    assert cell is Effect.RETRY, (span.state, event)
+    return given_back(flight, span, limits)
+
+
 def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
-    """To be delivered again, unless it was often enough, or is below what is read."""
     if span.delivery_count >= limits.delivery_count_limit or span.last_offset < flight.start_offset:
         return RecordState.ARCHIVED
     return RecordState.AVAILABLE
@@ -60,9 +94,8 @@ class PendingRecords:
     overdue             transactions that the shell has still to ask about: their locks ran out
     """
 
-    def __init__(self, flight: InFlight, note_deadline: Callable[[int], None]) -> None:
+    def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        self._note_deadline = note_deadline
         self._missed: list[Ending] = []  # markers that came before the write of what they end was answered
         self._producer_ids: set[int] = set()  # that may have something pending here
         self.lock_expired_count = 0
@@ -96,7 +129,6 @@ class PendingRecords:
                     span.member_id = one.member_id
                     span.lock_deadline_ms = one.lock_deadline_ms
                     flight.become_pending(span)
-                    self._note_deadline(one.lock_deadline_ms)
 
     # Becoming pending.
 
@@ -150,12 +182,11 @@ class PendingRecords:
         overdue = []
         for span, _ in write.changes:
             if span.is_overdue:
-                state = given_back(self._flight, span, limits)
+                state = after(self._flight, span, Event.LOCK_EXPIRED, limits)
                 self._flight.become(span, state)
                 overdue.append((span, state))
             else:
                 self._flight.become_acquired_again(span)
-                self._note_deadline(span.lock_deadline_ms)
         self._missed.clear()
         self._flight.advance()
         return self._write((), stored(overdue), resolved=resolved)
@@ -194,11 +225,13 @@ class PendingRecords:
             archived += self._resolve(span, resolution, has_session, limits, now_ms)
         return self._after(archived)
 
-    def end_missed(self, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> list[StateWrite]:
-        """What became pending is stored now; its transaction may have ended meanwhile."""
+    def written(self, write: StateWrite) -> list[Ending]:
+        """Makes pending what is stored; returns the markers that have come meanwhile and end it."""
+        for span, _ in write.changes:
+            self._flight.become_pending(span)
+        self._flight.advance()
         missed, self._missed = self._missed, []
-        writes = [self.end(each, has_session, limits, now_ms) for each in missed]
-        return [each for each in writes if each is not None]
+        return missed
 
     def owner_is_gone(self, member_id: str) -> None:
         """Its session ended. What it acknowledged stays pending, and does not come back to it."""
@@ -212,10 +245,10 @@ class PendingRecords:
         for span in self._flight.spans():
             if span.state is not RecordState.TX_PENDING or span.is_overdue:
                 continue
-            assert GRID[span.state][Event.LOCK_EXPIRED] is Result.END_TRANSACTION
+            assert GRID[span.state][Event.LOCK_EXPIRED] is Effect.END_TRANSACTION
             assert span.pending is not None
             if span.lock_deadline_ms > now_ms:
-                self._note_deadline(span.lock_deadline_ms)
+                self._flight.note_deadline(span.lock_deadline_ms)
             else:
                 span.is_overdue = True
                 self.overdue.add(span.pending.transaction)
@@ -305,8 +338,9 @@ class PendingRecords:
             ):
                 return  # the answer to the first request got lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
-        if GRID[span.state][Event.TXN_ACKNOWLEDGE] is not RecordState.TX_PENDING or span.in_transition:
-            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, FINISHED if is_below else NOT_ACQUIRED)
+        cell = NOT_TO_PEND if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
+        if isinstance(cell, CellRefusal):
+            raise KafkaError(cell.code, FINISHED if is_below else cell.message)
         if span.member_id != member_id:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
         if span.lock_deadline_ms <= now_ms and not is_below:
@@ -318,15 +352,14 @@ class PendingRecords:
         """What has to be stored in addition."""
         flight, pending = self._flight, span.pending
         assert pending is not None
-        if resolution is Resolution.COMMITTED:
-            assert GRID[span.state][Event.COMMIT_MARKER] is Result.APPLY
+        event = Event.COMMIT_MARKER if resolution is Resolution.COMMITTED else Event.ABORT_MARKER
+        if GRID[span.state][event] is Effect.APPLY:
             flight.become(span, RecordState.ACKNOWLEDGED if pending.ack_type == ACCEPT else RecordState.ARCHIVED)
             return []
-        assert GRID[span.state][Event.ABORT_MARKER] is Result.RETURN
+        assert GRID[span.state][event] is Effect.RETURN, (span.state, event)
         has_owner = span.member_id != NOBODY and has_session(span.member_id)
         if has_owner and span.lock_deadline_ms > now_ms and span.first_offset >= flight.start_offset:
             flight.become_acquired_again(span)
-            self._note_deadline(span.lock_deadline_ms)
             return []
         state = given_back(flight, span, limits)
         flight.become(span, state)

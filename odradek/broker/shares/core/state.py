@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
@@ -26,25 +26,20 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
     @classmethod
-    def parse(cls, coordinator_key: str) -> SharePartitionKey:
+    def parse(cls, text: str) -> SharePartitionKey:
         """Partition numbers that cannot be are taken, as in Kafka. Raises ValueError for what has another form."""
-        found = COORDINATOR_KEY.fullmatch(coordinator_key)
+        found = COORDINATOR_KEY.fullmatch(text)
         if found is None or abs(partition := int(found[3])) > MAX_PARTITION:
-            raise ValueError(f"not of the form group:topic id:partition: {coordinator_key!r}")
+            raise ValueError(f"not of the form group:topic id:partition: {text!r}")
         return cls(found[1], urlsafe_b64decode(f"{found[2]}=="), partition)
 
-    @property
-    def coordinator_key(self) -> str:
-        """What the share coordinator is found by (docs/spec/share-groups.md#s1-7)."""
-        return _coordinator_key(self)
-
     def __str__(self) -> str:
-        return self.coordinator_key
+        return coordinator_key(self)
 
 
-@lru_cache(1024)
-def _coordinator_key(key: SharePartitionKey) -> str:
-    """Every request asks for those of a few share partitions several times."""
+@lru_cache(1024)  # every request asks for those of a few share partitions several times
+def coordinator_key(key: SharePartitionKey) -> str:
+    """Makes the text that the share coordinator is found by (docs/spec/share-groups.md#s1-7)."""
     return f"{key.group_id}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
 
 
@@ -158,72 +153,6 @@ def resolution_by(ending: Ending, producer_id: int, producer_epoch: int) -> Reso
     if ending.producer_epoch == producer_epoch == MAX_EPOCH and not ending.is_commit:
         return Resolution.ABORTED
     return None
-
-
-class Overlay:
-    """The pending ranges of one share partition as they are stored: ascending, without overlaps."""
-
-    __slots__ = ("ranges",)
-
-    def __init__(self, ranges: Iterable[PendingRange] = ()) -> None:
-        self.ranges: list[PendingRange] = []
-        self.add(ranges)
-
-    def add(self, added: Iterable[PendingRange]) -> None:
-        """The later range takes the place of the earlier one."""
-        for one in added:
-            if one.first_offset > one.last_offset:
-                continue  # says nothing
-            if not self.ranges:
-                self.ranges.append(one)
-                continue
-            self._cut(one.first_offset, one.last_offset, None)
-            self.ranges.append(one)
-            self.ranges.sort()
-
-    def resolve(self, resolved: Iterable[ResolvedRange]) -> list[tuple[PendingRange, Resolution]]:
-        """Take out what these ranges name; returned as far as it was there."""
-        return [
-            (pending, each.resolution)
-            for each in resolved
-            for pending in self._cut(each.first_offset, each.last_offset, (each.producer_id, each.producer_epoch))
-        ]
-
-    def ended_by(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
-        return [
-            (each, resolution)
-            for each in self.ranges
-            if (resolution := resolution_by(ending, each.producer_id, each.producer_epoch)) is not None
-        ]
-
-    def take_ended(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
-        """Take out what this marker ends."""
-        ended = self.ended_by(ending)
-        if ended:
-            gone = {id(pending) for pending, _ in ended}
-            self.ranges = [each for each in self.ranges if id(each) not in gone]
-        return ended
-
-    @property
-    def record_count(self) -> int:
-        return sum(each.record_count for each in self.ranges)
-
-    def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
-        """by: the producer id and epoch of what is meant; None: all of it."""
-        kept, cut = [], []
-        for each in self.ranges:
-            is_meant = by is None or by == (each.producer_id, each.producer_epoch)
-            if each.last_offset < first_offset or each.first_offset > last_offset or not is_meant:
-                kept.append(each)
-                continue
-            first, last = max(each.first_offset, first_offset), min(each.last_offset, last_offset)
-            cut.append(each._replace(first_offset=first, last_offset=last))
-            if each.first_offset < first:
-                kept.append(each._replace(last_offset=first - 1))
-            if each.last_offset > last:
-                kept.append(each._replace(first_offset=last + 1))
-        self.ranges = sorted(kept)
-        return cut
 
 
 R_co = TypeVar("R_co", covariant=True)

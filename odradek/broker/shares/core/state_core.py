@@ -19,17 +19,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from odradek.broker.shares.core.entry import Entry
+from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.state import (
     UNDECIDED_START_OFFSET,
     UNKNOWN_COUNT,
     Deletion,
     Ending,
     Outcome,
-    PendingRange,
-    ResolvedRange,
     SharePartitionKey,
     Snapshot,
-    StateBatch,
     StateRecord,
     StateSummary,
     StoredState,
@@ -137,29 +135,25 @@ class StateCore:
     def write(
         self,
         key: SharePartitionKey,
-        *,
         state_epoch: int,
         leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        pending: Sequence[PendingRange] = (),
-        resolved: Sequence[ResolvedRange] = (),
-        must_sync: bool = False,
+        write: StateWrite,
         now_ms: int,
+        *,
+        must_sync: bool = False,
     ) -> Outcome[bool]:
         """
-        pending, resolved  what is added to the overlay, and taken out of it
-        must_sync         it is pending in a two-phase commit
-        raises            INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
-                          INVALID_TXN_STATE where a marker has already ended the transaction
+        must_sync  something of it is pending in a two-phase commit
+        raises     INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
+                   INVALID_TXN_STATE where a marker has already ended the transaction
         """
         entry = self._require(key, leader_epoch)
         if 0 <= state_epoch < entry.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
         self._require_partition(key)
-        if any(self.has_ended(each.producer_id, each.producer_epoch) for each in pending):
+        if any(self.has_ended(each.producer_id, each.producer_epoch) for each in write.pending):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, ALREADY_ENDED)
+        start_offset, delivery_complete_count = write.start_offset, write.delivery_complete_count
         if start_offset != UNDECIDED_START_OFFSET:
             start_offset = max(start_offset, entry.start_offset)
         if start_offset in (UNDECIDED_START_OFFSET, entry.start_offset):
@@ -169,9 +163,9 @@ class StateCore:
             now_ms,
             start_offset=start_offset,
             delivery_complete_count=delivery_complete_count,
-            batches=batches,
-            pending=pending,
-            resolved=resolved,
+            batches=write.batches,
+            pending=write.pending,
+            resolved=write.resolved,
         )
         return Outcome(True, (record,), must_sync=must_sync)
 

@@ -1,13 +1,24 @@
-"""The states of a shared record, and what each event does to it in each state. The grid is the code.
+"""The states of a shared record, and the effect of each event on it in each state. The grid is the code: a refusal is
+raised as its cell has it.
+
+Beside the grid, as they depend on more than the state:
+
+    a record with a write on its way               refuses acknowledgements as one that is not ACQUIRED
+    another member's record; renewal turned off    INVALID_RECORD_STATE
+    in a transaction: the lock has run out         INVALID_RECORD_STATE
+    in a transaction: the same once more           accepted: the answer got lost
+    offsets that are not tracked                   below the start offset a plain acknowledgement changes nothing; else
+                                                   INVALID_REQUEST or INVALID_RECORD_STATE (#s3-4, rows 3 and 4)
 
 TX_PENDING is that of KIP-1289: an acknowledgement waits for the end of a transaction.
-Source: docs/spec/share-groups.md#s3-2, #s5-8.
+Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import NamedTuple
 
 from odradek.protocol.errors import ErrorCode
 
@@ -52,8 +63,8 @@ class Event(Enum):
     __hash__ = object.__hash__
 
 
-class Result(Enum):
-    """What is done where no new state is named."""
+class Effect(Enum):
+    """Effects that are more than a new state, or none."""
 
     LEAVE = auto()
     RETRY = auto()  # AVAILABLE; ARCHIVED when the delivery count is used up or the offset lies below the start offset
@@ -63,10 +74,20 @@ class Result(Enum):
     END_TRANSACTION = auto()  # stays until its transaction has been aborted, or was decided otherwise
 
 
-Cell = RecordState | Result | ErrorCode
-LEAVE, RETRY, EXTEND = Result.LEAVE, Result.RETRY, Result.EXTEND
-APPLY, RETURN, END_TXN = Result.APPLY, Result.RETURN, Result.END_TRANSACTION
-WRONG = ErrorCode.INVALID_RECORD_STATE
+class CellRefusal(NamedTuple):
+    code: ErrorCode
+    message: str
+
+
+Cell = RecordState | Effect | CellRefusal
+LEAVE, RETRY, EXTEND = Effect.LEAVE, Effect.RETRY, Effect.EXTEND
+APPLY, RETURN, END_TXN = Effect.APPLY, Effect.RETURN, Effect.END_TRANSACTION
+NOT_ACQUIRED = CellRefusal(
+    ErrorCode.INVALID_RECORD_STATE, "The batch cannot be acknowledged. The batch is not in the acquired state."
+)
+NOT_TO_PEND = CellRefusal(
+    ErrorCode.INVALID_RECORD_STATE, "The acknowledgement cannot be staged. The records are not in the acquired state."
+)
 
 # fmt: off
 _EVENTS = (
@@ -74,14 +95,15 @@ _EVENTS = (
     Event.LOCK_EXPIRED, Event.SESSION_ENDED, Event.DATA_GONE, Event.TXN_ABORTED,
     Event.TXN_ACKNOWLEDGE, Event.COMMIT_MARKER, Event.ABORT_MARKER,
 )
-TAKEN, DONE, GONE, PENDING = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
+TAKEN, DONE, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
+WRONG, NO_TX = NOT_ACQUIRED, NOT_TO_PEND
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
-    #                acquire accept release reject gap    renew   expired  ended  gone   aborted txn ack commit abort
-    S.AVAILABLE:    (TAKEN,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, GONE,  LEAVE,  WRONG,  LEAVE, LEAVE),
-    S.ACQUIRED:     (LEAVE,  DONE,  RETRY,  GONE,  GONE,  EXTEND, RETRY,   RETRY, LEAVE, GONE,   PENDING, LEAVE, LEAVE),
-    S.TX_PENDING:   (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  END_TXN, LEAVE, LEAVE, LEAVE,  WRONG,  APPLY, RETURN),
-    S.ACKNOWLEDGED: (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  WRONG,  LEAVE, LEAVE),
-    S.ARCHIVED:     (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  WRONG,  LEAVE, LEAVE),
+    #                acquire accept release reject gap    renew   expired  ended  gone   aborted txn-ack commit abort
+    S.AVAILABLE:    (TAKEN,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, GONE,  LEAVE,  NO_TX,  LEAVE, LEAVE),
+    S.ACQUIRED:     (LEAVE,  DONE,  RETRY,  GONE,  GONE,  EXTEND, RETRY,   RETRY, LEAVE, GONE,   PEND,   LEAVE, LEAVE),
+    S.TX_PENDING:   (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  END_TXN, LEAVE, LEAVE, LEAVE,  NO_TX,  APPLY, RETURN),
+    S.ACKNOWLEDGED: (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  NO_TX,  LEAVE, LEAVE),
+    S.ARCHIVED:     (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  NO_TX,  LEAVE, LEAVE),
 }
 # fmt: on
 GRID: Mapping[RecordState, Mapping[Event, Cell]] = {

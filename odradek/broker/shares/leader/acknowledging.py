@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.core.acknowledgements import Acknowledgement, check
+from odradek.broker.shares.core.in_flight import Acknowledgement
+from odradek.broker.shares.core.partition import check_form
 from odradek.broker.shares.core.sessions import SessionKey
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import Operation, ResourceType
@@ -84,7 +85,7 @@ def _acknowledge(
         acknowledgements = []
         for batches in entries:
             entry = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
-            check(entry, may_renew=may_renew)
+            check_form(entry, may_renew=may_renew)
             acknowledgements += entry
         context.require(Operation.READ, ResourceType.TOPIC, topic.name)
         placed = topic.partitions[partition.partition] if 0 <= partition.partition < len(topic.partitions) else None

@@ -16,10 +16,10 @@ from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.coordinators.share_coordinator import Persister
     from odradek.broker.groups.common.outcome import Outcome
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.shares.core.state import StateSummary
-    from odradek.broker.shares.leader.persister import Persister
     from odradek.broker.shares.leader.shares import ShareBroker
 
 log = logging.getLogger("odradek.shares")

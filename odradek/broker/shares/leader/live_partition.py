@@ -23,14 +23,14 @@ from odradek.broker.shares.leader.group_settings import EARLIEST, LATEST
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.coordinators.share_coordinator import Persister
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.runtime.workers import JobResult, Workers
-    from odradek.broker.shares.core.acknowledgements import Acknowledgement
     from odradek.broker.shares.core.acquisition import Limits
+    from odradek.broker.shares.core.in_flight import Acknowledgement
     from odradek.broker.shares.core.state import Ending, PendingTransaction, SharePartitionKey, StoredState
     from odradek.broker.shares.leader.group_settings import ShareGroupSettings
-    from odradek.broker.shares.leader.persister import Persister
     from odradek.storage.log_reader import TimestampOffset
 
 log = logging.getLogger("odradek.shares")
@@ -311,15 +311,12 @@ class LiveSharePartition:
         """must_sync: its producer takes part in a two-phase commit"""
         write = self.core.pending.acknowledge(member_id, member_epoch, acknowledgements, transaction)
         self._on_pending(self)
-        stored = None if write is None else self._written(write, must_sync=must_sync)
-        return PendingWrite(self, write, stored)
+        return PendingWrite(self, write, write is None or self._written(write, must_sync=must_sync))
 
     def made_pending(self, write: StateWrite) -> None:
-        """It is stored, and so is the rest of its request."""
-        self.core.written(write)
-        now_ms = self._clock.now_ms()
-        for further in self.core.pending.end_missed(self._has_its_session, self.limits, now_ms):
-            self._store(further, None)
+        """Takes notice that it is stored, and so is the rest of its request."""
+        for ending in self.core.pending.written(write):
+            self._end(ending)
         self.arm()
         self.wake()
 
@@ -345,11 +342,14 @@ class LiveSharePartition:
         core = self._core
         if self.phase is not Phase.ACTIVE or core is None or ending.producer_id not in core.pending.producer_ids:
             return
-        write = core.pending.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
-        if write is not None:
-            self._store(write, None)
+        self._end(ending)
         self.arm()
         self.wake()
+
+    def _end(self, ending: Ending) -> None:
+        write = self.core.pending.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
+        if write is not None:
+            self._store(write, None)
 
     def holds_pending(self, transaction: PendingTransaction) -> bool:
         return self.phase is Phase.ACTIVE and self.core.pending.holds(transaction)
@@ -398,7 +398,7 @@ class LiveSharePartition:
         """Have the timer fire when the first lock may run out."""
         if self.phase is not Phase.ACTIVE:
             return
-        due_ms = self.core.earliest_deadline_ms
+        due_ms = self.core.flight.earliest_deadline_ms
         if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
             return
         if self._timer is not None:
@@ -423,17 +423,7 @@ class LiveSharePartition:
         self._written(write).when_done(partial(self._stored, write, answer))
 
     def _written(self, write: StateWrite, *, must_sync: bool = False) -> Deferred[bool]:
-        return self._persister.write(
-            self.key,
-            state_epoch=self._state_epoch,
-            leader_epoch=self._leader_epoch,
-            start_offset=write.start_offset,
-            delivery_complete_count=write.delivery_complete_count,
-            batches=write.batches,
-            pending=write.pending,
-            resolved=write.resolved,
-            must_sync=must_sync,
-        )
+        return self._persister.write(self.key, self._state_epoch, self._leader_epoch, write, must_sync=must_sync)
 
     def _stored(self, write: StateWrite, answer: Deferred[bool] | None, told: Deferred[bool]) -> None:
         try:
@@ -463,9 +453,9 @@ def _pass_on(answer: Deferred[bool], told: Deferred[bool]) -> None:
 class PendingWrite(NamedTuple):
     """Acknowledgements of one request in one share partition on their way to be stored.
 
-    write, stored  None where all of it was pending before
+    write, stored  None and True where all of it was pending before
     """
 
     live: LiveSharePartition
     write: StateWrite | None
-    stored: Deferred[bool] | None
+    stored: bool | Deferred[bool]

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
@@ -22,12 +23,12 @@ from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.shares.leader.acknowledging import Result
 from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
 from odradek.broker.shares.leader.log_batches import LogBatches
-from odradek.broker.shares.leader.responses import lock_timeout_of, share_fetch_node_endpoints
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_fetch_response import (
     AcquiredRecords,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     ShareFetchableTopicResponse,
     ShareFetchResponse,
@@ -332,10 +333,15 @@ class PendingShareFetch:
             if topic is None:
                 topic = responses[partition.topic_id] = ShareFetchableTopicResponse(topic_id=partition.topic_id)
             topic.partitions.append(data)
+        shares = self._broker.shares
         return ShareFetchResponse(
-            acquisition_lock_timeout_ms=lock_timeout_of(self._broker, self._session.key.group_id),
+            acquisition_lock_timeout_ms=shares.settings.lock_duration_ms(self._session.key.group_id),
             responses=list(responses.values()),
-            node_endpoints=share_fetch_node_endpoints(self._broker, self._leaders, self._context.connection),
+            node_endpoints=(
+                node_endpoints(NodeEndpoint, shares.image, self._leaders, self._context.connection)
+                if self._leaders
+                else []
+            ),
         )
 
     def _end_waiting(self) -> None:
@@ -370,9 +376,9 @@ class _Read:
     def of(cls, live: LiveSharePartition, max_bytes: int, max_records: int) -> _Read | None:
         """None where there is nothing to read."""
         core, log = live.core, live.partition.log
-        fetch_offset = core.next_fetch_offset
+        fetch_offset = core.flight.next_fetch_offset
         end_offset = log.last_stable_offset if live.is_read_committed else log.high_watermark
-        until_offset = core.next_offset + max_records - 1
+        until_offset = core.flight.next_offset + max_records - 1
         read = cls(log, fetch_offset, until_offset, end_offset, max_bytes)
         if fetch_offset < log.log_start_offset:
             core.log_start_moved(log.log_start_offset)

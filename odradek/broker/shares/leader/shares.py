@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from odradek.broker.coordinators.share_coordinator import LocalPersister
 from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS, acknowledges_in_transactions
 from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
@@ -14,7 +15,6 @@ from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
 from odradek.broker.shares.leader.overdue import OverdueTransactions
-from odradek.broker.shares.leader.persister import LocalPersister
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
-    from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topic_creation import TopicCreation
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
     from odradek.broker.shares.core.state import Ending
-    from odradek.broker.shares.leader.persister import Persister
 
 
 def share_groups_are_on(image: MetadataImage) -> bool:
