@@ -9,16 +9,10 @@ from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from odradek.broker.groups.common.outcome import GroupConfig
-from odradek.broker.handlers.groups.delete_groups import delete_groups
-from odradek.broker.handlers.groups.describe_groups import describe_groups
-from odradek.broker.handlers.groups.heartbeat import heartbeat
-from odradek.broker.handlers.groups.join_group import join_group
-from odradek.broker.handlers.groups.leave_group import leave_group
-from odradek.broker.handlers.groups.list_groups import list_groups
-from odradek.broker.handlers.groups.offset_commit import offset_commit
-from odradek.broker.handlers.groups.offset_delete import offset_delete
+from odradek.broker.handlers.groups.classic_groups import heartbeat, join_group, leave_group, sync_group
+from odradek.broker.handlers.groups.group_administration import delete_groups, describe_groups, list_groups
+from odradek.broker.handlers.groups.group_offsets import offset_commit, offset_delete
 from odradek.broker.handlers.groups.offset_fetch import offset_fetch
-from odradek.broker.handlers.groups.sync_group import sync_group
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.protocol.api_keys import ApiKey

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.runtime.delayed import Deferred, all_of, once
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.pending_records import check_txn_form
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
     from odradek.protocol.topic_partition import PartitionCodes
 
-MAX_MEMBER_ID: Final = 36
 NOT_ATTEMPTED: Final = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")
 REGISTRATION_RETRY_MS: Final = 20
 REGISTRATION_PATIENCE_MS: Final = 100  # while the transaction before is being completed
@@ -58,7 +58,7 @@ def txn_share_acknowledge(
     acknowledgements count, or never did, when the transaction ends. Source: docs/spec/share-groups.md#s1-9, #s5-3.
     """
     broker.shares.require_transactions()
-    if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= MAX_MEMBER_ID:
+    if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)

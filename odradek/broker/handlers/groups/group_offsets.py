@@ -1,9 +1,4 @@
-"""OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
-
-v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer groups,
-GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each topic.
-Answered when the offsets are recorded.
-"""
+"""Offsets of groups: committed and deleted."""
 
 from __future__ import annotations
 
@@ -22,6 +17,12 @@ from odradek.protocol.messages.offset_commit_response import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
+from odradek.protocol.messages.offset_delete_response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
@@ -29,12 +30,19 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
 
+
 TOPIC_IDS_SINCE: Final = 10
 
 
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext, broker: Broker
 ) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
+    """OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
+
+    v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer
+    groups, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each
+    topic. Answered when the offsets are recorded.
+    """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     by_id = context.api_version >= TOPIC_IDS_SINCE
     refused = OffsetCommitResponse()
@@ -129,3 +137,55 @@ def merged(refused: OffsetCommitResponse, answered: OffsetCommitResponse, *, by_
         else:
             known.partitions += topic.partitions
     return refused
+
+
+def offset_delete(
+    request: OffsetDeleteRequest, context: RequestContext, broker: Broker
+) -> OffsetDeleteResponse | Deferred[OffsetDeleteResponse]:
+    """OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
+
+    Needs DELETE on the group and READ on each topic. For a consumer group with members, offsets of subscribed topics
+    stay (GROUP_SUBSCRIBED_TO_TOPIC). Answered when the tombstones are recorded.
+    """
+    context.require(Operation.DELETE, ResourceType.GROUP, request.group_id)
+    accepted = OffsetDeleteRequest(group_id=request.group_id)
+    refused: dict[str, OffsetDeleteResponseTopic] = {}
+    for topic in request.topics:
+        image = broker.metadata.image.topics.get(topic.name)
+        count = 0 if image is None else len(image.partitions)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            context.require(Operation.READ, ResourceType.TOPIC, topic.name)
+        except KafkaError as error:
+            count, code = 0, error.code
+        existing = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
+        missing = [
+            OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code.value)
+            for partition in topic.partitions
+            if not 0 <= partition.partition_index < count
+        ]
+        if missing:
+            refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name)).partitions += missing
+        if existing:
+            accepted.topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
+    # Asked even when nothing is left: the group may be at fault, which then is the whole answer.
+    if request.group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    return broker.groups.shard_for(request.group_id).submit(
+        lambda core, _: core.delete_offsets(accepted), finish=partial(merged_deletion, refused)
+    )
+
+
+def merged_deletion(
+    refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse
+) -> OffsetDeleteResponse:
+    """As Kafka answers: one entry per topic, what was refused first; if nothing was, one per entry of the request."""
+    if not refused:
+        return answered
+    for topic in answered.topics:
+        known = refused.get(topic.name)
+        if known is None:
+            refused[topic.name] = topic
+        else:
+            known.partitions += topic.partitions
+    return OffsetDeleteResponse(error_code=answered.error_code, topics=list(refused.values()))

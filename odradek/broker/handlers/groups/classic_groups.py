@@ -1,0 +1,144 @@
+"""Members of classic groups: join, receive assignments, stay, leave."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.groups.classic.join import Joiner, join_refusal
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+    from odradek.protocol.messages.join_group_request import JoinGroupRequest
+    from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+
+
+NULL_PROTOCOL_NAME_SINCE: Final = 7
+
+
+def join_group(
+    request: JoinGroupRequest, context: RequestContext, broker: Broker
+) -> JoinGroupResponse | Deferred[JoinGroupResponse]:
+    """JoinGroup (key 11), versions 0-9: join a classic group, or rejoin for its next generation.
+
+    v1: rebalance timeout. v4: a dynamic member first gets a member id and rejoins with it (MEMBER_ID_REQUIRED). v5:
+    static members. v6: flexible. v7: protocol type in the answer; a missing protocol name is null. v8: reason. v9: a
+    static leader that rejoined is told to skip the assignment. Needs READ on the group. Answered when all members have
+    joined, or the time for it is over.
+    """
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    version, client_id = context.api_version, context.client_id or ""
+    refusal = join_refusal(request, broker.groups.settings.groups)
+    if refusal is not None:
+        return in_version(refusal, version)
+    parked = JoinAnswer(version)
+    joiner = Joiner(
+        request=request,
+        version=version,
+        client_id=client_id,
+        client_host=f"/{context.client_host}",
+        new_member_id=broker.groups.new_member_id(client_id, request.group_instance_id),
+        plain_member_id=broker.groups.plain_member_id(),
+        token=parked,
+    )
+    shard = broker.groups.shard_for(request.group_id)
+    return shard.submit(
+        lambda core, now_ms: core.join_group(joiner, now_ms), parked, finish=partial(in_version, version=version)
+    )
+
+
+class JoinAnswer(Deferred[JoinGroupResponse]):
+    """Knows the version it will be written in: it may be resolved in the course of another client's request."""
+
+    __slots__ = ("_version",)
+
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        self._version = version
+
+    def resolve(self, message: JoinGroupResponse) -> None:
+        super().resolve(in_version(message, self._version) if isinstance(message, JoinGroupResponse) else message)
+
+
+def in_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    if version < NULL_PROTOCOL_NAME_SINCE:
+        response.protocol_name = response.protocol_name or ""
+    elif response.protocol_name == "":
+        response.protocol_name = None
+    return response
+
+
+NAMES_PROTOCOL_SINCE = 5
+
+
+def sync_group(
+    request: SyncGroupRequest, context: RequestContext, broker: Broker
+) -> SyncGroupResponse | Deferred[SyncGroupResponse]:
+    """SyncGroup (key 14), versions 0-5: the leader sends the assignment of its generation, each member gets its part.
+
+    v3: static members. v4: flexible. v5: protocol type and name, which must be the group's. Needs READ on the group.
+    Answered when the leader's assignment is recorded.
+    """
+    if context.api_version >= NAMES_PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if request.group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    parked: Deferred[SyncGroupResponse] = Deferred()
+    shard = broker.groups.shard_for(request.group_id)
+    return shard.submit(lambda core, now_ms: core.sync_group(request, parked, now_ms), parked)
+
+
+def heartbeat(
+    request: HeartbeatRequest, context: RequestContext, broker: Broker
+) -> HeartbeatResponse | Deferred[HeartbeatResponse]:
+    """Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive; the answer tells it of a rebalance.
+
+    v3: static members. v4: flexible. Needs READ on the group.
+    """
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if request.group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    try:
+        return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.heartbeat(request, now_ms))
+    except KafkaError as error:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return HeartbeatResponse()  # it will be known once the group is loaded; until then nobody's time runs out
+        raise
+
+
+SEVERAL_MEMBERS_SINCE = 3
+
+
+def leave_group(
+    request: LeaveGroupRequest, context: RequestContext, broker: Broker
+) -> LeaveGroupResponse | Deferred[LeaveGroupResponse]:
+    """LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes them.
+
+    v3: several members, static ones by their instance id. v4: flexible. v5: reason. Needs READ on the group.
+    """
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if request.group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    of_one = context.api_version < SEVERAL_MEMBERS_SINCE
+    if of_one:
+        request = LeaveGroupRequest(group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)])
+    shard = broker.groups.shard_for(request.group_id)
+    if of_one:
+        return shard.submit(lambda core, now_ms: core.leave_group(request, now_ms), finish=of_one_member)
+    return shard.submit(lambda core, now_ms: core.leave_group(request, now_ms))
+
+
+def of_one_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
+    """Before version 3 the one member's code is the whole answer."""
+    return LeaveGroupResponse(error_code=response.members[0].error_code)

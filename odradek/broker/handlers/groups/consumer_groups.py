@@ -1,0 +1,103 @@
+"""Consumer groups (KIP-848): membership, and what they are, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
+from odradek.broker.api.context import Audit, refused
+from odradek.broker.groups.consumer.checks import check_heartbeat
+from odradek.broker.groups.consumer.describe import describe_consumer_group
+from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
+from odradek.broker.metadata.supported_features import GROUP_VERSION
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+    from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+    from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+
+
+CONSUMER_PROTOCOL = "consumer"
+
+
+def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext, broker: Broker
+) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
+    """ConsumerGroupHeartbeat (key 68), versions 0-1: members of a consumer group (KIP-848) join, stay and leave.
+
+    v1: regular expressions, and member ids made by the client. Needs READ on the group, DESCRIBE on the topics named;
+    topics that a regular expression matches are left out where the member lacks DESCRIBE. Answered when what was
+    decided is recorded. Not served below `group.version` 1, or without the protocol in
+    `group.coordinator.rebalance.protocols`. Source: docs/spec/consumer-groups.md#s2
+    """
+    require_consumer_protocol(broker)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    names = dict.fromkeys(request.subscribed_topic_names or ())
+    if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
+        raise refused(ResourceType.TOPIC, context.api_key)
+    check_heartbeat(request, context.api_version, broker.groups.settings.groups.consumer.assignors)
+    beat = Heartbeat(
+        request=request,
+        member_id=request.member_id or broker.groups.plain_member_id(),
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",
+        may_see=lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name, Audit.PROBE),
+    )
+    return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: heartbeat(core.registry, beat, now_ms))
+
+
+def require_consumer_protocol(broker: Broker) -> None:
+    """Raises UNSUPPORTED_VERSION where the cluster does not have consumer groups."""
+    is_finalised = broker.metadata.image.features.get(GROUP_VERSION, 0) >= 1
+    if not is_finalised or CONSUMER_PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, context: RequestContext, broker: Broker
+) -> ConsumerGroupDescribeResponse:
+    """ConsumerGroupDescribe (key 69), versions 0-1: epochs, members and assignments of consumer groups (KIP-848).
+
+    v1: whether a member speaks the classic or the consumer protocol. Needs DESCRIBE on each group and on all topics
+    that its members are subscribed to or assigned. Source: docs/spec/consumer-groups.md#s1-2
+    """
+    require_consumer_protocol(broker)
+    groups = [_described(group_id, context, broker) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE.value:
+                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group.group_id)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _described(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = broker.groups.shard_for(group_id).look(lambda core: describe_consumer_group(core.registry, group_id))
+        _require_topics(group, context)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)
+    return group
+
+
+def _require_topics(group: DescribedGroup, context: RequestContext) -> None:
+    names = {
+        name
+        for member in group.members
+        for name in (
+            *member.subscribed_topic_names,
+            *(topic.topic_name for topic in member.assignment.topic_partitions),
+            *(topic.topic_name for topic in member.target_assignment.topic_partitions),
+        )
+    }
+    if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
+        what = "The group has described topic(s) that the client is not authorized to describe."
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)

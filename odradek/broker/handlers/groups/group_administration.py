@@ -1,0 +1,132 @@
+"""Groups of all types for administrators: listed, described, deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
+from odradek.broker.api.context import Audit
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.state import begin_deletion
+from odradek.broker.runtime.delayed import all_of
+from odradek.broker.runtime.slices import sliced, visit_in_slices
+from odradek.broker.shares.leader import group_state
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
+from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.groups.core import GroupCore
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
+    from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+    from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+    from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+    from odradek.protocol.messages.list_groups_response import ListedGroup
+
+
+async def list_groups(request: ListGroupsRequest, context: RequestContext, broker: Broker) -> ListGroupsResponse:
+    """ListGroups (key 16), versions 0-5: all groups of this broker.
+
+    v3: flexible. v4: filter by state; states are shown. v5: filter by type; types are shown. Needs DESCRIBE on the
+    cluster; without it, shows the groups that the client may DESCRIBE. While a partition is loading, the whole answer
+    is COORDINATOR_LOAD_IN_PROGRESS: half a list would look like a complete one. Other clients are served between two
+    partitions of `__consumer_offsets`.
+    """
+    sees_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
+    groups: list[ListedGroup] = []
+
+    def show(shard: Shard[GroupCore]) -> None:
+        if shard.is_away:
+            return
+        listed = shard.look(lambda core: core.list_groups(request.states_filter, request.types_filter))
+        groups.extend(
+            group
+            for group in listed
+            if sees_all or is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, Audit.PROBE)
+        )
+
+    await visit_in_slices(broker.groups.shards, show, broker.watch, "ListGroups")
+    return ListGroupsResponse(groups=groups)
+
+
+@sliced
+def describe_groups(
+    request: DescribeGroupsRequest, context: RequestContext, broker: Broker
+) -> Steps[DescribeGroupsResponse]:
+    """DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
+
+    v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, where there was
+    a group in state Dead. Needs DESCRIBE on each group.
+    """
+    groups = []
+    for group_id in request.groups:
+        group = describe(group_id, context, broker)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
+            group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        groups.append(group)
+        yield
+    return DescribeGroupsResponse(groups=groups)
+
+
+def describe(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:
+    version = context.api_version
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        return broker.groups.shard_for(group_id).look(lambda core: core.describe_group(group_id, version=version))
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code.value)
+
+
+def delete_groups(
+    request: DeleteGroupsRequest, context: RequestContext, broker: Broker
+) -> DeleteGroupsResponse | Deferred[DeleteGroupsResponse]:
+    """DeleteGroups (key 42), versions 0-2: deletes groups without members, and their offsets. v2: flexible.
+
+    Needs DELETE on each group. Answered when the tombstones are recorded.
+
+    One turn per group: one whose tombstones cannot be written does not keep the others.
+    """
+    group_ids = list(dict.fromkeys(request.groups_names))
+    return all_of(
+        [delete_group(group_id, context, broker) for group_id in group_ids],
+        lambda index, error: failed(group_ids[index], error),
+        lambda results: DeleteGroupsResponse(results=results),
+    )
+
+
+def delete_group(
+    group_id: str, context: RequestContext, broker: Broker
+) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+    try:
+        context.require(Operation.DELETE, ResourceType.GROUP, group_id)
+        shard = broker.groups.shard_for(group_id)
+        if shard.look(lambda core: isinstance(core.registry.groups.get(group_id), ShareGroup)):
+            return delete_share_group(group_id, broker)
+        return shard.submit(lambda core, _: core.delete_group(group_id))
+    except KafkaError as error:
+        return failed(group_id, error)
+
+
+def delete_share_group(group_id: str, broker: Broker) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+    """Its share state goes first; if that fails the group stays, and can be deleted again."""
+    shard = broker.groups.shard_for(group_id)
+
+    def deleted(refusals: group_state.Refusals) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+        for error in refusals.values():
+            return failed(group_id, error)
+        return shard.submit(lambda core, _: core.delete_group(group_id))
+
+    return group_state.once_recorded(
+        shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, None, now_ms)),
+        lambda gone: group_state.once_recorded(group_state.delete(broker, group_id, gone), deleted),
+    )
+
+
+def failed(group_id: str, error: KafkaError) -> DeletableGroupResult:
+    return DeletableGroupResult(group_id=group_id, error_code=error.code.value)

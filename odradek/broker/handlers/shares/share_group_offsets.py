@@ -1,0 +1,292 @@
+"""Where share groups stand: described, altered, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import REFUSALS
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.member import Partitions
+from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
+from odradek.broker.runtime.delayed import all_of
+from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
+from odradek.broker.shares.leader import group_state
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.alter_share_group_offsets_response import (
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from odradek.protocol.messages.delete_share_group_offsets_response import (
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+from odradek.protocol.messages.describe_share_group_offsets_response import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from odradek.protocol.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.shares.leader.group_state import Refusals
+    from odradek.protocol.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
+    from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
+    from odradek.protocol.messages.describe_share_group_offsets_request import (
+        DescribeShareGroupOffsetsRequest,
+        DescribeShareGroupOffsetsRequestGroup,
+    )
+
+
+UNKNOWN_LAG = -1
+Group = DescribeShareGroupOffsetsResponseGroup
+Topic = DescribeShareGroupOffsetsResponseTopic
+Position = DescribeShareGroupOffsetsResponsePartition
+
+
+def describe_share_group_offsets(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: Broker
+) -> DescribeShareGroupOffsetsResponse | Deferred[DescribeShareGroupOffsetsResponse]:
+    """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups stand. v1: lag (KIP-1226).
+
+    Needs DESCRIBE on each group and topic. A group that does not exist stands nowhere, which is no error. Source:
+    docs/spec/share-groups.md#s2-8
+    """
+    broker.shares.require_enabled()
+    return all_of(
+        [_group(group, context, broker) for group in request.groups],
+        lambda index, error: _refused(request.groups[index].group_id, error),
+        lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
+    )
+
+
+def _refused(group_id: str, error: KafkaError) -> Group:
+    return Group(group_id=group_id, error_code=error.code.value, error_message=error.message)
+
+
+def _group(
+    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: Broker
+) -> Group | Deferred[Group]:
+    topics: Sequence[tuple[str, Sequence[int]]]
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        initialized = _initialized(asked.group_id, broker)
+        if asked.topics is None:
+            topics = _all_topics(initialized, context, broker)
+        elif any(not topic.partitions for topic in asked.topics):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A topic is listed without partitions.")
+        else:
+            topics = [(topic.topic_name, topic.partitions) for topic in asked.topics]
+    except KafkaError as error:
+        return _refused(asked.group_id, error)
+    answers: list[Topic | Deferred[Topic]] = [
+        _topic(asked.group_id, name, partitions, initialized, context, broker) for name, partitions in topics
+    ]
+    return all_of(
+        answers,
+        lambda index, error: Topic(topic_name=topics[index][0]),
+        lambda described: Group(group_id=asked.group_id, topics=described),
+    )
+
+
+def _initialized(group_id: str, broker: Broker) -> Partitions:
+    try:
+        shard = broker.groups.shard_for(group_id)
+    except KafkaError:
+        return {}  # no group was ever coordinated
+    group = shard.look(lambda core: core.registry.groups.get(group_id))
+    return group.state.initialized if isinstance(group, ShareGroup) else {}
+
+
+def _all_topics(initialized: Partitions, context: RequestContext, broker: Broker) -> list[tuple[str, Sequence[int]]]:
+    """Those that the caller may not describe are left out."""
+    by_id = broker.metadata.image.topics_by_id
+    return [
+        (by_id[topic_id].name, sorted(indexes))
+        for topic_id, indexes in initialized.items()
+        if topic_id in by_id and is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, by_id[topic_id].name)
+    ]
+
+
+def _topic(
+    group_id: str,
+    name: str,
+    partitions: Sequence[int],
+    initialized: Partitions,
+    context: RequestContext,
+    broker: Broker,
+) -> Topic | Deferred[Topic]:
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    except KafkaError as refusal:
+        refused = [
+            Position(
+                partition_index=index,
+                start_offset=UNDECIDED_START_OFFSET,
+                error_code=refusal.code.value,
+                error_message=REFUSALS[ResourceType.TOPIC][1],
+            )
+            for index in partitions
+        ]
+        return Topic(topic_name=name, partitions=refused)
+    topic = broker.metadata.image.topics.get(name)
+    topic_id = ZERO_UUID if topic is None else topic.topic_id
+
+    def summary(index: int) -> StateSummary | Deferred[StateSummary]:
+        if index not in initialized.get(topic_id, ()):
+            return StateSummary()
+        return broker.shares.persister.summarize(SharePartitionKey(group_id, topic_id, index))
+
+    return all_of(
+        [summary(index) for index in partitions],
+        lambda index, error: StateSummary(),
+        lambda summaries: Topic(
+            topic_name=name,
+            topic_id=topic_id,
+            partitions=[
+                _position(name, index, each, broker) for index, each in zip(partitions, summaries, strict=True)
+            ],
+        ),
+    )
+
+
+def _position(topic: str, index: int, summary: StateSummary, broker: Broker) -> Position:
+    lag = UNKNOWN_LAG
+    if summary.start_offset != UNDECIDED_START_OFFSET and summary.delivery_complete_count != UNKNOWN_COUNT:
+        log_end = broker.partitions.get(topic, index).log.log_end_offset
+        lag = log_end - summary.start_offset - summary.delivery_complete_count
+    return Position(
+        partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch, lag=lag
+    )
+
+
+def alter_share_group_offsets(
+    request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: Broker
+) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
+    """AlterShareGroupOffsets (key 91), version 0: where a share group without members begins again.
+
+    Needs READ on the group and on each topic. What was stored of the partitions is replaced. A group that does not
+    exist is created. Source: docs/spec/share-groups.md#s2-8
+    """
+    broker.shares.require_enabled()
+    group_id = request.group_id
+    context.require(Operation.READ, ResourceType.GROUP, group_id)
+    if group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    shard = broker.groups.shard_for(group_id)
+    shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=True))
+    refused: dict[str, KafkaError] = {}
+    wanted: dict[Pair, int] = {}
+    image = broker.metadata.image
+    for topic in request.topics:
+        try:
+            context.require(Operation.READ, ResourceType.TOPIC, topic.topic_name)
+        except KafkaError as error:
+            refused[topic.topic_name] = error
+            continue
+        known = image.topics.get(topic.topic_name)
+        for partition in topic.partitions:
+            if known is not None and 0 <= partition.partition_index < len(known.partitions):
+                wanted[known.topic_id, partition.partition_index] = partition.start_offset
+
+    def code_of(name: str, topic_id: bytes, index: int, refusals: Refusals) -> tuple[ErrorCode, str | None]:
+        if name in refused:
+            return refused[name].code, refused[name].message
+        if (topic_id, index) not in wanted:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        error = refusals.get((topic_id, index))
+        return (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+
+    def response(refusals: Refusals) -> AlterShareGroupOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            known = image.topics.get(topic.topic_name)
+            topic_id = ZERO_UUID if known is None or topic.topic_name in refused else known.topic_id
+            results = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
+            for partition in topic.partitions:
+                index = partition.partition_index
+                code, message = code_of(topic.topic_name, topic_id, index, refusals)
+                results.partitions.append(
+                    AlterShareGroupOffsetsResponsePartition(
+                        partition_index=index, error_code=code.value, error_message=message
+                    )
+                )
+            topics.append(results)
+        return AlterShareGroupOffsetsResponse(responses=topics)
+
+    if not wanted:
+        return response({})
+
+    def recorded(asked: StateRequest) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
+        return group_state.once_recorded(group_state.begin(broker, group_id, asked), response)
+
+    return group_state.once_recorded(
+        shard.submit(lambda core, now_ms: alter_offsets(core.registry, group_id, wanted, now_ms)), recorded
+    )
+
+
+def delete_share_group_offsets(
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: Broker
+) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+    """DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it stood in some topics.
+
+    Needs DELETE on the group, READ on each topic. Source: docs/spec/share-groups.md#s2-8
+    """
+    broker.shares.require_enabled()
+    group_id = request.group_id
+    context.require(Operation.DELETE, ResourceType.GROUP, group_id)
+    if group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    shard = broker.groups.shard_for(group_id)
+    shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=False))
+    refused: dict[str, KafkaError] = {}
+    for topic in request.topics:
+        try:
+            context.require(Operation.READ, ResourceType.TOPIC, topic.topic_name)
+        except KafkaError as error:
+            refused[topic.topic_name] = error
+    wanted = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
+
+    def recorded(gone: Partitions) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+        return group_state.once_recorded(
+            group_state.delete(broker, group_id, gone), lambda refusals: response(gone, refusals)
+        )
+
+    def response(gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponse:
+        first: dict[bytes, KafkaError] = {}  # of each topic
+        for (topic_id, _), error in refusals.items():
+            first.setdefault(topic_id, error)
+        return DeleteShareGroupOffsetsResponse(
+            responses=[result(topic.topic_name, gone, first) for topic in request.topics]
+        )
+
+    def result(
+        name: str, gone: Partitions, refusals: Mapping[bytes, KafkaError]
+    ) -> DeleteShareGroupOffsetsResponseTopic:
+        known = broker.metadata.image.topics.get(name)
+        if name in refused:
+            error = refused[name]
+        elif known is None:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        elif known.topic_id not in gone:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
+        elif known.topic_id in refusals:
+            error = refusals[known.topic_id]
+        else:
+            return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=known.topic_id)
+        return DeleteShareGroupOffsetsResponseTopic(
+            topic_name=name, error_code=error.code.value, error_message=error.message
+        )
+
+    return group_state.once_recorded(
+        shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, wanted, now_ms)), recorded
+    )

@@ -1,0 +1,84 @@
+"""Share groups: membership, and what they are, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
+from odradek.broker.api.context import refused
+from odradek.broker.groups.share.describe import describe_share_group
+from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat, heartbeat
+from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
+from odradek.broker.shares.leader import group_state
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.share_group_describe_response import DescribedGroup, ShareGroupDescribeResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+    from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+    from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+
+
+def share_group_heartbeat(
+    request: ShareGroupHeartbeatRequest, context: RequestContext, broker: Broker
+) -> ShareGroupHeartbeatResponse | Deferred[ShareGroupHeartbeatResponse]:
+    """ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
+
+    Needs READ on the group, DESCRIBE on the topics named. Answered when what was decided is recorded; then the share
+    coordinator is asked to begin the state of partitions that have none, which later heartbeats assign. Source:
+    docs/spec/share-groups.md#s2-1
+    """
+    broker.shares.require_enabled()
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if not 1 <= len(request.member_id) <= LONGEST_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # without words, as Kafka
+    names = dict.fromkeys(request.subscribed_topic_names or ())
+    if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
+        raise refused(ResourceType.TOPIC, context.api_key)
+    check_heartbeat(request)
+    beat = ShareHeartbeat(request, context.client_id or "", f"/{context.client_host}")
+    heard = broker.groups.shard_for(request.group_id).submit(
+        lambda core, now_ms: heartbeat(core.registry, beat, now_ms)
+    )
+
+    def recorded(heard: Heard) -> ShareGroupHeartbeatResponse:
+        if heard.state is not None:
+            group_state.begin(broker, request.group_id, heard.state)
+        return heard.response
+
+    return group_state.once_recorded(heard, recorded)
+
+
+def share_group_describe(
+    request: ShareGroupDescribeRequest, context: RequestContext, broker: Broker
+) -> ShareGroupDescribeResponse:
+    """ShareGroupDescribe (key 77), version 1: epochs, members and assignments of share groups.
+
+    Needs DESCRIBE on each group and on all topics that its members are assigned. Source: docs/spec/share-groups.md#s2-5
+    """
+    broker.shares.require_enabled()
+    groups = [_described(group_id, context, broker) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE.value:
+                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group.group_id)
+    return ShareGroupDescribeResponse(groups=groups)
+
+
+def _described(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = broker.groups.shard_for(group_id).look(lambda core: describe_share_group(core.registry, group_id))
+        names = {each.topic_name for member in group.members for each in member.assignment.topic_partitions}
+        if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
+            what = "The group has described topic(s) that the client is not authorized to describe."
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)
+    return group
