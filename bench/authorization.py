@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.broker.security.acl.acls import Acl, Acls
 from odradek.broker.security.acl.authorizer import StandardAuthorizer
 from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import admin as confluent_admin
 
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from tests.support.broker_process import Broker, BrokerProcess
 
 SETTINGS = {

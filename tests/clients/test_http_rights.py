@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
 from tests.clients.admin import create_topic

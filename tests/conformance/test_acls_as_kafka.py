@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
 from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest

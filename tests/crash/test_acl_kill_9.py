@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
 from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest

@@ -6,7 +6,7 @@ The expected words are Kafka 4.3.1's answers to the same requests.
 import pytest
 
 from odradek.broker.configuration.config import configure
-from odradek.broker.configuration.state_topics import CREATABLE
+from odradek.broker.configuration.contradictions import CREATABLE
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.topic_creation import TopicCreation, internal_topic
 from odradek.broker.metadata.topics import NewTopic, TopicResult

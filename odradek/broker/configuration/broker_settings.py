@@ -49,13 +49,10 @@ class BrokerSettings:
     auto_create_topics_enable = BOOLEAN("true", "Creation of a missing topic when a client asks for its metadata.")
     broker_id = INT("-1", "Older name of node.id.")
     broker_rack = STRING(None, "Rack of this broker, told to clients that prefer near replicas.")
-    compression_gzip_level = INT("-1",
-        "Default of the topic setting compression.gzip.level.", GzipLevel(), CLUSTER_WIDE)
+    compression_gzip_level = INT("-1", "Default compression.gzip.level of topics.", GzipLevel(), CLUSTER_WIDE)
     compression_lz4_level = INT("9", "Default of the topic setting compression.lz4.level.", Range(1, 17), CLUSTER_WIDE)
-    compression_type = STRING("producer",
-        "Default of the topic setting compression.type.", OneOf(COMPRESSION_TYPES), CLUSTER_WIDE)
-    compression_zstd_level = INT("3",
-        "Default of the topic setting compression.zstd.level.", Range(-131072, 22), CLUSTER_WIDE)
+    compression_type = STRING("producer", "Default compression.type of topics.", OneOf(COMPRESSION_TYPES), CLUSTER_WIDE)
+    compression_zstd_level = INT("3", "Default compression.zstd.level of topics.", Range(-131072, 22), CLUSTER_WIDE)
     connection_failed_authentication_delay_ms = INT("100",
         "Delay before a connection is closed whose authentication failed.", Range(0))
     connections_max_idle_ms = LONG("600000", "Idle time after which a connection is closed.")
@@ -82,31 +79,26 @@ class BrokerSettings:
     fetch_max_bytes = INT("57671680",
         "Maximum size of the response to a fetch, whatever the client asks for.", Range(1024))
     group_consumer_assignment_interval_ms = INT("1000",
-        "Default of the group setting consumer.assignment.interval.ms.", Range(0), CLUSTER_WIDE)
+        "Default consumer.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
     group_consumer_assignors = LIST("uniform,range",
         "Server-side assignors of consumer groups; the first is the default.", ListOf(may_be_empty=False))
-    group_consumer_heartbeat_interval_ms = INT("5000",
-        "Default of the group setting consumer.heartbeat.interval.ms.", Range(1))
+    group_consumer_heartbeat_interval_ms = INT("5000", "Default consumer.heartbeat.interval.ms of groups.", Range(1))
     group_consumer_max_assignment_interval_ms = INT("15000",
-        "Maximum of the group setting consumer.assignment.interval.ms.", Range(0))
+        "Maximum consumer.assignment.interval.ms of groups.", Range(0))
     group_consumer_max_heartbeat_interval_ms = INT("15000",
-        "Maximum of the group setting consumer.heartbeat.interval.ms.", Range(1))
-    group_consumer_max_session_timeout_ms = INT("60000",
-        "Maximum of the group setting consumer.session.timeout.ms.", Range(1))
+        "Maximum consumer.heartbeat.interval.ms of groups.", Range(1))
+    group_consumer_max_session_timeout_ms = INT("60000", "Maximum consumer.session.timeout.ms of groups.", Range(1))
     group_consumer_max_size = INT("2147483647", "Maximum number of members of a consumer group.", Range(1))
     group_consumer_migration_policy = STRING("bidirectional",
         "Conversions allowed between classic and consumer groups: upgrade, downgrade, both or none.",
         OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), True))
-    group_consumer_min_assignment_interval_ms = INT("0",
-        "Minimum of the group setting consumer.assignment.interval.ms.", Range(0))
+    group_consumer_min_assignment_interval_ms = INT("0", "Minimum consumer.assignment.interval.ms of groups.", Range(0))
     group_consumer_min_heartbeat_interval_ms = INT("5000",
-        "Minimum of the group setting consumer.heartbeat.interval.ms.", Range(1))
-    group_consumer_min_session_timeout_ms = INT("45000",
-        "Minimum of the group setting consumer.session.timeout.ms.", Range(1))
+        "Minimum consumer.heartbeat.interval.ms of groups.", Range(1))
+    group_consumer_min_session_timeout_ms = INT("45000", "Minimum consumer.session.timeout.ms of groups.", Range(1))
     group_consumer_regex_refresh_interval_ms = INT("600000",
         "Interval at which subscriptions to regular expressions are resolved again.", Range(10000), is_internal=True)
-    group_consumer_session_timeout_ms = INT("45000",
-        "Default of the group setting consumer.session.timeout.ms.", Range(1))
+    group_consumer_session_timeout_ms = INT("45000", "Default consumer.session.timeout.ms of groups.", Range(1))
     group_coordinator_rebalance_protocols = LIST("classic,consumer,streams",
         "Rebalance protocols that groups may use.",
         ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False))
@@ -117,66 +109,48 @@ class BrokerSettings:
     group_max_size = INT("2147483647", "Maximum number of members of a classic group.", Range(1))
     group_min_session_timeout_ms = INT("6000", "Minimum session timeout that a member of a classic group may ask for.")
     group_share_assignment_interval_ms = INT("1000",
-        "Default of the group setting share.assignment.interval.ms.", Range(0), CLUSTER_WIDE)
-    group_share_delivery_count_limit = INT("5",
-        "Default of the group setting share.delivery.count.limit.", Range(2, 10))
-    group_share_heartbeat_interval_ms = INT("5000",
-        "Default of the group setting share.heartbeat.interval.ms.", Range(1))
+        "Default share.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
+    group_share_delivery_count_limit = INT("5", "Default share.delivery.count.limit of groups.", Range(2, 10))
+    group_share_heartbeat_interval_ms = INT("5000", "Default share.heartbeat.interval.ms of groups.", Range(1))
     group_share_initialize_retry_interval_ms = INT("30000",
         "Wait before the state of share partitions is initialized again after a failure.", Range(1), is_internal=True)
-    group_share_max_assignment_interval_ms = INT("15000",
-        "Maximum of the group setting share.assignment.interval.ms.", Range(0))
-    group_share_max_delivery_count_limit = INT("10",
-        "Maximum of the group setting share.delivery.count.limit.", Range(5, 25))
-    group_share_max_heartbeat_interval_ms = INT("15000",
-        "Maximum of the group setting share.heartbeat.interval.ms.", Range(1))
+    group_share_max_assignment_interval_ms = INT("15000", "Maximum share.assignment.interval.ms of groups.", Range(0))
+    group_share_max_delivery_count_limit = INT("10", "Maximum share.delivery.count.limit of groups.", Range(5, 25))
+    group_share_max_heartbeat_interval_ms = INT("15000", "Maximum share.heartbeat.interval.ms of groups.", Range(1))
     group_share_max_partition_max_record_locks = INT("4000",
-        "Maximum of the group setting share.partition.max.record.locks.", Range(2000, 10000))
+        "Maximum share.partition.max.record.locks of groups.", Range(2000, 10000))
     group_share_max_record_lock_duration_ms = INT("60000",
-        "Maximum of the group setting share.record.lock.duration.ms.", Range(30000, 3600000))
-    group_share_max_session_timeout_ms = INT("60000",
-        "Maximum of the group setting share.session.timeout.ms.", Range(1))
+        "Maximum share.record.lock.duration.ms of groups.", Range(30000, 3600000))
+    group_share_max_session_timeout_ms = INT("60000", "Maximum share.session.timeout.ms of groups.", Range(1))
     group_share_max_share_sessions = INT("2000", "Maximum number of share sessions.", Range(1))
     group_share_max_size = INT("200", "Maximum number of members of a share group.", Range(1, 1000))
-    group_share_min_assignment_interval_ms = INT("0",
-        "Minimum of the group setting share.assignment.interval.ms.", Range(0))
-    group_share_min_delivery_count_limit = INT("2",
-        "Minimum of the group setting share.delivery.count.limit.", Range(2, 5))
-    group_share_min_heartbeat_interval_ms = INT("5000",
-        "Minimum of the group setting share.heartbeat.interval.ms.", Range(1))
+    group_share_min_assignment_interval_ms = INT("0", "Minimum share.assignment.interval.ms of groups.", Range(0))
+    group_share_min_delivery_count_limit = INT("2", "Minimum share.delivery.count.limit of groups.", Range(2, 5))
+    group_share_min_heartbeat_interval_ms = INT("5000", "Minimum share.heartbeat.interval.ms of groups.", Range(1))
     group_share_min_partition_max_record_locks = INT("100",
-        "Minimum of the group setting share.partition.max.record.locks.", Range(100, 2000))
+        "Minimum share.partition.max.record.locks of groups.", Range(100, 2000))
     group_share_min_record_lock_duration_ms = INT("15000",
-        "Minimum of the group setting share.record.lock.duration.ms.", Range(1000, 30000))
-    group_share_min_session_timeout_ms = INT("45000",
-        "Minimum of the group setting share.session.timeout.ms.", Range(1))
+        "Minimum share.record.lock.duration.ms of groups.", Range(1000, 30000))
+    group_share_min_session_timeout_ms = INT("45000", "Minimum share.session.timeout.ms of groups.", Range(1))
     group_share_partition_max_record_locks = INT("2000",
-        "Default of the group setting share.partition.max.record.locks.", Range(100, 10000))
+        "Default share.partition.max.record.locks of groups.", Range(100, 10000))
     group_share_record_lock_duration_ms = INT("30000",
-        "Default of the group setting share.record.lock.duration.ms.", Range(1000, 3600000))
-    group_share_session_timeout_ms = INT("45000", "Default of the group setting share.session.timeout.ms.", Range(1))
+        "Default share.record.lock.duration.ms of groups.", Range(1000, 3600000))
+    group_share_session_timeout_ms = INT("45000", "Default share.session.timeout.ms of groups.", Range(1))
     group_streams_assignment_interval_ms = INT("1000",
-        "Default of the group setting streams.assignment.interval.ms.", Range(0), CLUSTER_WIDE)
-    group_streams_heartbeat_interval_ms = INT("5000",
-        "Default of the group setting streams.heartbeat.interval.ms.", Range(1))
+        "Default streams.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
+    group_streams_heartbeat_interval_ms = INT("5000", "Default streams.heartbeat.interval.ms of groups.", Range(1))
     group_streams_initial_rebalance_delay_ms = INT("3000",
-        "Default of the group setting streams.initial.rebalance.delay.ms.", Range(0))
+        "Default streams.initial.rebalance.delay.ms of groups.", Range(0))
     group_streams_max_assignment_interval_ms = INT("15000",
-        "Maximum of the group setting streams.assignment.interval.ms.", Range(0))
-    group_streams_max_heartbeat_interval_ms = INT("15000",
-        "Maximum of the group setting streams.heartbeat.interval.ms.", Range(1))
-    group_streams_max_session_timeout_ms = INT("60000",
-        "Maximum of the group setting streams.session.timeout.ms.", Range(1))
-    group_streams_min_assignment_interval_ms = INT("0",
-        "Minimum of the group setting streams.assignment.interval.ms.", Range(0))
-    group_streams_min_heartbeat_interval_ms = INT("5000",
-        "Minimum of the group setting streams.heartbeat.interval.ms.", Range(1))
-    group_streams_min_session_timeout_ms = INT("45000",
-        "Minimum of the group setting streams.session.timeout.ms.", Range(1))
-    group_streams_num_standby_replicas = INT("0",
-        "Default of the group setting streams.num.standby.replicas.", Range(0))
-    group_streams_session_timeout_ms = INT("45000",
-        "Default of the group setting streams.session.timeout.ms.", Range(1))
+        "Maximum streams.assignment.interval.ms of groups.", Range(0))
+    group_streams_max_heartbeat_interval_ms = INT("15000", "Maximum streams.heartbeat.interval.ms of groups.", Range(1))
+    group_streams_max_session_timeout_ms = INT("60000", "Maximum streams.session.timeout.ms of groups.", Range(1))
+    group_streams_min_assignment_interval_ms = INT("0", "Minimum streams.assignment.interval.ms of groups.", Range(0))
+    group_streams_min_heartbeat_interval_ms = INT("5000", "Minimum streams.heartbeat.interval.ms of groups.", Range(1))
+    group_streams_min_session_timeout_ms = INT("45000", "Minimum streams.session.timeout.ms of groups.", Range(1))
+    group_streams_num_standby_replicas = INT("0", "Default streams.num.standby.replicas of groups.", Range(0))
+    group_streams_session_timeout_ms = INT("45000", "Default streams.session.timeout.ms of groups.", Range(1))
     inter_broker_listener_name = STRING(None, "Listener between brokers; checked as in Kafka, and unused on one node.")
     listener_security_protocol_map = STRING(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
@@ -188,55 +162,49 @@ class BrokerSettings:
         "Pause of the log cleaner when there is nothing to clean.", Range(0), CLUSTER_WIDE)
     log_cleaner_dedupe_buffer_size = LONG("134217728",
         "Memory of the log cleaner for its table of keys.", None, CLUSTER_WIDE)
-    log_cleaner_delete_retention_ms = LONG("86400000",
-        "Default of the topic setting delete.retention.ms.", Range(0), CLUSTER_WIDE)
+    log_cleaner_delete_retention_ms = LONG("86400000", "Default delete.retention.ms of topics.", Range(0), CLUSTER_WIDE)
     log_cleaner_enable = BOOLEAN("true", "Compaction of topics whose cleanup.policy has compact.")
     log_cleaner_io_max_bytes_per_second = DOUBLE("1.7976931348623157E308",
         "Maximum rate at which the log cleaner reads and writes.", None, CLUSTER_WIDE)
     log_cleaner_max_compaction_lag_ms = LONG("9223372036854775807",
-        "Default of the topic setting max.compaction.lag.ms.", Range(1), CLUSTER_WIDE)
+        "Default max.compaction.lag.ms of topics.", Range(1), CLUSTER_WIDE)
     log_cleaner_min_cleanable_ratio = DOUBLE("0.5",
-        "Default of the topic setting min.cleanable.dirty.ratio.", Range(0, 1), CLUSTER_WIDE)
-    log_cleaner_min_compaction_lag_ms = LONG("0",
-        "Default of the topic setting min.compaction.lag.ms.", Range(0), CLUSTER_WIDE)
+        "Default min.cleanable.dirty.ratio of topics.", Range(0, 1), CLUSTER_WIDE)
+    log_cleaner_min_compaction_lag_ms = LONG("0", "Default min.compaction.lag.ms of topics.", Range(0), CLUSTER_WIDE)
     log_cleanup_policy = LIST("delete",
-        "Default of the topic setting cleanup.policy.", ListOf(("compact", "delete")), CLUSTER_WIDE)
+        "Default cleanup.policy of topics.", ListOf(("compact", "delete")), CLUSTER_WIDE)
     log_dir = LIST("/tmp/kafka-logs", "Data directory, unless log.dirs is set.", ListOf(may_be_empty=False))
     log_dirs = LIST(None, "Data directory; exactly one is supported.", ListOf(may_be_empty=False))
     log_flush_interval_messages = LONG("9223372036854775807",
-        "Default of the topic setting flush.messages.", Range(1), CLUSTER_WIDE)
-    log_flush_interval_ms = LONG(None, "Default of the topic setting flush.ms.", None, CLUSTER_WIDE)
+        "Default flush.messages of topics.", Range(1), CLUSTER_WIDE)
+    log_flush_interval_ms = LONG(None, "Default flush.ms of topics.", None, CLUSTER_WIDE)
     log_flush_offset_checkpoint_interval_ms = INT("60000",
         "Interval at which recovery points are written to their checkpoint file.", Range(0))
     log_flush_scheduler_interval_ms = LONG("9223372036854775807",
-        "Default of the topic setting flush.ms, unless log.flush.interval.ms is set.")
-    log_index_interval_bytes = INT("4096", "Default of the topic setting index.interval.bytes.", Range(0), CLUSTER_WIDE)
-    log_index_size_max_bytes = INT("10485760",
-        "Default of the topic setting segment.index.bytes.", Range(4), CLUSTER_WIDE)
+        "Default flush.ms of topics, unless log.flush.interval.ms is set.")
+    log_index_interval_bytes = INT("4096", "Default index.interval.bytes of topics.", Range(0), CLUSTER_WIDE)
+    log_index_size_max_bytes = INT("10485760", "Default segment.index.bytes of topics.", Range(4), CLUSTER_WIDE)
     log_initial_task_delay_ms = LONG("30000",
         "Delay after the start before logs are cleaned, flushed and checked for retention.", Range(0), is_internal=True)
     log_message_timestamp_after_max_ms = LONG("3600000",
-        "Default of the topic setting message.timestamp.after.max.ms.", Range(0), CLUSTER_WIDE)
+        "Default message.timestamp.after.max.ms of topics.", Range(0), CLUSTER_WIDE)
     log_message_timestamp_before_max_ms = LONG("9223372036854775807",
-        "Default of the topic setting message.timestamp.before.max.ms.", Range(0), CLUSTER_WIDE)
+        "Default message.timestamp.before.max.ms of topics.", Range(0), CLUSTER_WIDE)
     log_message_timestamp_type = STRING("CreateTime",
-        "Default of the topic setting message.timestamp.type.", OneOf(("CreateTime", "LogAppendTime")), CLUSTER_WIDE)
-    log_preallocate = BOOLEAN("false", "Default of the topic setting preallocate.", None, CLUSTER_WIDE)
-    log_retention_bytes = LONG("-1", "Default of the topic setting retention.bytes.", None, CLUSTER_WIDE)
+        "Default message.timestamp.type of topics.", OneOf(("CreateTime", "LogAppendTime")), CLUSTER_WIDE)
+    log_preallocate = BOOLEAN("false", "Default preallocate of topics.", None, CLUSTER_WIDE)
+    log_retention_bytes = LONG("-1", "Default retention.bytes of topics.", None, CLUSTER_WIDE)
     log_retention_check_interval_ms = LONG("300000", "Interval at which segments are checked for deletion.", Range(1))
-    log_retention_hours = INT("168", "Default of the topic setting retention.ms, in hours, unless a finer unit is set.")
-    log_retention_minutes = INT(None,
-        "Default of the topic setting retention.ms, in minutes, unless log.retention.ms is set.")
-    log_retention_ms = LONG(None, "Default of the topic setting retention.ms.", None, CLUSTER_WIDE)
-    log_roll_hours = INT("168",
-        "Default of the topic setting segment.ms, in hours, unless log.roll.ms is set.", Range(1))
+    log_retention_hours = INT("168", "Default retention.ms of topics, in hours, unless a finer unit is set.")
+    log_retention_minutes = INT(None, "Default retention.ms of topics, in minutes, unless log.retention.ms is set.")
+    log_retention_ms = LONG(None, "Default retention.ms of topics.", None, CLUSTER_WIDE)
+    log_roll_hours = INT("168", "Default segment.ms of topics, in hours, unless log.roll.ms is set.", Range(1))
     log_roll_jitter_hours = INT("0",
-        "Default of the topic setting segment.jitter.ms, in hours, unless log.roll.jitter.ms is set.", Range(0))
-    log_roll_jitter_ms = LONG(None, "Default of the topic setting segment.jitter.ms.", None, CLUSTER_WIDE)
-    log_roll_ms = LONG(None, "Default of the topic setting segment.ms.", None, CLUSTER_WIDE)
-    log_segment_bytes = INT("1073741824", "Default of the topic setting segment.bytes.", Range(1048576), CLUSTER_WIDE)
-    log_segment_delete_delay_ms = LONG("60000",
-        "Default of the topic setting file.delete.delay.ms.", Range(0), CLUSTER_WIDE)
+        "Default segment.jitter.ms of topics, in hours, unless log.roll.jitter.ms is set.", Range(0))
+    log_roll_jitter_ms = LONG(None, "Default segment.jitter.ms of topics.", None, CLUSTER_WIDE)
+    log_roll_ms = LONG(None, "Default segment.ms of topics.", None, CLUSTER_WIDE)
+    log_segment_bytes = INT("1073741824", "Default segment.bytes of topics.", Range(1048576), CLUSTER_WIDE)
+    log_segment_delete_delay_ms = LONG("60000", "Default file.delete.delay.ms of topics.", Range(0), CLUSTER_WIDE)
     max_connection_creation_rate = INT("2147483647",
         "Maximum number of new connections per second; more of them wait.", Range(0), CLUSTER_WIDE)
     max_connections = INT("2147483647", "Maximum number of connections.", Range(0), CLUSTER_WIDE)
@@ -247,9 +215,9 @@ class BrokerSettings:
     max_incremental_fetch_session_cache_slots = INT("1000", "Maximum number of incremental fetch sessions.", Range(0))
     max_request_partition_size_limit = INT("2000",
         "Maximum number of partitions in a response to DescribeTopicPartitions.", Range(1))
-    message_max_bytes = INT("1048588", "Default of the topic setting max.message.bytes.", Range(0), CLUSTER_WIDE)
+    message_max_bytes = INT("1048588", "Default max.message.bytes of topics.", Range(0), CLUSTER_WIDE)
     metadata_log_dir = STRING(None, "Directory of the metadata log; it can only be the data directory.")
-    min_insync_replicas = INT("1", "Default of the topic setting min.insync.replicas.", Range(1), CLUSTER_WIDE)
+    min_insync_replicas = INT("1", "Default min.insync.replicas of topics.", Range(1), CLUSTER_WIDE)
     node_id = INT("1",
         "Id of this broker in the cluster; a data directory belongs to one id.", Range(0))  # Kafka: none, must be given
     num_partitions = INT("1", "Number of partitions of new topics whose creator names none.", Range(1))
@@ -363,7 +331,7 @@ class BrokerSettings:
     transactional_id_expiration_ms = INT("604800000",
         "Time after its last transaction for which a transactional id is remembered.", Range(1))
     unclean_leader_election_enable = BOOLEAN("false",
-        "Default of the topic setting unclean.leader.election.enable.", None, CLUSTER_WIDE)
+        "Default unclean.leader.election.enable of topics.", None, CLUSTER_WIDE)
 
     # Only this broker has these. They are read and reported like Kafka's.
     odradek_advertise = STRING("listeners",

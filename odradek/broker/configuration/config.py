@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.configuration.authorization import AUTHORIZER_CHECKS
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
+from odradek.broker.configuration.contradictions import contradictions
 from odradek.broker.configuration.environment import settings_of_environment
 from odradek.broker.configuration.listener_settings import ListenerSettings, readable, setting_named
 from odradek.broker.configuration.listeners import (
@@ -23,8 +23,7 @@ from odradek.broker.configuration.listeners import (
     parse_protocol_map,
     parse_published,
 )
-from odradek.broker.configuration.settings import HOUR_MS, MINUTE_MS, InvalidSetting, Update, unit_ms
-from odradek.broker.configuration.state_topics import uncreatable
+from odradek.broker.configuration.settings import InvalidSetting, Update, unit_ms
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
 from odradek.broker.configuration.unused_settings import WITHOUT_EFFECT
 from odradek.protocol.java_properties import parse_properties
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from odradek.storage.log_config import LogConfig
 
 DEFAULT_NODE_ID = "1"
-CONSUMER_ASSIGNORS = ("uniform", "range")
 
 
 class ConfigError(Exception):
@@ -71,7 +69,8 @@ class BrokerConfig(BrokerSettings):
         self._set_attributes()
         self.published: Mapping[str, Published] | None = None  # by listener; None where nothing is said
         self.serving, self._advertised = self._read_listeners()
-        self._refuse_contradictions()
+        for contradiction in contradictions(self, self.current_text, self.topic_defaults()):
+            raise ConfigError(*contradiction)
 
     def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
         """Take over what the cluster metadata says of brokers. Values that cannot be read are passed over."""
@@ -97,23 +96,6 @@ class BrokerConfig(BrokerSettings):
     def is_advertised_by_arrival(self) -> bool:
         return self.odradek_advertise == "arrival" and self._advertised is None
 
-    @property
-    def log_roll_millis(self) -> int:
-        return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
-
-    @property
-    def log_roll_jitter_millis(self) -> int:
-        return self.log_roll_jitter_hours * HOUR_MS if self.log_roll_jitter_ms is None else self.log_roll_jitter_ms
-
-    @property
-    def log_retention_millis(self) -> int | None:
-        """None means without limit. Milliseconds, minutes, hours: the finest unit that is set wins."""
-        ms = self.log_retention_ms
-        if ms is None:
-            minutes = self.log_retention_minutes
-            ms = self.log_retention_hours * HOUR_MS if minutes is None else minutes * MINUTE_MS
-        return None if ms < 0 else ms
-
     def topic_defaults(self) -> dict[str, str]:
         """Every topic setting as a topic without settings of its own has it, in file form."""
         defaults = {name: setting.default for name, setting in TOPIC_SETTINGS.items() if setting.default is not None}
@@ -124,8 +106,8 @@ class BrokerConfig(BrokerSettings):
                     factor = unit_ms(synonym)
                     defaults[name] = text if factor == 1 else str(int(text) * factor)
                     break
-        retention_ms = self.log_retention_millis
-        defaults["retention.ms"] = str(-1 if retention_ms is None else retention_ms)
+        if int(defaults["retention.ms"]) < 0:
+            defaults["retention.ms"] = "-1"
         return defaults
 
     def log_config(self, topic_overrides: Mapping[str, str]) -> "LogConfig":
@@ -136,13 +118,9 @@ class BrokerConfig(BrokerSettings):
             self._topic_defaults = self.topic_defaults()
             self._log_config = None
         if topic_overrides:
-            return log_config(
-                self._topic_defaults, topic_overrides, producer_id_expiration_ms=self.producer_id_expiration_ms
-            )
+            return log_config(self._topic_defaults, topic_overrides, self.producer_id_expiration_ms)
         if self._log_config is None:
-            self._log_config = log_config(
-                self._topic_defaults, {}, producer_id_expiration_ms=self.producer_id_expiration_ms
-            )
+            self._log_config = log_config(self._topic_defaults, {}, self.producer_id_expiration_ms)
         return self._log_config
 
     def current_text(self, name: str, changed: Mapping[str, str | None] | None = None) -> str | None:
@@ -157,8 +135,7 @@ class BrokerConfig(BrokerSettings):
         for source in (self.dynamic_broker, self.dynamic_defaults, self.given):
             if name in source and not (name in changed and source is self.dynamic_broker):
                 return source[name]
-        setting = BROKER_SETTINGS.get(name)
-        return None if setting is None else setting.default
+        return BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
 
     def _set_attributes(self) -> None:
         self._topic_defaults = None
@@ -199,72 +176,6 @@ class BrokerConfig(BrokerSettings):
             return listeners
         first, *others = listeners
         return (Listener(first.name, first.host, self.odradek_port, first.security_protocol), *others)
-
-    def _refuse_contradictions(self) -> None:
-        """Refuses settings that contradict one another. Source: Kafka 4.3.1's checks of its configuration."""
-        roles = self.current_text("process.roles") or ""
-        if "broker" not in [role.strip() for role in roles.split(",")]:
-            raise ConfigError("process.roles", roles, "this is a broker; a controller on its own is not served")
-        directories = self.log_dirs or self.log_dir
-        if len(directories) != 1:
-            name = "log.dirs" if self.log_dirs else "log.dir"
-            raise ConfigError(name, ",".join(directories), "one directory is served; several are not")
-        metadata_directory = self.current_text("metadata.log.dir")
-        if metadata_directory not in (None, directories[0]):
-            raise ConfigError("metadata.log.dir", metadata_directory, f"the metadata log lies in {directories[0]}")
-        for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
-            if self.current_text(name) == "0":
-                raise ConfigError(name, "0", "must be -1 (no limit) or at least 1")
-        for name, millis in (
-            ("log.roll.ms", self.log_roll_millis),
-            ("log.roll.jitter.ms", self.log_roll_jitter_millis),
-        ):
-            if millis < (1 if name == "log.roll.ms" else 0):
-                raise ConfigError(name, millis, "too small")
-        for name, check in AUTHORIZER_CHECKS.items():
-            try:
-                check(self.current_text(name) or "")
-            except InvalidSetting as error:
-                raise ConfigError(name, self.current_text(name), str(error)) from None
-        for refused in uncreatable(lambda name: getattr(self, name.replace(".", "_"))):
-            raise ConfigError(*refused)
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            why = f"must not exceed group.max.session.timeout.ms ({self.group_max_session_timeout_ms})"
-            raise ConfigError("group.min.session.timeout.ms", self.group_min_session_timeout_ms, why)
-        self._refuse_impossible_consumer_groups()
-
-    def _refuse_impossible_consumer_groups(self) -> None:
-        """docs/spec/consumer-groups.md#s8-2"""
-        for what, value, least, most in (
-            (
-                "heartbeat.interval.ms",
-                self.group_consumer_heartbeat_interval_ms,
-                self.group_consumer_min_heartbeat_interval_ms,
-                self.group_consumer_max_heartbeat_interval_ms,
-            ),
-            (
-                "session.timeout.ms",
-                self.group_consumer_session_timeout_ms,
-                self.group_consumer_min_session_timeout_ms,
-                self.group_consumer_max_session_timeout_ms,
-            ),
-            (
-                "assignment.interval.ms",
-                self.group_consumer_assignment_interval_ms,
-                self.group_consumer_min_assignment_interval_ms,
-                self.group_consumer_max_assignment_interval_ms,
-            ),
-        ):
-            if not least <= value <= most:
-                why = f"must be between group.consumer.min.{what} ({least}) and group.consumer.max.{what} ({most})"
-                raise ConfigError(f"group.consumer.{what}", value, why)
-        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
-            why = f"must be less than group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms})"
-            raise ConfigError("group.consumer.heartbeat.interval.ms", self.group_consumer_heartbeat_interval_ms, why)
-        unknown = [name for name in self.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
-        if unknown:
-            why = f"there is no assignor {unknown[0]}; {' and '.join(CONSUMER_ASSIGNORS)} are served"
-            raise ConfigError("group.consumer.assignors", ",".join(self.group_consumer_assignors), why)
 
 
 def load_config(

@@ -15,10 +15,8 @@ NAMES: tuple[tuple[str, str], ...] = tuple(
 )
 
 
-def log_config(
-    defaults: Mapping[str, str], overrides: Mapping[str, str], *, producer_id_expiration_ms: int
-) -> LogConfig:
-    """`overrides` before `defaults`, which name every setting."""
+def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], producer_id_expiration_ms: int) -> LogConfig:
+    """Reads the settings of a log: `overrides` before `defaults`, which name every setting."""
     fields: dict[str, object] = {}
     for name, attribute in NAMES:
         value = _value(name, defaults[name], overrides.get(name))

@@ -1,11 +1,18 @@
-"""The settings of topics, groups and client-metrics subscriptions: one row each, and all that is said of a setting."""
+"""The settings of topics, groups and client-metrics subscriptions: one row each, and all that is said of a setting.
+
+A broker's settings `group.<type>.min.<rest>` and `….max.<rest>` limit those of its groups: a value outside is refused
+when it is set. One that was recorded before the limits were narrowed is kept, and counts as the nearest value that is
+allowed, as in Kafka from 4.3 on. Durations are ISO-8601 as Java's `Duration.parse` reads them: `PnDTnHnMn.nS`, each
+number with a sign if wanted.
+"""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from odradek.broker.configuration.broker_settings import COMPRESSION_TYPES
-from odradek.broker.configuration.durations import duration_ms
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, COMPRESSION_TYPES
 from odradek.broker.configuration.settings import (
     GzipLevel,
     InvalidSetting,
@@ -18,6 +25,30 @@ from odradek.broker.configuration.settings import (
     refused,
 )
 from odradek.broker.configuration.unused_settings import NO_EFFECT
+
+DURATION: Final = re.compile(
+    r"(?P<sign>[-+]?)P(?=.)(?:(?P<days>[-+]?\d+)D)?"
+    r"(?:T(?=.)(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?"
+    r"(?:(?P<seconds>[-+]?\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+MAX_SECONDS: Final = (1 << 63) - 1
+
+
+def duration_ms(text: str) -> int | None:
+    """Milliseconds, rounded down; None for what is no duration, or does not fit into 64 bits of seconds."""
+    found = DURATION.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    nanos = int(((found["fraction"] or "") + "0" * 9)[:9])
+    if (found["seconds"] or "").startswith("-"):
+        nanos = -nanos
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 10**9 + nanos
+    if found["sign"] == "-":
+        total = -total
+    return total // 10**6 if abs(total) // 10**9 <= MAX_SECONDS else None
+
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG, Kind.DOUBLE, Kind.LIST
 
@@ -194,3 +225,30 @@ def validate_topic_settings(overrides: Mapping[str, str]) -> None:
     if values.get("remote.storage.enable"):
         what = "Tiered Storage functionality is disabled in the broker."
         raise InvalidSetting(f"{what} Topic cannot be configured with remote log storage.")
+
+
+BrokerSetting = Callable[[str], str | None]  # the current value of a broker's setting, as it would stand in a file
+
+
+def limit_name(name: str, bound: str) -> str | None:
+    """Names the limit of a group's setting; `bound` is min or max. None where there is no such limit."""
+    kind, _, rest = name.partition(".")
+    found = f"group.{kind}.{bound}.{rest}"
+    return found if found in BROKER_SETTINGS else None
+
+
+def limit(name: str, broker_setting: BrokerSetting) -> int:
+    """`name`: as `limit_name` returns it."""
+    value = BROKER_SETTINGS[name].parse(broker_setting(name))
+    assert isinstance(value, int)
+    return value
+
+
+def clamped(name: str, value: int, broker_setting: BrokerSetting) -> int:
+    """The nearest allowed value."""
+    least, most = limit_name(name, "min"), limit_name(name, "max")
+    if least is not None:
+        value = max(value, limit(least, broker_setting))
+    if most is not None:
+        value = min(value, limit(most, broker_setting))
+    return value

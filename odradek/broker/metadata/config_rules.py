@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig
-from odradek.broker.configuration.group_limits import limit, limit_name
 from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting, Setting, Update
@@ -13,6 +12,8 @@ from odradek.broker.configuration.topic_settings import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
+    limit,
+    limit_name,
     validate_topic_settings,
 )
 from odradek.broker.configuration.unused_settings import DYNAMIC_ONLY

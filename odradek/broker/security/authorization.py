@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import AllowAll, Audit
-from odradek.broker.configuration.authorization import allows_everyone, super_users
+from odradek.broker.configuration.contradictions import allows_everyone, super_users
 from odradek.broker.security.acl.acls import PROBED_NAME
 from odradek.protocol.acls import PatternType
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.broker.security.authorization import AUDIT_LOGGER, TRACE
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.broker.security.authorization import AUDIT_LOGGER
 from odradek.protocol.messages import message_class
 from odradek.protocol.schema import snake_case

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.broker.security.acl.acls import Acl
 from odradek.broker.security.authorization import AUDIT_LOGGER
 from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType

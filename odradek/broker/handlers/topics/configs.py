@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import refused
 from odradek.broker.configuration.config_description import (
     Described,
     Source,
@@ -20,13 +22,17 @@ from odradek.broker.configuration.resources import (
     ConfigOperation,
     ConfigResourceType,
     PythonLoggers,
+    alter_levels,
     level_name,
 )
 from odradek.broker.configuration.settings import InvalidSetting, Setting
-from odradek.broker.metadata.config_changes import ResourceChanges, Result, alter
+from odradek.broker.metadata import config_changes
+from odradek.broker.metadata.config_changes import ResourceChanges, Result, check_changes, this_node
 from odradek.broker.metadata.config_rules import settings_of
+from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.broker.runtime.slices import sliced
+from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import alter_configs_response, incremental_alter_configs_response
@@ -43,14 +49,20 @@ from odradek.protocol.messages.list_config_resources_response import ConfigResou
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
     from odradek.broker.runtime.slices import Steps
+    from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
     from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
     from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
     from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
 
+OF_THE_CLUSTER = frozenset(
+    kind.value
+    for kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER, ConfigResourceType.CLIENT_METRICS)
+)
 TYPES_SINCE = 1
 ALL = (
     ConfigResourceType.GROUP,
@@ -188,24 +200,15 @@ def alter_configs(
     """
     resources = [
         ResourceChanges(
-            resource.resource_type,
-            resource.resource_name,
-            [Change(config.name, ConfigOperation.SET.value, config.value) for config in resource.configs],
+            one.resource_type,
+            one.resource_name,
+            [Change(config.name, ConfigOperation.SET.value, config.value) for config in one.configs],
         )
-        for resource in request.resources
+        for one in request.resources
     ]
-    return alter(
-        resources,
-        context,
-        broker.metadata,
-        broker.config,
-        broker.certificates,
-        is_incremental=False,
-        validate_only=request.validate_only,
-        response_of=lambda results: AlterConfigsResponse(
-            responses=_in_entries(results, alter_configs_response.AlterConfigsResourceResponse)
-        ),
-    )
+    entry = alter_configs_response.AlterConfigsResourceResponse
+    altered = _alter(resources, context, broker, is_incremental=False, validate_only=request.validate_only)
+    return altered.then(lambda results: AlterConfigsResponse(responses=_in_entries(results, entry)))
 
 
 def incremental_alter_configs(
@@ -217,24 +220,88 @@ def incremental_alter_configs(
     """
     resources = [
         ResourceChanges(
-            resource.resource_type,
-            resource.resource_name,
-            [Change(config.name, config.config_operation, config.value) for config in resource.configs],
+            one.resource_type,
+            one.resource_name,
+            [Change(config.name, config.config_operation, config.value) for config in one.configs],
         )
-        for resource in request.resources
+        for one in request.resources
     ]
-    return alter(
-        resources,
-        context,
-        broker.metadata,
-        broker.config,
-        broker.certificates,
-        is_incremental=True,
-        validate_only=request.validate_only,
-        response_of=lambda results: IncrementalAlterConfigsResponse(
-            responses=_in_entries(results, incremental_alter_configs_response.AlterConfigsResourceResponse)
-        ),
-    )
+    entry = incremental_alter_configs_response.AlterConfigsResourceResponse
+    altered = _alter(resources, context, broker, is_incremental=True, validate_only=request.validate_only)
+    return altered.then(lambda results: IncrementalAlterConfigsResponse(responses=_in_entries(results, entry)))
+
+
+def _alter(
+    resources: list[ResourceChanges],
+    context: RequestContext,
+    broker: Broker,
+    *,
+    is_incremental: bool,
+    validate_only: bool,
+) -> Deferred[list[Result]]:
+    """Answers once everything has taken effect: results of what was decided at once first, then the recorded ones."""
+    at_once: list[Result] = []
+    to_record: list[ResourceChanges] = []
+    config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
+        try:
+            _require(context, *key, is_incremental=is_incremental)
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER.value and is_incremental:
+                this_node(resource.resource_name, node_id, "node")
+                check_changes(resource.changes)
+                alter_levels(PythonLoggers(), resource.changes, validate_only=validate_only)
+                at_once.append((*key, None))
+            else:
+                if certificates is not None and resource.resource_type == ConfigResourceType.BROKER.value:
+                    _check_stores(certificates, config, resource, is_incremental)
+                to_record.append(resource)
+        except KafkaError as error:
+            at_once.append((*key, error))
+
+    def turn(image: MetadataImage) -> Decision[list[Result]]:
+        decision = config_changes.alter_configs(
+            image, config, to_record, node_id=node_id, is_incremental=is_incremental
+        )
+        return Decision(decision.response) if validate_only else decision
+
+    def altered(results: list[Result]) -> list[Result]:
+        if certificates is not None and not validate_only:
+            certificates.refresh()  # also where the settings say what they said: the files may be others
+        return at_once + results
+
+    return broker.metadata.submit(turn).then(altered)
+
+
+def _check_stores(
+    certificates: ListenerCertificates, config: BrokerConfig, resource: ResourceChanges, is_incremental: bool
+) -> None:
+    """Raises INVALID_REQUEST for keys and certificates that listeners could not use."""
+    if not resource.resource_name:
+        return
+    changed: dict[str, str | None] = {} if is_incremental else dict.fromkeys(config.recorded_broker)
+    for change in resource.changes:
+        changed[change.name] = change.value if change.operation == ConfigOperation.SET.value else None
+    # As in Kafka, what stays as it is said is not looked at: docs/spec/security.md#s1-4
+    changed = {name: text for name, text in changed.items() if config.current_text(name) != text}
+    try:
+        certificates.check(changed)
+    except UnusableTls as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _require(context: RequestContext, resource_type: int, name: str, *, is_incremental: bool) -> None:
+    if resource_type == ConfigResourceType.TOPIC.value:
+        context.require(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
+    elif resource_type == ConfigResourceType.GROUP.value:
+        context.require(Operation.ALTER_CONFIGS, ResourceType.GROUP, name)
+    elif resource_type not in OF_THE_CLUSTER or (
+        resource_type == ConfigResourceType.BROKER_LOGGER.value and not is_incremental
+    ):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    elif not is_allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        error = refused(ResourceType.CLUSTER, context.api_key)
+        raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error  # as Kafka
 
 
 def _in_entries(results: list[Result], entry: type[R]) -> list[R]:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
-from odradek.broker.configuration.group_limits import clamped
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
-from odradek.broker.configuration.topic_settings import GROUP_SETTINGS
+from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamped
 from odradek.broker.shares.core.acquisition import Limits
 
 if TYPE_CHECKING:

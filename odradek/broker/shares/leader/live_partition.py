@@ -13,8 +13,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.broker.configuration.durations import duration_ms
-from odradek.broker.configuration.topic_settings import BY_DURATION
+from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.partition import SharePartition

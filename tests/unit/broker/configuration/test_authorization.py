@@ -2,9 +2,9 @@
 
 import pytest
 
-from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER, super_users
 from odradek.broker.configuration.config import ConfigError, configure
 from odradek.broker.configuration.config_description import describe_broker
+from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER, super_users
 
 
 def refusal(**settings: str) -> str:

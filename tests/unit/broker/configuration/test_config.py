@@ -202,9 +202,9 @@ def test_a_listener_that_cannot_be_served_is_refused(settings: dict[str, str], w
 
 def test_the_finest_unit_of_retention_and_of_rolling_counts() -> None:
     config = given(log_retention_hours="1", log_retention_minutes="3", log_roll_hours="2", log_roll_ms="5")
-    assert config.log_retention_millis == 180_000
-    assert config.log_roll_millis == 5
-    assert given(log_retention_ms="-1").log_retention_millis is None
+    assert config.topic_defaults()["retention.ms"] == "180000"
+    assert config.topic_defaults()["segment.ms"] == "5"
+    assert given(log_retention_ms="-5").topic_defaults()["retention.ms"] == "-1"
 
 
 # Topics

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.configuration.durations import duration_ms
+from odradek.broker.configuration.topic_settings import duration_ms
 
 
 @pytest.mark.parametrize(

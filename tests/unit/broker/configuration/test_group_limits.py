@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.configuration.group_limits import clamped, limit_name
+from odradek.broker.configuration.topic_settings import clamped, limit_name
 
 LIMITS = {
     "group.share.min.record.lock.duration.ms": "15000",

@@ -1,0 +1,136 @@
+"""Contradictions between settings, with which a broker does not start. Source: Kafka 4.3.1's checks of its settings.
+
+Kafka starts with settings with which an internal topic cannot be created, and FindCoordinator then answers
+COORDINATOR_NOT_AVAILABLE without end; here they are refused. The authorizer's settings are read as Kafka's
+StandardAuthorizer does: docs/spec/security.md#s1-1, 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from odradek.broker.configuration.broker_settings import BrokerSettings
+from odradek.broker.configuration.settings import InvalidSetting, Range
+from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+CONSUMER_ASSIGNORS = ("uniform", "range")
+BOOLEANS = {"true": True, "false": False}
+
+
+def check_authorizer(class_name: str) -> None:
+    """Empty: none. Raises InvalidSetting."""
+    if class_name not in ("", STANDARD_AUTHORIZER):
+        raise InvalidSetting(f"the one authorizer that is served is {STANDARD_AUTHORIZER}; without it leave this out")
+
+
+def super_users(text: str) -> frozenset[str]:
+    """`User:a;User:b`. Raises InvalidSetting."""
+    users = frozenset(user for part in text.split(";") if (user := part.strip()))
+    for user in users:
+        kind, colon, name = user.partition(":")
+        if not (kind and colon and name):
+            raise InvalidSetting(f"{user} is no principal: write User:{user}; several are separated by semicolons")
+    return users
+
+
+def allows_everyone(text: str) -> bool:
+    """Raises InvalidSetting."""
+    value = BOOLEANS.get(text.strip().lower())
+    if value is None:
+        raise InvalidSetting("must be true or false")
+    return value
+
+
+# Each raises InvalidSetting where a broker cannot start with the value.
+AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
+    "authorizer.class.name": check_authorizer,
+    "super.users": super_users,
+    "allow.everyone.if.no.acl.found": allows_everyone,
+}
+
+
+# A change of the metadata log has 10,000 records at most; the topic and its settings take up to 6.
+MAX_PARTITIONS = 9_994
+_PREFIXES = ("offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.")
+_SEGMENT_BYTES = TOPIC_SETTINGS["segment.bytes"].allowed
+assert isinstance(_SEGMENT_BYTES, Range)
+# Setting → what its topic can be created with, and why no other value.
+CREATABLE: Mapping[str, tuple[Range, str]] = {
+    prefix + suffix: limit
+    for prefix in _PREFIXES
+    for suffix, limit in {
+        "num.partitions": (Range(1, MAX_PARTITIONS), ""),
+        "replication.factor": (Range(1, 1), ", since this broker is the only one"),
+        "segment.bytes": (_SEGMENT_BYTES, ", as for every topic"),
+    }.items()
+}
+
+
+class Contradiction(NamedTuple):
+    """A setting whose value does not go with another, or with one node."""
+
+    name: str
+    value: object
+    why: str
+
+
+def contradictions(
+    config: BrokerSettings, current_text: Callable[[str], str | None], topic_defaults: Mapping[str, str]
+) -> Iterator[Contradiction]:
+    roles = current_text("process.roles") or ""
+    if "broker" not in [role.strip() for role in roles.split(",")]:
+        yield Contradiction("process.roles", roles, "this is a broker; a controller on its own is not served")
+    directories = config.log_dirs or config.log_dir
+    if len(directories) != 1:
+        name = "log.dirs" if config.log_dirs else "log.dir"
+        yield Contradiction(name, ",".join(directories), "one directory is served; several are not")
+    if config.metadata_log_dir not in (None, directories[0]):
+        yield Contradiction("metadata.log.dir", config.metadata_log_dir, f"the metadata log lies in {directories[0]}")
+    for name in TOPIC_SETTINGS["retention.ms"].synonyms:
+        if current_text(name) == "0":
+            yield Contradiction(name, "0", "must be -1 (no limit) or at least 1")
+    for name, of_topics in (("log.roll.ms", "segment.ms"), ("log.roll.jitter.ms", "segment.jitter.ms")):
+        millis, rule = int(topic_defaults[of_topics]), TOPIC_SETTINGS[of_topics].allowed
+        if isinstance(rule, Range) and millis < rule.least:
+            yield Contradiction(name, millis, "too small")
+    for name, check in AUTHORIZER_CHECKS.items():
+        try:
+            check(current_text(name) or "")
+        except InvalidSetting as error:
+            yield Contradiction(name, current_text(name), str(error))
+    yield from uncreatable(lambda name: getattr(config, name.replace(".", "_")))
+    most_ms = config.group_max_session_timeout_ms
+    if config.group_min_session_timeout_ms > most_ms:
+        why = f"must not exceed group.max.session.timeout.ms ({most_ms})"
+        yield Contradiction("group.min.session.timeout.ms", config.group_min_session_timeout_ms, why)
+    yield from impossible_consumer_groups(config)
+
+
+def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction]:
+    """Finds what no consumer group could do: docs/spec/consumer-groups.md#s8-2."""
+    for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
+        value, least, most = (
+            getattr(config, f"group_consumer_{bound}{what.replace('.', '_')}") for bound in ("", "min_", "max_")
+        )
+        if not least <= value <= most:
+            why = f"must be between group.consumer.min.{what} ({least}) and group.consumer.max.{what} ({most})"
+            yield Contradiction(f"group.consumer.{what}", value, why)
+    heartbeat_ms, session_ms = config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms
+    if heartbeat_ms >= session_ms:
+        why = f"must be less than group.consumer.session.timeout.ms ({session_ms})"
+        yield Contradiction("group.consumer.heartbeat.interval.ms", heartbeat_ms, why)
+    unknown = [name for name in config.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
+    if unknown:
+        why = f"there is no assignor {unknown[0]}; {' and '.join(CONSUMER_ASSIGNORS)} are served"
+        yield Contradiction("group.consumer.assignors", ",".join(config.group_consumer_assignors), why)
+
+
+def uncreatable(value_of: Callable[[str], int]) -> Iterator[Contradiction]:
+    """Finds settings with which an internal topic cannot be created; value_of: a broker setting, by its name."""
+    for name, (allowed, reason) in CREATABLE.items():
+        value = value_of(name)
+        if value < allowed.least or (allowed.most is not None and value > allowed.most):
+            rule = f"{allowed.least}" if allowed.least == allowed.most else allowed.describe()
+            yield Contradiction(name, value, f"its topic could not be created (allowed: {rule}{reason})")
