@@ -6,9 +6,12 @@ from odradek.judge.rule import Rule
 from odradek.judge.rules import (
     connections,
     consumer_groups,
+    fetch,
     groups,
     idempotence,
+    metadata,
     produce,
+    shares,
     transactions,
     transactions_v2,
     versions,
@@ -17,11 +20,14 @@ from odradek.judge.rules import (
 FAMILIES = (
     versions.FAMILY,
     connections.FAMILY,
+    metadata.FAMILY,
     produce.FAMILY,
     idempotence.FAMILY,
     transactions.FAMILY,
     transactions_v2.FAMILY,
+    fetch.FAMILY,
     groups.FAMILY,
     consumer_groups.FAMILY,
+    shares.FAMILY,
 )
 RULES: dict[str, Rule] = {rule.id: rule for family in FAMILIES for rule in family.rules}

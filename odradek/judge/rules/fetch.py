@@ -1,0 +1,223 @@
+"""FET: fetch sessions, and positions as far as answers show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.judge.exchanges import Exchange, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.batch_header import batches
+from odradek.protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
+from odradek.protocol.struct import Buffer
+
+FULL, FINAL = 0, -1
+WRAP: Final = 2**31 - 1
+MOST_SESSIONS: Final = 5
+MOST_LOOPS: Final = 5
+MOST_HURRIED: Final = 20
+AT_ONCE_US: Final = 5_000
+EARLIEST: Final = -2
+SESSION_ERRORS: Final = frozenset(
+    {ErrorCode.FETCH_SESSION_ID_NOT_FOUND.value, ErrorCode.INVALID_FETCH_SESSION_EPOCH.value}
+)
+DRIVER: Final = "a driver: seeks, pauses and what was delivered are the application's to tell"
+NODES: Final = "a driver that moves leaders, or that edits answers"
+
+RULES = (
+    Rule(
+        "FET.1",
+        M,
+        "KIP-98",
+        "ListOffsets has the isolation level of the consumer's Fetch",
+        "a ListOffsets, not for the earliest offset, on a connection that has fetched",
+    ),
+    undecided(
+        "FET.2", M, "KIP-98", "No record of an aborted transaction is delivered, and no committed one lost", DRIVER
+    ),
+    Rule(
+        "FET.3",
+        M,
+        "KIP-98",
+        "Control batches alone move the position on",
+        "a Fetch that is answered with nothing but control batches",
+    ),
+    undecided("FET.4", M, "KIP-98", "Aborted transactions may come in any order; read_uncommitted ignores them", NODES),
+    Rule(
+        "FET.5",
+        M,
+        "record batch v2",
+        "Behind a compacted hole or an empty batch the next offset is the batch's last + 1",
+        "a Fetch that is answered with a batch whose last records are missing",
+    ),
+    Rule(
+        "FET.6",
+        M,
+        "KIP-227",
+        "A session that was given is used, its epoch one higher with each request, 1 behind 2^31 - 1",
+        "a Fetch after an answer with a session id",
+    ),
+    Rule(
+        "FET.7",
+        M,
+        "KIP-227",
+        "FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH lead to a full fetch",
+        "a Fetch after such an answer",
+    ),
+    undecided("FET.8", M, "KIP-227", "Partitions that are wanted no more are forgotten", DRIVER),
+    undecided(
+        "FET.9", M, "KIP-320", "After a change of leader OffsetForLeaderEpoch comes before the next fetch", NODES
+    ),
+    undecided("FET.10", M, "KIP-320", "UNDEFINED epochs in answers are no loss of data", NODES),
+    undecided("FET.11", M, "KIP-392", "Where a replica refuses, the leader is asked again", NODES),
+    undecided("FET.12", M, "KIP-392", "After OFFSET_OUT_OF_RANGE of a follower the leader is asked for offsets", NODES),
+    undecided(
+        "FET.13", M, "auto.offset.reset", "Offsets are reset only where they are out of range or missing", DRIVER
+    ),
+    undecided("FET.14", S, "KIP-74", "No partition starves where answers are limited in size", DRIVER),
+    Rule(
+        "FET.15",
+        S,
+        "retry.backoff.ms",
+        "A Fetch that was answered with an error is not repeated at once, again and again",
+        "a Fetch after an answer with an error of a partition",
+    ),
+    undecided("FET.16", M, "record batch v2", "Malformed batches neither crash the client nor are skipped", NODES),
+)
+
+
+@dataclass(slots=True)
+class Session:
+    """Of one connection. id 0: none. epoch: that of the last request, `last`."""
+
+    id: int = 0
+    epoch: int = -1
+    last: Exchange | None = None
+    failed: Exchange | None = None
+    began: int = 0  # sessions that were given in a row
+    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    isolation: Exchange | None = None  # the last Fetch, which tells it
+    erred: Exchange | None = None
+    hurried: int = 0
+
+
+@dataclass(slots=True)
+class Stuck:
+    """Of a partition on a connection: how often one offset was answered with the same control or cut batches."""
+
+    offset: int = -1
+    end: int = -1
+    rule: str = ""
+    times: int = 0
+    first: Exchange | None = None
+
+
+def fetches(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, FetchRequest)
+    session = scene.at(Session, exchange.connection.number)
+    if session.failed is not None and knows(exchange, session.failed):
+        is_full = request.session_epoch in (FULL, FINAL)
+        scene.decide("FET.7", is_full, exchange, f"epoch {request.session_epoch} of the session", session.failed)
+        session.failed, session.id = None, 0
+    elif session.id and request.session_id == session.id and request.session_epoch > 0 and session.last is not None:
+        expected = 1 if session.epoch == WRAP else session.epoch + 1
+        why = f"epoch {request.session_epoch} where {expected} is next"
+        scene.decide("FET.6", request.session_epoch == expected, exchange, why, session.last)
+        session.began = 0
+    elif request.session_epoch == FULL and session.id and session.last is not None and knows(exchange, session.last):
+        session.began += 1
+        if session.began >= MOST_SESSIONS:
+            why = f"{session.began} sessions begun in a row, none of them used"
+            scene.broken("FET.6", exchange, why, session.last)
+    if session.erred is not None and session.erred.written_us is not None:
+        is_at_once = exchange.received_us - session.erred.written_us < AT_ONCE_US
+        session.hurried = session.hurried + 1 if is_at_once else 0
+        why = f"{session.hurried} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
+        scene.decide("FET.15", session.hurried <= MOST_HURRIED, exchange, why, session.erred)
+        session.erred = None
+    if request.session_epoch in (FULL, FINAL):
+        session.offsets.clear()
+    for forgotten in request.forgotten_topics_data:
+        for partition in forgotten.partitions:
+            session.offsets.pop((forgotten.topic or forgotten.topic_id.hex(), partition), None)
+    for topic in request.topics:
+        for each in topic.partitions:
+            session.offsets[topic.topic or topic.topic_id.hex(), each.partition] = each.fetch_offset
+    session.epoch, session.last, session.isolation = request.session_epoch, exchange, exchange
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, FetchRequest)
+    session = scene.at(Session, exchange.connection.number)
+    if exchange.is_lost:
+        session.id = 0  # whether the broker took it, the client cannot know
+    if not isinstance(answer, FetchResponse):
+        return
+    if answer.error_code in SESSION_ERRORS:
+        session.failed = exchange
+    elif answer.error_code == 0:
+        session.id = answer.session_id
+    has_error = False
+    for topic in answer.responses:
+        for partition in topic.partitions:
+            has_error = has_error or partition.error_code != 0
+            place = (topic.topic or topic.topic_id.hex(), partition.partition_index)
+            records = partition.records
+            if records and not isinstance(records, list) and place in session.offsets:
+                _moves_on(exchange, place, session.offsets[place], records, scene)
+    if has_error:
+        session.erred = exchange
+    else:
+        session.hurried = 0
+
+
+def _moves_on(exchange: Exchange, place: tuple[str, int], offset: int, data: Buffer, scene: Scene) -> None:
+    stuck = scene.at(Stuck, exchange.connection.number, *place)
+    if stuck.rule and offset >= stuck.end:
+        scene.kept(stuck.rule, exchange)
+    if offset != stuck.offset:
+        stuck.offset, stuck.rule, stuck.times, stuck.first = offset, "", 0, exchange
+    try:
+        found = [header for _, header in batches(data) if header.next_offset > offset]
+    except (MalformedMessage, ValueError):
+        return
+    if not found:
+        return
+    last = found[-1]
+    if all(header.is_control for header in found):
+        rule = "FET.3"
+    elif all(header.record_count == 0 for header in found):
+        rule = "FET.5"
+    else:
+        return
+    stuck.rule, stuck.end, stuck.times = rule, last.next_offset, stuck.times + 1
+    if stuck.times > MOST_LOOPS:
+        what = "control batches" if rule == "FET.3" else "empty batches"
+        why = f"{'-'.join(map(str, place))}: offset {offset} fetched {stuck.times} times, where only {what} lie"
+        scene.broken(rule, exchange, why, stuck.first)
+
+
+def lists(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, ListOffsetsRequest)
+    fetched = scene.at(Session, exchange.connection.number).isolation
+    is_measured = any(each.timestamp != EARLIEST for topic in request.topics for each in topic.partitions)
+    if fetched is None or not is_measured or exchange.version < 2 or not isinstance(fetched.request, FetchRequest):
+        return
+    level = fetched.request.isolation_level
+    why = f"isolation level {request.isolation_level}, and {level} in Fetch"
+    scene.decide("FET.1", request.isolation_level == level, exchange, why, fetched)
+
+
+FAMILY = Family(
+    RULES,
+    sent={ApiKey.FETCH: (fetches,), ApiKey.LIST_OFFSETS: (lists,)},
+    answered={ApiKey.FETCH: (answered,)},
+)

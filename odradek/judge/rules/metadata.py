@@ -1,0 +1,321 @@
+"""MET, TEL and ADM: metadata and coordinators, telemetry, administration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from odradek.judge.exchanges import Exchange, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rules.produce import partition_errors
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.get_telemetry_subscriptions_response import GetTelemetrySubscriptionsResponse
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.push_telemetry_request import PushTelemetryRequest
+from odradek.protocol.messages.push_telemetry_response import PushTelemetryResponse
+from odradek.protocol.struct import ZERO_UUID
+
+E = ErrorCode
+STALE_LEADER: Final = frozenset(
+    code.value
+    for code in (E.NOT_LEADER_OR_FOLLOWER, E.LEADER_NOT_AVAILABLE, E.FENCED_LEADER_EPOCH, E.UNKNOWN_LEADER_EPOCH)
+)
+STALE_ID: Final = frozenset({E.UNKNOWN_TOPIC_ID.value, E.INCONSISTENT_TOPIC_ID.value})
+NO_COORDINATOR: Final = frozenset({E.NOT_COORDINATOR.value, E.COORDINATOR_NOT_AVAILABLE.value})
+ID_SINCE: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
+MOST_REPEATS: Final = 2
+MOST_PER_SECOND: Final = 50
+SECOND_US: Final = 1_000_000
+KEY_TYPES: Final = (0, 1, 2)
+JITTER: Final = 0.45
+NODES: Final = "a driver that moves leaders and stops nodes"
+DRIVER: Final = "a driver: what the application asked for is not on the wire"
+
+RULES = (
+    Rule(
+        "MET.1",
+        M,
+        "protocol guide, errors",
+        "After an error of the leader metadata is read before the partition is asked again there, twice at most",
+        "a Produce or Fetch of a partition after such an answer",
+    ),
+    undecided("MET.2", M, "KIP-320", "Metadata with an older leader epoch does not move the client back", NODES),
+    undecided("MET.3", S, "KIP-951", "The leader that Produce v10 and Fetch v16 answer is used", NODES),
+    Rule(
+        "MET.4",
+        S,
+        "KIP-526",
+        "Metadata is not read in a loop: fifty times a second at most on a connection",
+        "a Metadata request",
+    ),
+    undecided("MET.5", M, "Metadata v4+", "Topics are created, and all of them asked for, only where wanted", DRIVER),
+    Rule(
+        "MET.6", M, "KIP-516", "Where a version knows topic ids only, none is zero", "a Produce or Fetch v13 or later"
+    ),
+    Rule(
+        "MET.7",
+        S,
+        "KIP-516",
+        "After UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID metadata is read before the partition is asked again",
+        "a Produce or Fetch of a partition after such an answer",
+    ),
+    undecided("MET.8", S, "-", "A topic that is missing from one answer is not forgotten at once", NODES),
+    undecided("MET.9", S, "-", "A metadata request stuck at a dead node does not block others", NODES),
+    Rule(
+        "MET.10",
+        S,
+        "FindCoordinator",
+        "After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE FindCoordinator comes before it is asked twice more",
+        "a request to a coordinator after such an answer",
+    ),
+    Rule(
+        "MET.11",
+        M,
+        "KIP-699",
+        "FindCoordinator has a known key type, and keys in the field of its version",
+        "a FindCoordinator",
+    ),
+    Rule(
+        "TEL.1",
+        M,
+        "KIP-714",
+        "PushTelemetry has the subscription, an accepted compression, and waits for the interval",
+        "a PushTelemetry after an answer to GetTelemetrySubscriptions",
+    ),
+    Rule(
+        "TEL.2",
+        M,
+        "KIP-714",
+        "After UNKNOWN_SUBSCRIPTION_ID subscriptions are read before the next push",
+        "a telemetry request after such an answer",
+    ),
+    Rule(
+        "TEL.3",
+        M,
+        "KIP-714",
+        "What is pushed is not larger than telemetry_max_bytes",
+        "a PushTelemetry after an answer to GetTelemetrySubscriptions",
+    ),
+    undecided("ADM.1", S, "Metadata", "Requests for the controller or a leader go there", NODES),
+    undecided("ADM.2", S, "-", "Listings ask every node, and show nothing twice", NODES),
+    undecided("ADM.3", M, "ListOffsets", "ListOffsets goes to the leader, and is asked once per refresh", NODES),
+)
+
+Place: TypeAlias = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Kin:
+    """Of all connections that may belong to one client: when they last asked."""
+
+    metadata_us: int = -1
+    coordinators: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Failed:
+    """Of a partition, or of a coordinator's key, on one connection. times: it was asked since, without a new look."""
+
+    by: Exchange | None = None
+    rule: str = ""
+    times: int = 0
+
+
+@dataclass(slots=True)
+class Rate:
+    since_us: int = 0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """Of a client instance id."""
+
+    told: Exchange | None = None
+    pushed: Exchange | None = None
+    unknown: Exchange | None = None
+
+
+def _places(exchange: Exchange) -> list[Place]:
+    request = exchange.request
+    if isinstance(request, ProduceRequest):
+        return [
+            (topic.name or topic.topic_id.hex(), each.index)
+            for topic in request.topic_data
+            for each in topic.partition_data
+        ]
+    if isinstance(request, FetchRequest):
+        return [(t.topic or t.topic_id.hex(), each.partition) for t in request.topics for each in t.partitions]
+    return []
+
+
+def asks_leader(exchange: Exchange, scene: Scene) -> None:
+    """Of Produce and Fetch."""
+    request, since = exchange.request, ID_SINCE[exchange.api or ApiKey.FETCH]
+    if exchange.version >= since and isinstance(request, ProduceRequest | FetchRequest):
+        topics = request.topic_data if isinstance(request, ProduceRequest) else request.topics
+        if topics:
+            is_fine = all(topic.topic_id != ZERO_UUID for topic in topics)
+            scene.decide("MET.6", is_fine, exchange, "a topic id is zero")
+    for place in _places(exchange):
+        failed = scene.at(Failed, exchange.connection.number, exchange.api, *place)
+        if failed.by is None or not knows(exchange, failed.by):
+            continue
+        is_refreshed = scene.at(Kin, exchange.connection.kin).metadata_us >= (failed.by.written_us or 0)
+        _again(exchange, failed, is_refreshed, f"{'-'.join(map(str, place))} without new metadata", scene)
+
+
+def _again(exchange: Exchange, failed: Failed, is_refreshed: bool, what: str, scene: Scene) -> None:
+    failed.times = 0 if is_refreshed else failed.times + 1
+    why = f"asked {failed.times} times for {what}"
+    scene.decide(failed.rule, failed.times <= MOST_REPEATS, exchange, why, failed.by)
+    if is_refreshed:
+        failed.by = None
+
+
+def leader_answered(exchange: Exchange, scene: Scene) -> None:
+    answer = exchange.answer
+    if isinstance(answer, FetchResponse):
+        errors = {
+            (topic.topic or topic.topic_id.hex(), each.partition_index): each.error_code
+            for topic in answer.responses
+            for each in topic.partitions
+        }
+    else:
+        errors = partition_errors(exchange)
+    for place, code in errors.items():
+        if code in STALE_LEADER or code in STALE_ID:
+            failed = scene.at(Failed, exchange.connection.number, exchange.api, *place)
+            failed.by, failed.rule = failed.by or exchange, "MET.1" if code in STALE_LEADER else "MET.7"
+
+
+def reads_metadata(exchange: Exchange, scene: Scene) -> None:
+    scene.at(Kin, exchange.connection.kin).metadata_us = exchange.received_us
+    rate = scene.at(Rate, exchange.connection.number)
+    if exchange.received_us - rate.since_us >= SECOND_US:
+        rate.since_us, rate.count = exchange.received_us, 0
+    rate.count += 1
+    scene.decide("MET.4", rate.count <= MOST_PER_SECOND, exchange, f"{rate.count} Metadata requests within a second")
+
+
+def finds(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, FindCoordinatorRequest)
+    keys = request.coordinator_keys if exchange.version >= 4 else [request.key]
+    why = f"key type {request.key_type}, {len(keys)} keys"
+    scene.decide("MET.11", request.key_type in KEY_TYPES and len(keys) > 0, exchange, why)
+    kin = scene.at(Kin, exchange.connection.kin)
+    for key in keys:
+        kin.coordinators[key] = exchange.received_us
+
+
+def _key(exchange: Exchange) -> str | None:
+    request = exchange.request
+    found = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
+    found = found or getattr(request, "group_id", None)
+    return found if isinstance(found, str) and found else None
+
+
+def asks_coordinator(exchange: Exchange, scene: Scene) -> None:
+    key = _key(exchange)
+    if key is None:
+        return
+    failed = scene.at(Failed, exchange.connection.number, key)
+    if failed.by is not None and knows(exchange, failed.by):
+        found_us = scene.at(Kin, exchange.connection.kin).coordinators.get(key, -1)
+        _again(exchange, failed, found_us >= (failed.by.written_us or 0), f"{key!r} without FindCoordinator", scene)
+
+
+def coordinator_answered(exchange: Exchange, scene: Scene) -> None:
+    key = _key(exchange)
+    if key is not None and getattr(exchange.answer, "error_code", 0) in NO_COORDINATOR:
+        failed = scene.at(Failed, exchange.connection.number, key)
+        failed.by, failed.rule = failed.by or exchange, "MET.10"
+
+
+def subscribes(exchange: Exchange, scene: Scene) -> None:
+    request_id = getattr(exchange.request, "client_instance_id", ZERO_UUID)
+    telemetry = scene.at(Telemetry, request_id)
+    if telemetry.unknown is not None and knows(exchange, telemetry.unknown):
+        scene.kept("TEL.2", exchange)
+        telemetry.unknown = None
+
+
+def subscribed(exchange: Exchange, scene: Scene) -> None:
+    answer = exchange.answer
+    if isinstance(answer, GetTelemetrySubscriptionsResponse) and answer.error_code == 0:
+        scene.join(exchange.connection, "instance", answer.client_instance_id)
+        scene.at(Telemetry, answer.client_instance_id).told = exchange
+
+
+def pushes(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, PushTelemetryRequest)
+    telemetry = scene.at(Telemetry, request.client_instance_id)
+    scene.join(exchange.connection, "instance", request.client_instance_id)
+    told = telemetry.told
+    if telemetry.unknown is not None and knows(exchange, telemetry.unknown) and not request.terminating:
+        scene.broken("TEL.2", exchange, "a push with a subscription that is unknown", telemetry.unknown)
+    elif told is not None and isinstance(told.answer, GetTelemetrySubscriptionsResponse) and knows(exchange, told):
+        answer = told.answer
+        before = telemetry.pushed or told
+        early_us = JITTER * answer.push_interval_ms * 1000 - (exchange.received_us - before.received_us)
+        if request.subscription_id != answer.subscription_id:
+            why = f"subscription {request.subscription_id} where {answer.subscription_id} was answered"
+        elif request.compression_type not in (0, *answer.accepted_compression_types):
+            why = f"compression {request.compression_type}, which is not accepted"
+        elif early_us > 0 and not request.terminating:
+            why = (
+                f"{(exchange.received_us - before.received_us) // 1000} ms of an interval of {answer.push_interval_ms}"
+            )
+        else:
+            why = ""
+        scene.decide("TEL.1", not why, exchange, why, told, telemetry.pushed)
+        size = len(request.metrics)
+        is_fine = answer.telemetry_max_bytes <= 0 or size <= answer.telemetry_max_bytes
+        scene.decide("TEL.3", is_fine, exchange, f"{size} bytes of {answer.telemetry_max_bytes}", told)
+    telemetry.pushed = exchange
+
+
+def pushed(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, PushTelemetryRequest)
+    if isinstance(answer, PushTelemetryResponse) and answer.error_code == E.UNKNOWN_SUBSCRIPTION_ID.value:
+        scene.at(Telemetry, request.client_instance_id).unknown = exchange
+
+
+COORDINATED: Final = (
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+)
+
+FAMILY = Family(
+    RULES,
+    sent={
+        ApiKey.PRODUCE: (asks_leader,),
+        ApiKey.FETCH: (asks_leader,),
+        ApiKey.METADATA: (reads_metadata,),
+        ApiKey.FIND_COORDINATOR: (finds,),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (subscribes,),
+        ApiKey.PUSH_TELEMETRY: (pushes,),
+        **dict.fromkeys(COORDINATED, (asks_coordinator,)),
+    },
+    answered={
+        ApiKey.PRODUCE: (leader_answered,),
+        ApiKey.FETCH: (leader_answered,),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (subscribed,),
+        ApiKey.PUSH_TELEMETRY: (pushed,),
+        **dict.fromkeys(COORDINATED, (coordinator_answered,)),
+    },
+)

@@ -1,0 +1,260 @@
+"""SHR: share groups (KIP-932): sessions, acknowledgements and heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from odradek.judge.exchanges import Exchange, Fate, knows
+from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.scene import Scene
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import share_acknowledge_request, share_fetch_request
+from odradek.protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest
+from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
+from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+
+E = ErrorCode
+SESSION_ERRORS: Final = frozenset({E.SHARE_SESSION_NOT_FOUND.value, E.INVALID_SHARE_SESSION_EPOCH.value})
+LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
+LIMIT: Final = E.SHARE_SESSION_LIMIT_REACHED.value
+OPENS, CLOSES = 0, -1
+WRAP: Final = 2**31 - 1
+RENEW: Final = 4
+AT_ONCE_US: Final = 5_000
+MOST_RANGES: Final = 1_000
+DRIVER: Final = "a driver that holds or cuts an answer, and hears what the application sees"
+NODES: Final = "a driver that moves leaders or coordinators"
+Batches: TypeAlias = (
+    "list[share_fetch_request.AcknowledgementBatch] | list[share_acknowledge_request.AcknowledgementBatch]"
+)
+
+RULES = (
+    Rule(
+        "SHR.1",
+        M,
+        "KIP-932",
+        "Epoch 0 opens a share session, then it is one higher with each request, 1 behind 2^31 - 1; -1 closes it",
+        "a request of a session after one that was answered without error",
+    ),
+    Rule(
+        "SHR.2",
+        M,
+        "KIP-932",
+        "The request that opens a session has no acknowledgements; ShareAcknowledge never opens one",
+        "a ShareFetch with epoch 0, or a ShareAcknowledge",
+    ),
+    Rule(
+        "SHR.3",
+        M,
+        "KIP-932",
+        "SHARE_SESSION_NOT_FOUND and INVALID_SHARE_SESSION_EPOCH lead to a new session",
+        "a request after such an answer",
+    ),
+    Rule(
+        "SHR.4",
+        M,
+        "KIP-932, KIP-1222",
+        "Batches of acknowledgements ascend and do not overlap; types are 0 to 3 (4 from v2), one or one per offset",
+        "a request with acknowledgements",
+    ),
+    Rule(
+        "SHR.5",
+        M,
+        "KIP-932",
+        "Only records are acknowledged that this member has acquired and not acknowledged yet",
+        "a request with acknowledgements, of a member whose acquisitions the recording shows",
+    ),
+    undecided("SHR.6", M, "KIP-932", "Each acquired record is answered for before close", DRIVER),
+    Rule(
+        "SHR.7",
+        M,
+        "KIP-932",
+        "One request of a share session is in flight per node",
+        "a request of a share session",
+    ),
+    undecided("SHR.8", M, "KIP-932", "Partitions that are only acknowledged are forgotten when not wanted", DRIVER),
+    undecided("SHR.9", M, "KIP-932", "Acknowledgements made while a fetch is in flight are sent later", DRIVER),
+    undecided("SHR.10", M, "KIP-932", "A disconnection with a request in flight completes it", DRIVER),
+    undecided("SHR.11", M, "KIP-932", "After a change of leader acknowledgements fail or go to the new one", NODES),
+    Rule(
+        "SHR.12",
+        M,
+        "KIP-932, heartbeat request",
+        "Heartbeats have the epoch of the last answer, and 0 after FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID",
+        "a ShareGroupHeartbeat after an answer",
+    ),
+    undecided("SHR.13", S, "KIP-932", "Errors of a fetch lead to new metadata and a back-off", NODES),
+    undecided("SHR.14", S, "KIP-932", "Offsets of share groups are described and altered at the coordinator", NODES),
+    Rule(
+        "SHR.15",
+        S,
+        "KIP-932",
+        "SHARE_SESSION_LIMIT_REACHED leads to a back-off",
+        "a request after such an answer",
+    ),
+)
+
+
+@dataclass(slots=True)
+class Session:
+    """Of a group and a member on one connection. epoch: of the last request, `last`."""
+
+    epoch: int = -1
+    last: Exchange | None = None
+    is_sure: bool = False  # whether the broker and the client agree on the epoch
+    failed: Exchange | None = None
+    limited: Exchange | None = None
+    acquired: dict[tuple[bytes, int], dict[int, int]] = field(default_factory=dict)  # first → last offset
+    is_followed: bool = True
+
+
+@dataclass(slots=True)
+class Member:
+    epoch: int = -1
+    by: Exchange | None = None
+    lost: Exchange | None = None
+
+
+def _acknowledged(request: ShareFetchRequest | ShareAcknowledgeRequest) -> Iterator[tuple[tuple[bytes, int], Batches]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if partition.acknowledgement_batches:
+                yield (topic.topic_id, partition.partition_index), partition.acknowledgement_batches
+
+
+def asked(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
+    group, name = request.group_id or "", request.member_id or ""
+    scene.join(exchange.connection, "member", group, name)
+    session = scene.at(Session, exchange.connection.number, group, name)
+    epoch, last = request.share_session_epoch, session.last
+    if session.failed is not None and knows(exchange, session.failed):
+        scene.decide("SHR.3", epoch in (OPENS, CLOSES), exchange, f"epoch {epoch} of a lost session", session.failed)
+        session.failed = None
+    elif last is not None and session.is_sure and epoch > 0:
+        expected = 1 if session.epoch == WRAP else session.epoch + 1
+        scene.decide("SHR.1", epoch == expected, exchange, f"epoch {epoch} where {expected} is next", last)
+    if session.limited is not None and knows(exchange, session.limited) and session.limited.written_us is not None:
+        waited_us = exchange.received_us - session.limited.written_us
+        why = f"asked again after {waited_us / 1000} ms"
+        scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.limited)
+        session.limited = None
+    is_flying = last is not None and last.fate is Fate.WAITING
+    is_behind = exchange.is_behind and exchange.connection.previous is last and last is not None
+    scene.decide("SHR.7", not (is_flying or is_behind), exchange, "another request of it is in flight", last)
+    acknowledged = list(_acknowledged(request))
+    if epoch == OPENS or isinstance(request, ShareAcknowledgeRequest):
+        is_fine = epoch != OPENS or (isinstance(request, ShareFetchRequest) and not acknowledged)
+        scene.decide("SHR.2", is_fine, exchange, "acknowledgements with epoch 0", last)
+    for place, found in acknowledged:
+        scene.decide("SHR.4", (why_not := _wrong(found, exchange)) is None, exchange, why_not or "")
+        if session.is_followed and session.acquired:
+            _take(exchange, session, place, found, scene)
+    if epoch == OPENS:
+        session.acquired.clear()
+    session.epoch, session.last, session.is_sure = epoch, exchange, False
+
+
+def _wrong(found: Batches, exchange: Exchange) -> str | None:
+    end = -1
+    most = RENEW if exchange.version >= 2 else RENEW - 1
+    for batch in found:
+        count = batch.last_offset - batch.first_offset + 1
+        if batch.first_offset <= end or count < 1:
+            return f"offsets {batch.first_offset} to {batch.last_offset} behind {end}"
+        if len(batch.acknowledge_types) not in (1, count):
+            return f"{len(batch.acknowledge_types)} types for {count} offsets"
+        if not all(0 <= each <= most for each in batch.acknowledge_types):
+            return f"types {batch.acknowledge_types}"
+        end = batch.last_offset
+    return None
+
+
+def _take(exchange: Exchange, session: Session, place: tuple[bytes, int], found: Batches, scene: Scene) -> None:
+    """Takes what is acknowledged out of what is acquired; a renewal leaves it there."""
+    acquired = session.acquired.setdefault(place, {})
+    for batch in found:
+        first, end = batch.first_offset, batch.last_offset
+        missing = first
+        for start, last in sorted(acquired.items()):
+            if start <= missing <= last:
+                missing = last + 1
+        scene.decide("SHR.5", missing > end, exchange, f"offset {missing} is not acquired", session.last)
+        if set(batch.acknowledge_types) == {RENEW}:
+            continue
+        for start, last in list(acquired.items()):
+            if last < first or start > end:
+                continue
+            del acquired[start]
+            if start < first:
+                acquired[start] = first - 1
+            if last > end:
+                acquired[end + 1] = last
+        session.is_followed = len(acquired) <= MOST_RANGES
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
+    session = scene.at(Session, exchange.connection.number, request.group_id or "", request.member_id or "")
+    code = getattr(answer, "error_code", None)
+    session.is_sure = code == 0
+    if code in SESSION_ERRORS:
+        session.failed = exchange
+    elif code == LIMIT:
+        session.limited = exchange
+    if isinstance(answer, ShareFetchResponse):
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                acquired = session.acquired.setdefault((topic.topic_id, partition.partition_index), {})
+                for each in partition.acquired_records:
+                    acquired[each.first_offset] = each.last_offset
+
+
+def beats(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, ShareGroupHeartbeatRequest)
+    scene.join(exchange.connection, "member", request.group_id, request.member_id)
+    member, epoch = scene.at(Member, request.group_id, request.member_id), request.member_epoch
+    if epoch < 0:
+        member.by = member.lost = None
+    elif member.lost is not None and knows(exchange, member.lost):
+        scene.decide("SHR.12", epoch == 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
+        member.lost = None
+    elif member.by is not None and epoch > 0 and knows(exchange, member.by):
+        why = f"epoch {epoch} where {member.epoch} was answered"
+        scene.decide("SHR.12", epoch == member.epoch, exchange, why, member.by)
+
+
+def beat_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, ShareGroupHeartbeatRequest)
+    member = scene.at(Member, request.group_id, request.member_id)
+    if not isinstance(answer, ShareGroupHeartbeatResponse):
+        member.by = None
+    elif answer.error_code == 0:
+        member.epoch, member.by = answer.member_epoch, exchange
+    else:
+        member.by = None
+        member.lost = exchange if answer.error_code in LOST else None
+
+
+FAMILY = Family(
+    RULES,
+    sent={
+        ApiKey.SHARE_FETCH: (asked,),
+        ApiKey.SHARE_ACKNOWLEDGE: (asked,),
+        ApiKey.SHARE_GROUP_HEARTBEAT: (beats,),
+    },
+    answered={
+        ApiKey.SHARE_FETCH: (answered,),
+        ApiKey.SHARE_ACKNOWLEDGE: (answered,),
+        ApiKey.SHARE_GROUP_HEARTBEAT: (beat_answered,),
+    },
+)
