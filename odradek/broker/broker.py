@@ -17,9 +17,8 @@ from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProduc
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.topic_creation import TopicCreation
-from odradek.broker.partitions.discards import Discards
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
-from odradek.broker.partitions.registry import Partitions
+from odradek.broker.partitions.registry import Discards, Partitions
 from odradek.broker.runtime.clock import Clock, LoopTimers, SystemClock, Timers
 from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.starting import CannotStart
@@ -351,8 +350,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.metadata, self.timers)
 
     def _start_housekeeping(self) -> None:
-        from odradek.broker.partitions.chores import chores
-        from odradek.broker.partitions.housekeeping import Housekeeping
+        from odradek.broker.partitions.housekeeping import Housekeeping, chores
         from odradek.broker.runtime.allocator import keep_freed_memory
 
         self.housekeeping = Housekeeping(

@@ -33,12 +33,10 @@ from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.metadata.topic_creation import TopicCreation
-from odradek.broker.partitions.chores import chores
-from odradek.broker.partitions.discards import Discards
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
-from odradek.broker.partitions.housekeeping import Housekeeping
+from odradek.broker.partitions.housekeeping import Housekeeping, chores
 from odradek.broker.partitions.partition import CoordinatorLog, Partition
-from odradek.broker.partitions.registry import Partitions
+from odradek.broker.partitions.registry import Discards, Partitions
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import Shares, make_shares
 from odradek.protocol.file_slice import in_memory

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.partitions.chores import chores
-from odradek.broker.partitions.housekeeping import Housekeeping
+from odradek.broker.partitions.housekeeping import Housekeeping, chores
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene

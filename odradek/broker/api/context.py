@@ -236,26 +236,6 @@ class RequestContext:
         return None
 
     @property
-    def connection_id(self) -> int:
-        return self.connection.connection_id
-
-    @property
-    def client_host(self) -> str:
-        return self.connection.client_host
-
-    @property
-    def client_software_name(self) -> str:
-        return self.connection.client_software_name
-
-    @property
-    def client_software_version(self) -> str:
-        return self.connection.client_software_version
-
-    @property
-    def listener(self) -> str:
-        return self.connection.listener
-
-    @property
     def principal(self) -> str:
         return self.connection.principal
 

@@ -23,8 +23,8 @@ from odradek.broker.coordinators.transaction_markers import (
     ShareGroupMarkers,
 )
 from odradek.broker.coordinators.verification import Verifier
-from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.partitions.partition import CoordinatorLog
+from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 

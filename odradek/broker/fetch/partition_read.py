@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.sessions import FetchPartition
-from odradek.broker.partitions.reading import IsolationLevel, check_leader_epoch
+from odradek.broker.partitions.partition import IsolationLevel, check_leader_epoch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
 

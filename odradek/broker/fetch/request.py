@@ -22,8 +22,8 @@ from odradek.broker.fetch.partition_read import (
 )
 from odradek.broker.fetch.sessions import Fetch, FetchPartition, FinishedFetch, NamedBy, PartitionKey
 from odradek.broker.fetch.wait import FetchWait
-from odradek.broker.partitions.broker_parts import BrokerParts
-from odradek.broker.partitions.reading import IsolationLevel
+from odradek.broker.partitions.partition import IsolationLevel
+from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError

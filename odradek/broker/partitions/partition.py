@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Iterator
+from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.storage.log_config import LogConfig
     from odradek.storage.validation import BatchRules
     from odradek.storage.verification import VerificationGuard
+
 
 OnDone = Callable[[KafkaError | None], None]  # called once: None when it may be acknowledged
 
@@ -344,3 +346,29 @@ class Portions:
 
         self._workers.run(lambda: next(scan, None), done)
         return ended
+
+
+NO_EPOCH: Final = -1
+
+
+class IsolationLevel(Enum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+    @classmethod
+    def of(cls, level: int) -> IsolationLevel:
+        """Raises UNKNOWN_SERVER_ERROR, as Kafka does, for one that does not exist."""
+        try:
+            return cls(level)
+        except ValueError:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+
+
+def check_leader_epoch(partition: Partition, current_leader_epoch: int | None) -> None:
+    """Raises if the client knows another leadership than ours: an older one (its metadata is stale) or a newer."""
+    leader_epoch = partition.log.leader_epoch
+    if current_leader_epoch is None or current_leader_epoch == leader_epoch:
+        return
+    if current_leader_epoch < leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -1,30 +1,98 @@
 """The partitions that this broker leads, by topic name and by topic id; kept in step with the metadata log.
 
 State: `Partitions` owns every `Partition`. The registry changes when the metadata has changed (`topic_created` and its
-siblings are called after a commit), never because of a request.
+siblings are called after a commit), never because of a request. Directories of deleted partitions are renamed at once,
+and removed from the disk after a delay (`Discards`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.metadata.node_partitions import new_partitions
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.runtime.clock import Timers
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
     from odradek.broker.runtime.clock import Clock
     from odradek.protocol.struct import Message
+    from odradek.storage.disk import Disk
     from odradek.storage.log import Log
     from odradek.storage.log_config import LogConfig
     from odradek.storage.log_directory import DeletedLog, LogDirectory
 
+
 logger = logging.getLogger(__name__)
+
+
+class BrokerParts(Protocol):
+    """The parts of the broker that most folders need; each adds to them what it alone needs."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def timers(self) -> Timers: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def metadata(self) -> ClusterMetadata: ...
+    @property
+    def partitions(self) -> Partitions: ...
+
+
+class Discards:
+    """Directories to be removed. The next start removes what the process leaves behind: the name says what it is."""
+
+    def __init__(self, disk: Disk, data_directory: str, timers: Timers, workers: Workers) -> None:
+        self._disk = disk
+        self._data_directory = data_directory
+        self._timers = timers
+        self._workers = workers
+        self._waiting: list[Deferred[None]] = []  # for a sync that has not begun
+
+    def renamed(self) -> Deferred[None]:
+        """Done when no power failure undoes the renames so far, or the sync has failed, which is logged. One sync for
+        all topics of a request."""
+        durable: Deferred[None] = Deferred()
+        self._waiting.append(durable)
+        if len(self._waiting) == 1:
+            self._timers.after(0, self._sync)
+        return durable
+
+    def _sync(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._workers.run(partial(self._disk.sync_directory, self._data_directory), partial(self._synced, waiting))
+
+    def _synced(self, waiting: list[Deferred[None]], outcome: JobResult[None]) -> None:
+        try:
+            outcome.result()
+        except OSError as error:
+            logger.error("%s cannot be synced: %s", self._data_directory, error)
+        for durable in waiting:
+            durable.resolve(None)
+
+    def discard(self, log: DeletedLog, delay_ms: int) -> None:
+        remove = partial(log.remove, self._disk)
+        self._timers.after(delay_ms, lambda: self._workers.run(remove, partial(self._removed, log.path)))
+
+    def _removed(self, path: str, outcome: JobResult[None]) -> None:
+        try:
+            outcome.result()
+        except OSError as error:
+            logger.warning("%s could not be removed: %s", path, error)
 
 
 class Partitions:

@@ -46,7 +46,7 @@ def join_group(
         request=request,
         version=version,
         client_id=client_id,
-        client_host=f"/{context.client_host}",
+        client_host=f"/{context.connection.client_host}",
         new_member_id=broker.groups.new_member_id(client_id, request.group_instance_id),
         plain_member_id=broker.groups.plain_member_id(),
         token=parked,

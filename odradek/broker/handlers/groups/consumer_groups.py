@@ -46,7 +46,7 @@ def consumer_group_heartbeat(
         request=request,
         member_id=request.member_id or broker.groups.plain_member_id(),
         client_id=context.client_id or "",
-        client_host=f"/{context.client_host}",
+        client_host=f"/{context.connection.client_host}",
         may_see=lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name, Audit.PROBE),
     )
     return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: heartbeat(core.registry, beat, now_ms))

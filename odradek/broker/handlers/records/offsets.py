@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit
-from odradek.broker.partitions.reading import NO_EPOCH, IsolationLevel, check_leader_epoch
+from odradek.broker.partitions.partition import NO_EPOCH, IsolationLevel, check_leader_epoch
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType

@@ -40,7 +40,7 @@ def share_group_heartbeat(
     if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
         raise refused(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request)
-    beat = ShareHeartbeat(request, context.client_id or "", f"/{context.client_host}")
+    beat = ShareHeartbeat(request, context.client_id or "", f"/{context.connection.client_host}")
     heard = broker.groups.shard_for(request.group_id).submit(
         lambda core, now_ms: heartbeat(core.registry, beat, now_ms)
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.coordinators.share_coordinator import LocalPersister
 from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS, acknowledges_in_transactions
-from odradek.broker.partitions.broker_parts import BrokerParts
+from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings

@@ -221,7 +221,7 @@ async def test_every_address_means_ipv4_and_ipv6_on_one_port_and_hosts_are_writt
     seen: list[str] = []
 
     def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
-        seen.append(context.client_host)
+        seen.append(context.connection.client_host)
         return HeartbeatResponse()
 
     server = server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)})
