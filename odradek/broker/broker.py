@@ -90,6 +90,8 @@ class Broker:
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
         self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain
+        # Of a coordinator's partitions, by their topic; another one in its place can keep it waiting.
+        self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
         self.marker_round: Callable[[type[MarkerRound]], type[MarkerRound]] = lambda plain: plain  # in place of it
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
         self.openers = ThreadWorkers(
@@ -362,7 +364,11 @@ class Broker:
         self.housekeeping.start(self.config.log_initial_task_delay_ms)
         keep_freed_memory()
 
-    def load(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def load(self, coroutine: Coroutine[Any, Any, None], topic: str) -> None:
+        """Has partitions of a coordinator's topic loaded."""
+        self.loader(coroutine, topic)
+
+    def load_now(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Spawns work whose objects stay: the garbage collector walks over them neither meanwhile nor later."""
         gc.disable()
         self._loading += 1

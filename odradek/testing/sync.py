@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,14 @@ class Unmet(Exception):
     def __init__(self, condition: Mapping[str, Json], facts: Mapping[str, Json]) -> None:
         super().__init__(f"{dict(condition)} did not come true: {dict(facts)}")
         self.facts = facts
+
+
+class Unused(Exception):
+    """Rules that nothing matched: the test did not bring about what it meant to. `rules` are their names."""
+
+    def __init__(self, rules: Sequence[str]) -> None:
+        super().__init__(f'no request matched {", ".join(rules)}; "unused": "ok" in a rule says that it may be so')
+        self.rules = rules
 
 
 class Odradek:
@@ -109,7 +117,7 @@ class Odradek:
 
 
 class Cluster:
-    """One broker of the process. In a `with` it is deleted at the end."""
+    """One broker of the process. In a `with` it is deleted at the end, which raises `Unused`."""
 
     def __init__(self, odradek: Odradek, name: str, told: Mapping[str, Json]) -> None:
         self.id = name
@@ -121,7 +129,11 @@ class Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.delete()
+        try:
+            if kind is None:
+                self.check_faults()
+        finally:
+            self.delete()
 
     def call(
         self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
@@ -137,6 +149,12 @@ class Cluster:
         """The rules, with `matched` and `hits`."""
         rules: list[Mapping[str, Json]] = self.call("GET", "/faults")[1]
         return rules
+
+    def check_faults(self) -> None:
+        """Raises Unused where a rule matched nothing."""
+        unused = [each["name"] for each in self.faults() if not each["matched"] and each.get("unused") != "ok"]
+        if unused:
+            raise Unused(unused)
 
     def clear_faults(self, name: str | None = None) -> None:
         """Whatever waits for holds of these rules goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -166,6 +167,7 @@ class ConnectionInfo:
     mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)  # ms, in which to read nothing
     # Bytes of the peer that wait to be handled, the kernel's included; bytes of answers that have not left.
     buffered: Callable[[], tuple[int, int]] = field(default=nothing_buffered, repr=False, compare=False)
+    transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -188,6 +190,7 @@ class ConnectionInfo:
     def closed(self) -> None:
         self.mute = nobody_reads
         self.buffered = nothing_buffered
+        self.transport = None
         actions, self._on_close = self._on_close, []
         for action in actions:
             action()

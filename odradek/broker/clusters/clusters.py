@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.clusters.faults import Faults, FaultyMarkers
+from odradek.broker.clusters.faults import Faults
 from odradek.broker.clusters.nodes import Nodes
 from odradek.broker.clusters.problems import Problem, bad, unknown
+from odradek.broker.clusters.steps import put_steps
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
@@ -240,7 +241,7 @@ class Clusters:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
 
     async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
-        serving.broker.wrap_markers = lambda plain: FaultyMarkers(plain, cluster.faults)
+        put_steps(serving.broker, cluster.faults)
         await serving.start()
         cluster.serving = serving
         cluster.port = serving.broker.bound[0].port

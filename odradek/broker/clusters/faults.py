@@ -1,4 +1,5 @@
-"""Faults at work: they stand in the place of what answers frames, and of what writes markers, while there are rules.
+"""Faults at work: they stand in the place of what answers frames while there are rules. `steps.py` has those between
+the steps of the broker itself.
 
 In front of them stands what remembers the last exchanges. A broker without control has the dispatcher itself.
 """
@@ -6,18 +7,21 @@ In front of them stands what remembers the last exchanges. A broker without cont
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import socket
+import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.api.error_replies import error_reply
 from odradek.broker.clusters.exchanges import Exchanges, WatchedRequests
+from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_in_place
 from odradek.broker.clusters.problems import Problem
-from odradek.broker.clusters.rules import OBSERVE, Action, Point, Rule, Seen, parse_rule
+from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, reader
+from odradek.protocol.codec import decode, encode, reader
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import (
@@ -28,20 +32,22 @@ from odradek.protocol.frames import (
     response_writer,
 )
 from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.clusters.nodes import Nodes
-    from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
     from odradek.broker.network.connection_host import LoginCounts, Requests
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.serving import ServingBroker
-    from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+    from odradek.protocol.struct import Struct
 
 log = logging.getLogger("odradek.control")
 
 MOST_RULES = 1000
+REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
+NO_LINGERING = struct.pack("ii", 1, 0)
 BY_NUMBER = {key.value: key for key in ApiKey}
 
 
@@ -131,11 +137,17 @@ class Faults:
                 found = rule.do
         return found
 
+    def places(self, seen: Seen, action: Action) -> set[tuple[str, int | None]]:
+        """The partitions of a request that an action is about."""
+        topics = {rule.match.get("topic") for rule in self.rules.values() if rule.do is action} - {None}
+        numbers = action.partitions or ()
+        return {(topic, index) for topic, index in seen.places if index in numbers and (not topics or topic in topics)}
+
     def put(self) -> None:
         """Stands before whatever answers requests, at each node that runs."""
         if self._serving is None or self._nodes is None:
             return
-        is_needed = any(rule.at is not Point.MARKER for rule in self.rules.values())
+        is_needed = any(rule.at in REQUEST_POINTS for rule in self.rules.values())
         for server, plain, node in self._nodes.doors():
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
             watched = WatchedRequests(answering, self.exchanges)
@@ -157,6 +169,10 @@ class FaultyRequests:
 
     def connected(self, connection: ConnectionInfo) -> None:
         self.plain.connected(connection)
+        about = {"listener": connection.listener, "node": self.node, "connection": connection.connection_id}
+        action = self.faults.action(Point.ACCEPTED, Seen(None, about=about))
+        if action.disconnects:
+            self.serving.broker.loop.call_soon(cut, connection, action.resets)
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return self.plain.too_long(reason, connection)
@@ -180,12 +196,6 @@ class FaultyRequests:
         _, _, client_id_size = REQUEST_START.unpack_from(frame)
         client_id, position = read_client_id(frame, client_id_size, request_header_version(number, version) == 2)
         request = reader(request_class(number), version)(frame, position)[0]
-        topics = self.serving.broker.metadata.image.topics_by_id
-
-        def topic_named(topic_id: bytes) -> str | None:
-            topic = topics.get(topic_id)
-            return None if topic is None else topic.name
-
         about = {
             "client_id": client_id,
             "software": connection.client_software_name,
@@ -194,7 +204,21 @@ class FaultyRequests:
             "listener": connection.listener,
             "node": self.node,
         }
-        return Seen(api, version, request, about, named_in(request), places_in(request, topic_named))
+        return Seen(api, version, request, about, named_in(request), places_in(request, self.topic_named), position)
+
+    def topic_named(self, topic_id: bytes) -> str | None:
+        topic = self.serving.broker.metadata.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+
+def cut(connection: ConnectionInfo, resets: bool) -> None:
+    """Ends it without another byte. resets: by RST in place of FIN."""
+    transport = connection.transport
+    if transport is None:
+        return
+    if resets:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGERING)
+    transport.abort()
 
 
 class FaultyExchange:
@@ -214,6 +238,7 @@ class FaultyExchange:
         self._outcome: list[Chunk] | CloseConnection = []
         self._on_done: Callable[[object], None] | None = None
         self._stop_waiting: Callable[[], None] | None = None
+        self._refused: Struct | None = None  # what the answer says of partitions that a rule refuses
 
     def begin(self) -> list[Chunk] | Parked:
         """Raises MalformedMessage, CloseConnection."""
@@ -257,12 +282,14 @@ class FaultyExchange:
 
     def _dispatch(self, action: Action) -> None:
         if action.disconnects:
-            self._done(CloseConnection("a fault disconnects it"))
+            self._disconnect(action)
         elif action.drops:
             self._done([])
-        elif action.error is not None:
+        elif action.error is not None and action.partitions is None:
             self._answered(self._refusal(action.error))
         else:
+            if action.error is not None:
+                self._refuse_partitions(action, before=True)
             try:
                 reply = self._host.plain.start(self._frame, self._connection)
             except (CloseConnection, MalformedMessage) as closes:
@@ -285,17 +312,61 @@ class FaultyExchange:
         self._answered(answer)
 
     def _answered(self, answer: list[Chunk]) -> None:
+        answer = self._with_refused(answer)
+
         def finish(action: Action) -> None:
             if action.disconnects:
-                self._done(CloseConnection("a fault disconnects it"))
+                self._disconnect(action)
             elif action.drops:
                 self._done([])
-            elif action.error is not None:
+            elif action.error is not None and action.partitions is None:
                 self._done(self._refusal(action.error))
+            elif action.error is not None:
+                self._refuse_partitions(action, before=False)
+                self._done(self._with_refused(answer))
             else:
                 self._done(self._edited(answer, action) if action.edits and answer else answer)
 
         self._at(Point.APPLIED, finish)
+
+    def _disconnect(self, action: Action) -> None:
+        if action.resets:
+            cut(self._connection, resets=True)
+        self._done(CloseConnection("a fault disconnects it"))
+
+    def _refuse_partitions(self, action: Action, *, before: bool) -> None:
+        """before: the request is handled without them."""
+        api, version, request = self._seen.api, self._seen.version, self._seen.request
+        assert api is not None, "it is a request"
+        assert isinstance(request, Message)
+        assert action.error is not None
+        places = self._host.faults.places(self._seen, action)
+        refusal = error_reply(api, version, request, action.error, None)
+        keep_only(refusal, places, self._host.topic_named)
+        self._refused = refusal
+        if before and api is not ApiKey.FETCH:  # which changes nothing, and whose session names them anyway
+            leave_out(request, places, self._host.topic_named)
+            head = self._frame[: self._seen.body_at]
+            self._frame = memoryview(bytearray(bytes(head) + encode(request, version)))
+
+    def _with_refused(self, answer: list[Chunk]) -> list[Chunk]:
+        refused, self._refused = self._refused, None
+        if refused is None or not answer:
+            return answer
+        message, correlation_id = self._decoded(answer)
+        put_in_place(message, refused, self._host.topic_named)
+        api, version = self._seen.api, self._seen.version
+        assert api is not None, "it is a request"
+        return response_writer(api.value, type(message), version)(correlation_id, message)
+
+    def _decoded(self, answer: list[Chunk]) -> tuple[Message, int]:
+        api, version = self._seen.api, self._seen.version
+        assert api is not None, "it is a request"
+        answer_class = response_class(api.value)
+        data = b"".join(in_memory(answer))
+        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
+        _, correlation_id = RESPONSE_START.unpack_from(data)
+        return decode(answer_class, version, data, position), correlation_id
 
     def _refusal(self, code: ErrorCode) -> list[Chunk]:
         return self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
@@ -304,15 +375,11 @@ class FaultyExchange:
         """The connection closes where an edit cannot be made, which only this answer shows."""
         api, version = self._seen.api, self._seen.version
         assert api is not None, "it is a request"
-        answer_class = response_class(api.value)
-        data = b"".join(in_memory(answer))
-        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
-        message = decode(answer_class, version, data, position)
-        _, correlation_id = RESPONSE_START.unpack_from(data)
+        message, correlation_id = self._decoded(answer)
         try:
             for edit in action.edits:
                 edit.apply(message)
-            return response_writer(api.value, answer_class, version)(correlation_id, message)
+            return response_writer(api.value, type(message), version)(correlation_id, message)
         except Exception as error:  # whatever the codec says of a value that is none of this field's
             log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, error)
             return CloseConnection(f"a rule's edit cannot be made: {error}")
@@ -323,69 +390,3 @@ class FaultyExchange:
         action, self._on_done = self._on_done, None
         if action is not None:
             action(self)
-
-
-class FaultyMarkers:
-    """Between transaction coordinators and the logs; `MarkerWriter`.
-
-    A marker that is held is refused for the moment, as by a leader that is elsewhere. So the coordinator does what it
-    does with any marker that is late: it answers the client, and tries again soon.
-    """
-
-    def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
-        self._plain = plain
-        self._faults = faults
-        self._held: set[tuple[int, int, TopicPartition]] = set()
-        self._released: set[tuple[int, int, TopicPartition]] = set()  # and not written yet
-
-    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        if (
-            not self._held
-            and not self._released
-            and not any(rule.at is Point.MARKER for rule in self._faults.rules.values())
-        ):
-            self._plain.write(markers, then)
-            return
-        refused: list[dict[TopicPartition, ErrorCode]] = []
-        passed: list[TxnMarker] = []
-        for marker in markers:
-            codes = {}
-            for each in marker.partitions:
-                code = self._refusal(marker, each)
-                if code is not None:
-                    codes[each] = code
-            refused.append(codes)
-            passed.append(replace(marker, partitions=[each for each in marker.partitions if each not in codes]))
-        going = [number for number, marker in enumerate(passed) if marker.partitions or not markers[number].partitions]
-        if not going:
-            then(refused)
-            return
-
-        def written(results: Sequence[PartitionCodes]) -> None:
-            for number, codes in zip(going, results, strict=True):
-                refused[number].update(codes)
-                for place, code in codes.items():
-                    if code is ErrorCode.NONE:
-                        self._released.discard((markers[number].producer_id, markers[number].producer_epoch, place))
-            then(refused)
-
-        self._plain.write([passed[number] for number in going], written)
-
-    def _refusal(self, marker: TxnMarker, place: TopicPartition) -> ErrorCode | None:
-        key = (marker.producer_id, marker.producer_epoch, place)
-        if key in self._held:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if key in self._released:
-            return None
-        seen = Seen(None, named={"producer_id": (marker.producer_id,)}, places=(place,))
-        action = self._faults.action(Point.MARKER, seen)
-        if action.hold is None:
-            return action.error
-        self._held.add(key)
-
-        def released() -> None:
-            self._held.discard(key)
-            self._released.add(key)
-
-        self._faults.holds.wait(action.hold, key, released)
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER

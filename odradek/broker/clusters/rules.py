@@ -23,9 +23,13 @@ from odradek.protocol.struct import Struct
 
 
 class Point(Enum):
+    ACCEPTED = "accepted"  # a connection, before its first request
     RECEIVED = "received"  # nothing is done yet
     APPLIED = "applied"  # done, and not answered
+    PREPARED = "prepared"  # the decision about a transaction is in the log, and nobody has been told
     MARKER = "marker"  # before the marker of a transaction is written to a partition
+    COMPLETED = "completed"  # the last marker is written, and the coordinator has not heard of it
+    LOADING = "loading"  # before a coordinator reads partitions of its topic
 
 
 APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
@@ -39,7 +43,15 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 WHEN = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*?)\s*")
+OF_REQUESTS = frozenset({Point.RECEIVED, Point.APPLIED})
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
+MATCHES_OF: Mapping[Point, frozenset[str]] = {  # elsewhere all of MATCHES
+    Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
+    Point.PREPARED: MATCHES_OF_MARKERS | {"transactional_id"},
+    Point.MARKER: MATCHES_OF_MARKERS,
+    Point.COMPLETED: MATCHES_OF_MARKERS | {"transactional_id"},
+    Point.LOADING: frozenset({"topic"}),
+}
 MATCHES = MATCHES_OF_MARKERS | {
     "api",
     "versions",
@@ -54,13 +66,17 @@ MATCHES = MATCHES_OF_MARKERS | {
     "when",
 }
 COUNTS = ("after", "every", "times", "probability", "seed")
-ACTIONS = frozenset({"error", "edit", "delay_ms", "throttle_ms", "hold", "drop", "disconnect", "observe"})
+ACTIONS = frozenset({"error", "partitions", "edit", "delay_ms", "throttle_ms", "hold", "drop", "disconnect", "observe"})
+STEPS = frozenset({Point.PREPARED, Point.COMPLETED, Point.LOADING})
 POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something; elsewhere it is refused
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
-    "drop": frozenset({Point.RECEIVED, Point.APPLIED}),
-    "disconnect": frozenset({Point.RECEIVED, Point.APPLIED}),
-    "delay_ms": frozenset({Point.RECEIVED, Point.APPLIED}),
+    "error": OF_REQUESTS | {Point.MARKER},
+    "partitions": OF_REQUESTS,
+    "drop": OF_REQUESTS,
+    "disconnect": OF_REQUESTS | {Point.ACCEPTED},
+    "delay_ms": OF_REQUESTS | STEPS,
+    "hold": OF_REQUESTS | STEPS | {Point.MARKER},
 }
 
 
@@ -79,21 +95,45 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all."""
+    """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all.
+
+    how  `set`; of an array `remove` or `duplicate` of its element, or `reverse`
+    """
 
     path: tuple[str | int, ...]
     value: object
+    how: str = "set"
 
     def apply(self, answer: Struct) -> None:
         """Raises ValueError where the path leads to no field of this answer."""
         places: list[object] = [answer]
-        for step in self.path[:-1]:
+        for step in self.path if self.how == "reverse" else self.path[:-1]:
             places = [each for place in places for each in _below(place, step)]
         last = self.path[-1]
         for place in places:
+            if self.how != "set":
+                self._reshape(place, last)
+                continue
             if not isinstance(place, Struct) or not isinstance(last, str) or last not in type(place).__slots__:
                 raise ValueError(f"{type(place).__name__} has no field {last}")
             setattr(place, last, self.value)
+
+    def _reshape(self, array: object, index: str | int) -> None:
+        if not isinstance(array, list):
+            raise ValueError(f"{type(array).__name__} is no array")
+        if self.how == "reverse":
+            array.reverse()
+        elif self.how == "remove" and index == "*":
+            array.clear()
+        elif isinstance(index, int) and index < len(array):
+            if self.how == "remove":
+                del array[index]
+            else:
+                array.insert(index, array[index])
+        elif self.how == "duplicate" and index == "*":
+            array[:] = [each for each in array for _ in range(2)]
+        else:
+            raise ValueError(f"there is no element {index} of {len(array)}")
 
 
 def _below(place: object, step: str | int) -> list[object]:
@@ -105,11 +145,13 @@ def _below(place: object, step: str | int) -> list[object]:
 @dataclass(frozen=True, slots=True)
 class Action:
     error: ErrorCode | None = None
+    partitions: frozenset[int] | None = None  # of the places that match; None: the whole request is refused
     edits: tuple[Edit, ...] = ()
     delay_ms: int = 0
     hold: str | None = None
     drops: bool = False
     disconnects: bool = False
+    resets: bool = False  # the connection, in place of an orderly end
 
     @property
     def only_observes(self) -> bool:
@@ -125,6 +167,7 @@ class Seen:
 
     named   the values of fields that name what it is about: transactional_id, group, producer_id
     places  topics with their partitions; a partition of None: the topic alone is named
+    body_at where the request begins in its frame, behind the header
     """
 
     api: ApiKey | None
@@ -133,6 +176,7 @@ class Seen:
     about: Mapping[str, object] = field(default_factory=dict)
     named: Mapping[str, Collection[object]] = field(default_factory=dict)
     places: Collection[tuple[str, int | None]] = ()
+    body_at: int = 0
 
 
 @dataclass(slots=True)
@@ -152,10 +196,11 @@ class Rule:
     random: Random = field(default_factory=lambda: Random(0))
     matched: int = 0
     hits: int = 0
+    may_be_unused: bool = False
 
     def may_match(self, api: ApiKey, version: int) -> bool:
         """What can be said before the request is decoded."""
-        if self.at is Point.MARKER or (self.times is not None and self.hits >= self.times):
+        if self.at not in OF_REQUESTS or (self.times is not None and self.hits >= self.times):
             return False
         if self.apis is not None and api not in self.apis:
             return False
@@ -178,6 +223,11 @@ class Rule:
         if any(name in match and seen.about.get(name) != match[name] for name in BY_CONNECTION):
             return False
         if any(name in match and match[name] not in seen.named.get(name, ()) for name in BY_NAME):
+            return False
+        numbers = self.do.partitions
+        if numbers is not None and not any(
+            each in numbers for topic, each in seen.places if self._is_place(topic, each)
+        ):
             return False
         if ("topic" in match or "partition" in match) and not any(self._is_place(*each) for each in seen.places):
             return False
@@ -203,8 +253,9 @@ def parse_rule(value: object, name: str) -> Rule:
     counts |= {each: told[each] for each in COUNTS if each in told}
     only(match, MATCHES, "match")
     at = _point(told.get("at", "received"))
-    if at is Point.MARKER:
-        only(match, MATCHES_OF_MARKERS, "match")
+    only(match, MATCHES_OF.get(at, MATCHES), "match")
+    if told.get("unused", "ok") != "ok":
+        raise bad("unused", '"ok"')
     api = _api(match.get("api"))
     for each in ("client_id", "software", "principal", "transactional_id", "group", "topic", "listener"):
         if each in match:
@@ -228,6 +279,7 @@ def parse_rule(value: object, name: str) -> Rule:
         when=_when(match.get("when"), api),
         after=whole(counts.get("after", 0), "after"),
         every=whole(counts.get("every", 1), "every", 1),
+        may_be_unused="unused" in told,
         times=None if counts.get("times") is None else whole(counts["times"], "times", 1),
         probability=float(probability),
         random=Random(whole(counts.get("seed", 0), "seed")),
@@ -297,9 +349,16 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
         if at not in POINTS_OF.get(each, frozenset(Point)):
             points = ", ".join(sorted(point.value for point in POINTS_OF[each]))
             raise Problem(400, f"do.{each} has no meaning at {at.value}", field="at", allowed=points)
-    for each in ("drop", "disconnect", "observe"):
+    for each in ("drop", "observe"):
         if told.get(each, True) is not True:
             raise bad(f"do.{each}", "true")
+    if told.get("disconnect", True) not in (True, "fin", "rst"):
+        raise bad("do.disconnect", 'true, "fin" or "rst"')
+    partitions = told.get("partitions")
+    if partitions is not None:
+        if "error" not in told or not isinstance(partitions, list) or not partitions:
+            raise bad("do.partitions", "a list of numbers, beside error")
+        partitions = frozenset(whole(each, "do.partitions") for each in partitions)
     error = None
     if "error" in told:
         name = text(told["error"], "do.error")
@@ -308,11 +367,13 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
         error = ErrorCode[name]
     return Action(
         error=error,
+        partitions=partitions,
         edits=tuple(_edits(told, api)),
         delay_ms=whole(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
         hold=None if "hold" not in told else text(told["hold"], "do.hold"),
         drops="drop" in told,
         disconnects="disconnect" in told,
+        resets=told.get("disconnect") == "rst",
     )
 
 
@@ -329,7 +390,17 @@ def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
         raise Problem(400, "do.edit needs match.api: it names fields of that answer", field="match.api")
     for path, value in mapping(told["edit"], "do.edit").items():
         steps = [int(each) if each.isdecimal() else each for each in re.findall(r"\d+|\*|[A-Za-z]\w*", path)]
-        if not steps or not isinstance(steps[-1], str) or steps[-1] == "*" or isinstance(value, dict | list):
+        how = "set"
+        if isinstance(value, dict):
+            if list(value.values()) != [True] or not value.keys() <= {"remove", "duplicate", "reverse"}:
+                raise bad(
+                    f"do.edit.{path}", 'a plain value, {"remove": true}, {"duplicate": true} or {"reverse": true}'
+                )
+            (how,) = value
+        is_element = bool(steps) and (steps[-1] == "*" or isinstance(steps[-1], int))
+        if how in ("remove", "duplicate") and not is_element:
+            raise bad(f"do.edit.{path}", "a path to an element, as in Topics[0] or Topics[*]")
+        if not steps or (how in ("set", "reverse") and is_element) or isinstance(value, list):
             raise bad(
                 f"do.edit.{path}", "a path to a plain field, as in Topics[0].Partitions[*].ErrorCode, and its value"
             )
@@ -337,4 +408,4 @@ def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
         first = attribute_of(str(steps[0]))
         if first not in slots:
             raise unknown(f"do.edit.{path}", first, slots)
-        yield Edit(tuple(attribute_of(each) if isinstance(each, str) else each for each in steps), value)
+        yield Edit(tuple(attribute_of(each) if isinstance(each, str) else each for each in steps), value, how)

@@ -51,8 +51,8 @@ class CoordinatedBroker(BrokerParts, Protocol):
     def marker_round(self) -> Callable[[type[MarkerRound]], type[MarkerRound]]: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
-    def load(self, coroutine: Coroutine[None, None, None]) -> None:
-        """Runs beside what the loop is doing."""
+    def load(self, coroutine: Coroutine[None, None, None], topic: str) -> None:
+        """Runs beside what the loop is doing: partitions of this topic are loaded."""
 
 
 def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
@@ -61,7 +61,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
         broker.clock,
         broker.timers,
         open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
-        spawn=broker.load,
+        spawn=lambda loading: broker.load(loading, GROUP_OFFSETS),
         new_uuid=random_uuid,
         cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
@@ -86,7 +86,7 @@ def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
         producer_ids=broker.producer_ids,
         features=image.features,
         partition_exists=image.has_partition,
-        spawn=broker.load,
+        spawn=lambda loading: broker.load(loading, TRANSACTION_STATE),
         two_phase=broker.two_phase,
         new_round=broker.marker_round(MarkerRound),
     )
@@ -101,7 +101,7 @@ def start_share_coordinator(broker: CoordinatedBroker) -> ShareCoordinator:
         broker.clock,
         broker.timers,
         open_log=lambda index: _log(broker, SHARE_GROUP_STATE, index),
-        spawn=broker.load,
+        spawn=lambda loading: broker.load(loading, SHARE_GROUP_STATE),
         topic_exists=image.topics_by_id.__contains__,
         partition_exists=image.has_partition_of_id,
     )

@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         host, port = ip_address(transport.get_extra_info("peername")) or ("unknown", 0)
         server = self._server
         self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name, mute=self.mute)
-        self.info.buffered = self.buffered
+        self.info.buffered, self.info.transport = self.buffered, self._transport
         if server.addresses is not None:
             here = ip_address(transport.get_extra_info("sockname"))
             if here is not None:

@@ -28,8 +28,8 @@ async def load_two(fails: bool) -> None:
     broker = Broker(config_with(), loop)
     first, second = loop.create_future(), loop.create_future()
     try:
-        broker.load(load_until(first, fails=fails))
-        broker.load(load_until(second, fails=False))
+        broker.load_now(load_until(first, fails=fails))
+        broker.load_now(load_until(second, fails=False))
         first.set_result(None)
         await asyncio.sleep(0.0)
         await asyncio.sleep(0.0)

@@ -1,0 +1,123 @@
+"""Rules between the steps of the broker itself: around decisions and markers of transactions, and before coordinators
+load. Each stands in the place of the plain step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.clusters.rules import Point, Seen
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.clusters.faults import Faults
+    from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter, OnWritten, TxnMarker
+    from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+
+
+def put_steps(broker: Broker, faults: Faults) -> None:
+    """Before the broker has any coordinator."""
+    broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
+    broker.marker_round = lambda plain: faulty_round(plain, faults)
+    plain_loader = broker.loader
+
+    def load(coroutine: Coroutine[Any, Any, None], topic: str) -> None:
+        pause(faults, Point.LOADING, Seen(None, places=((topic, None),)), lambda: plain_loader(coroutine, topic))
+
+    broker.loader = load
+
+
+def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None]) -> None:
+    """Goes on at once, after a delay, or when a hold is released."""
+    action = faults.action(point, seen)
+    if action.hold is not None:
+        faults.holds.wait(action.hold, object(), go_on)
+    elif action.delay_ms:
+        faults.timers.after(action.delay_ms, go_on)
+    else:
+        go_on()
+
+
+def faulty_round(plain: type[MarkerRound], faults: Faults) -> type[MarkerRound]:
+    class FaultyRound(plain):  # type: ignore[valid-type, misc]
+        def prepared(self) -> None:
+            pause(faults, Point.PREPARED, self._seen(), super().prepared)
+
+        def completed(self) -> None:
+            pause(faults, Point.COMPLETED, self._seen(), super().completed)
+
+        def _seen(self) -> Seen:
+            owed = self.owed
+            named = {"transactional_id": (owed.transactional_id,), "producer_id": (owed.producer_id,)}
+            return Seen(None, named=named, places=tuple(owed.partitions))
+
+    return FaultyRound
+
+
+class FaultyMarkers:
+    """Between transaction coordinators and the logs; `MarkerWriter`.
+
+    A marker that is held is refused for the moment, as by a leader that is elsewhere. So the coordinator does what it
+    does with any marker that is late: it answers the client, and tries again soon.
+    """
+
+    def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
+        self._plain = plain
+        self._faults = faults
+        self._held: set[tuple[int, int, TopicPartition]] = set()
+        self._released: set[tuple[int, int, TopicPartition]] = set()  # and not written yet
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        if (
+            not self._held
+            and not self._released
+            and not any(rule.at is Point.MARKER for rule in self._faults.rules.values())
+        ):
+            self._plain.write(markers, then)
+            return
+        refused: list[dict[TopicPartition, ErrorCode]] = []
+        passed: list[TxnMarker] = []
+        for marker in markers:
+            codes = {}
+            for each in marker.partitions:
+                code = self._refusal(marker, each)
+                if code is not None:
+                    codes[each] = code
+            refused.append(codes)
+            passed.append(replace(marker, partitions=[each for each in marker.partitions if each not in codes]))
+        going = [number for number, marker in enumerate(passed) if marker.partitions or not markers[number].partitions]
+        if not going:
+            then(refused)
+            return
+
+        def written(results: Sequence[PartitionCodes]) -> None:
+            for number, codes in zip(going, results, strict=True):
+                refused[number].update(codes)
+                for place, code in codes.items():
+                    if code is ErrorCode.NONE:
+                        self._released.discard((markers[number].producer_id, markers[number].producer_epoch, place))
+            then(refused)
+
+        self._plain.write([passed[number] for number in going], written)
+
+    def _refusal(self, marker: TxnMarker, place: TopicPartition) -> ErrorCode | None:
+        key = (marker.producer_id, marker.producer_epoch, place)
+        if key in self._held:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if key in self._released:
+            return None
+        seen = Seen(None, named={"producer_id": (marker.producer_id,)}, places=(place,))
+        action = self._faults.action(Point.MARKER, seen)
+        if action.hold is None:
+            return action.error
+        self._held.add(key)
+
+        def released() -> None:
+            self._held.discard(key)
+            self._released.add(key)
+
+        self._faults.holds.wait(action.hold, key, released)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,0 +1,226 @@
+"""Rules at every point, and each action, with a real client (docs/testing.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from odradek.testing.sync import Cluster, Odradek, Unused
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[Odradek]:
+    with Odradek.start() as started:
+        yield started
+
+
+@pytest.fixture
+def kafka(odradek: Odradek) -> Iterator[Cluster]:
+    with odradek.cluster() as cluster:
+        make_topic(cluster, "orders", 2)
+        yield cluster
+
+
+def make_topic(kafka: Cluster, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for made in admin.create_topics([NewTopic(name, partitions)]).values():
+        made.result(10)
+
+
+def in_transaction(kafka: Cluster) -> Producer:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for partition in (0, 1):
+        producer.produce("orders", "a", partition=partition)
+    producer.flush(10)
+    return producer
+
+
+def end_offset(kafka: Cluster, partition: int) -> int:
+    offset: int = kafka.wait(topic="orders", partition=partition, log_end_offset=0)["log_end_offset"]
+    return offset
+
+
+def send(kafka: Cluster, *, idempotent: bool = False) -> dict[int | None, KafkaError | None]:
+    """What the client was told of each partition."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 50, "enable.idempotence": idempotent})
+    told: dict[int | None, KafkaError | None] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        told[message.partition()] = error
+
+    for partition in (0, 1):
+        producer.produce("orders", "a", partition=partition, on_delivery=delivered)
+    assert producer.flush(20) == 0
+    return told
+
+
+def test_a_decision_is_held_before_its_first_marker(kafka: Cluster) -> None:
+    kafka.fault({"at": "prepared", "match": {"transactional_id": "t"}, "do": {"hold": "decided"}})
+    producer = in_transaction(kafka)
+    with pytest.raises(Exception, match="imed out"):
+        producer.commit_transaction(1)
+    kafka.wait(hold="decided")
+    told = kafka.wait(transaction="t", state="PrepareCommit")
+    assert told["partitions"] == ["orders-0", "orders-1"]
+    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]  # no marker
+    kafka.release("decided")
+    producer.commit_transaction(10)
+    kafka.wait(transaction="t", state="CompleteCommit")
+
+
+def test_a_transaction_is_held_behind_its_last_marker(kafka: Cluster) -> None:
+    kafka.fault({"at": "completed", "match": {"transactional_id": "t"}, "do": {"hold": "written"}, "times": 1})
+    producer = in_transaction(kafka)
+    with pytest.raises(Exception, match="imed out"):
+        producer.commit_transaction(1)
+    kafka.wait(hold="written")
+    for partition in (0, 1):
+        kafka.wait(topic="orders", partition=partition, last_stable_offset=2)
+    kafka.wait(transaction="t", state="PrepareCommit")
+    kafka.release("written")
+    producer.commit_transaction(10)
+    kafka.wait(transaction="t", state="CompleteCommit")
+
+
+def test_a_decision_that_is_delayed_goes_on_by_the_clusters_clock(kafka: Cluster) -> None:
+    kafka.fault({"at": "prepared", "do": {"delay_ms": 3_600_000}, "times": 1})
+    producer = in_transaction(kafka)
+    with pytest.raises(Exception, match="imed out"):
+        producer.commit_transaction(1)
+    kafka.wait(transaction="t", state="PrepareCommit")
+    kafka.clock.advance(3_600_000)
+    kafka.wait(transaction="t", state="CompleteCommit")
+
+
+def test_a_decision_that_is_held_survives_a_crash(kafka: Cluster) -> None:
+    kafka.fault({"at": "prepared", "do": {"hold": "decided"}, "times": 1})
+    producer = in_transaction(kafka)
+    with pytest.raises(Exception, match="imed out"):
+        producer.commit_transaction(1)
+    kafka.wait(hold="decided")
+    kafka.crash()
+    kafka.restart()
+    kafka.wait(transaction="t", state="CompleteCommit")
+    for partition in (0, 1):
+        kafka.wait(topic="orders", partition=partition, last_stable_offset=2)
+
+
+def test_a_coordinator_is_kept_loading(kafka: Cluster) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    send(kafka)
+    while consumer.poll(0.2) is None:
+        pass
+    consumer.commit(asynchronous=False)
+    kafka.fault({"name": "slow", "at": "loading", "match": {"topic": "__consumer_offsets"}, "do": {"hold": "load"}})
+    kafka.restart()
+    kafka.wait(hold="load")
+    before = kafka.requests()[-1]["number"]
+    other = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    other.subscribe(["orders"])
+    other.poll(1)
+    codes = [each["answer"]["errorCode"] for each in kafka.requests(since=before, api="JoinGroup")]
+    assert set(codes) <= {14}  # COORDINATOR_LOAD_IN_PROGRESS
+    kafka.release("load")
+    kafka.wait(group="g", state="Stable")
+    consumer.close()
+    other.close()
+
+
+@pytest.mark.parametrize("how", [True, "fin", "rst"])
+def test_a_connection_is_cut_when_it_is_accepted(kafka: Cluster, how: object) -> None:
+    kafka.fault({"name": "cut", "at": "accepted", "do": {"disconnect": how}, "times": 2})
+    assert send(kafka) == {0: None, 1: None}
+    kafka.wait(fault="cut", hits=2)
+
+
+@pytest.mark.parametrize("at", ["received", "applied"])
+def test_a_reset_connection_is_come_back_from(kafka: Cluster, at: str) -> None:
+    kafka.fault({"name": "rst", "match": {"api": "Produce"}, "at": at, "do": {"disconnect": "rst"}, "times": 1})
+    assert send(kafka, idempotent=True) == {0: None, 1: None}
+    kafka.wait(fault="rst")
+    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]
+
+
+def test_an_error_of_one_partition_leaves_the_other_alone(kafka: Cluster) -> None:
+    error = {"error": "MESSAGE_TOO_LARGE", "partitions": [1]}
+    kafka.fault({"match": {"api": "Produce", "topic": "orders"}, "do": error, "times": 1})
+    told = send(kafka)
+    assert told[0] is None
+    assert told[1] is not None
+    assert told[1].name() == "MSG_SIZE_TOO_LARGE"
+    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 0]
+
+
+def test_an_error_of_one_partition_after_it_was_written(kafka: Cluster) -> None:
+    error = {"error": "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "partitions": [1]}
+    kafka.fault({"name": "late", "match": {"api": "Produce"}, "at": "applied", "do": error, "times": 1})
+    assert send(kafka, idempotent=True) == {0: None, 1: None}
+    kafka.wait(fault="late")
+    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]  # sent twice, and known the second time
+
+
+@pytest.mark.parametrize("api", ["Fetch", "ListOffsets"])
+@pytest.mark.parametrize("at", ["received", "applied"])
+def test_readers_are_told_of_one_partition(kafka: Cluster, api: str, at: str) -> None:
+    send(kafka)
+    error = {"error": "NOT_LEADER_OR_FOLLOWER", "partitions": [1]}
+    kafka.fault(
+        {"name": "moved", "match": {"api": api, "topic": "orders", "partition": 1}, "at": at, "do": error, "times": 1}
+    )
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    found = set()
+    for _ in range(100):
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.add(message.partition())
+        if found == {0, 1}:
+            break
+    assert found == {0, 1}
+    kafka.wait(fault="moved")
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("edit", "brokers", "topics"),
+    [
+        ({"Topics[0]": {"remove": True}}, 1, 0),
+        ({"Topics[*]": {"remove": True}}, 1, 0),
+        ({"Brokers[0]": {"duplicate": True}}, 2, 1),
+        ({"Topics[0].Partitions": {"reverse": True}}, 1, 1),
+    ],
+)
+def test_arrays_of_an_answer_are_reshaped(kafka: Cluster, edit: dict[str, object], brokers: int, topics: int) -> None:
+    kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}})
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.list_topics("orders", timeout=10)
+    answer = kafka.requests(api="Metadata")[-1]["answer"]
+    assert (len(answer["brokers"]), len(answer["topics"])) == (brokers, topics)
+    if topics:
+        indexes = [each["partitionIndex"] for each in answer["topics"][0]["partitions"]]
+        assert indexes == ([1, 0] if "Topics[0].Partitions" in edit else [0, 1])
+
+
+def test_a_rule_that_nothing_used_is_an_error(kafka: Cluster) -> None:
+    kafka.fault({"name": "used", "match": {"api": "Produce"}, "do": {"observe": True}})
+    kafka.fault({"name": "spare", "match": {"api": "EndTxn"}, "do": {"observe": True}, "unused": "ok"})
+    send(kafka)
+    kafka.check_faults()
+    kafka.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
+    with pytest.raises(Unused, match="forgotten"):
+        kafka.check_faults()
+    kafka.clear_faults()
+
+
+def test_a_cluster_that_is_left_says_which_rules_nothing_used(odradek: Odradek) -> None:
+    with pytest.raises(Unused, match="forgotten"), odradek.cluster() as kafka:
+        kafka.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
+    failing = odradek.cluster()
+    failing.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
+    failing.__exit__(ZeroDivisionError, ZeroDivisionError(), None)  # the failure of the test is what is told
