@@ -16,10 +16,10 @@ from odradek.protocol.records import NewRecord, build_batch, read_batch_header
 from odradek.storage.disk import RealDisk
 from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from odradek.storage.staging import TailCache
 
-IDENTITY = Identity(1, None, "bench", "bench")
+IDENTITY = DirectoryId(1, None, "bench", "bench")
 TOPIC_ID = b"bench-topic-id-0"
 NOW_MS = 1_700_000_000_000
 TAIL_BYTES = 8 * 1024 * 1024  # less than is written, so that the rest comes from the page cache

@@ -28,7 +28,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.checkpoints import topic_id_text
 from odradek.storage.disk import DirectoryInUse, RealDisk
-from odradek.storage.log_directory import Identity, LogDirectory, WrongDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
 from odradek.storage.staging import TailCache
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class Broker:
 
     def _open_log_directory(self) -> LogDirectory:
         path = str(self.config.data_directory)
-        identity = Identity(
+        identity = DirectoryId(
             node_id=self.config.node_id,
             cluster_id=self.config.odradek_cluster_id,
             new_cluster_id=topic_id_text(random_uuid()),

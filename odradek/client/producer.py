@@ -30,7 +30,7 @@ from odradek.client.network.connected import ConnectedClient
 from odradek.client.producing.outbox import Outbox
 from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
 from odradek.client.producing.plain_identity import PlainIdentity
-from odradek.client.producing.producer_batch import COLUMN_BATCH_BYTES, Acknowledgement, all_of, encoded
+from odradek.client.producing.producer_batch import COLUMN_BATCH_BYTES, SendFuture, all_of, encoded
 from odradek.client.producing.sender import ACKS, ALL, COMPRESSIONS, Sender, SendingRules
 from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
 from odradek.client.producing.transaction import ABORTED_BY_CLOSE, Call, Completion, completion
@@ -136,7 +136,7 @@ class Producer(ConnectedClient):
         self._session: TransactionSession | None = None
         self._plain: PlainIdentity | None = None
         self._sender: Sender | None = None
-        self._make_future: Callable[[], Acknowledgement] | None = None
+        self._make_future: Callable[[], SendFuture] | None = None
         self._is_closed = False
 
     async def start(self) -> None:
@@ -225,7 +225,7 @@ class Producer(ConnectedClient):
         elif not 0 <= partition < len(outboxes):
             raise self._no_such_partition(topic, partition, len(outboxes))
         now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        future: Acknowledgement = (self._make_future or sender.loop.create_future)()
+        future: SendFuture = (self._make_future or sender.loop.create_future)()
         is_batch_full = sender.add(outboxes[partition], key, value, kept, now_ms, future)
         if self._session is not None:
             self._session.sends()
@@ -277,7 +277,7 @@ class Producer(ConnectedClient):
             await asyncio.sleep(0)
         return all_of(futures)
 
-    def make_futures_with(self, make: Callable[[], Acknowledgement]) -> None:
+    def make_futures_with(self, make: Callable[[], SendFuture]) -> None:
         """For clients of other threads: what `send` gives and resolves is made so, while the call runs."""
         self._make_future = make
 

@@ -39,11 +39,11 @@ class Cursor(Protocol):
     def fetchall(self) -> Sequence[Row]: ...
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=DatabaseConnection)
 
 
 class Driver(ABC, Generic[C]):

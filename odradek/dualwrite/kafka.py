@@ -8,7 +8,7 @@ from odradek.client.common.errors import ProducerFenced
 from odradek.client.common.values import ConsumerGroupMetadata, PreparedTxnState, RecordMetadata, ShareGroupMetadata
 from odradek.client.producing.share_acknowledgements import ToAcknowledge
 from odradek.client.sync import Producer
-from odradek.dualwrite.participant import Message, Offsets, ParticipantFenced
+from odradek.dualwrite.participant import Offsets, Outgoing, ParticipantFenced
 
 CLOSE_TIMEOUT_MS = 1_000
 
@@ -37,7 +37,7 @@ class KafkaParticipant:
         with _fencing():
             self._of().begin_transaction()
 
-    def send(self, message: Message) -> "Future[RecordMetadata]":
+    def send(self, message: Outgoing) -> "Future[RecordMetadata]":
         return self._of().send(
             message.topic,
             message.value,

@@ -23,7 +23,7 @@ class ParticipantFenced(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Outgoing:
     topic: str
     value: bytes | None = None
     key: bytes | None = None
@@ -44,7 +44,7 @@ class Participant(Protocol):
 
     def begin(self) -> None: ...
 
-    def send(self, message: Message) -> "Future[RecordMetadata]":
+    def send(self, message: Outgoing) -> "Future[RecordMetadata]":
         """Into the producer's buffer. `prepare` is what tells of failures."""
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:

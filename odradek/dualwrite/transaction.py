@@ -8,7 +8,7 @@ from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, 
 from odradek.client.producing.share_acknowledgements import ToAcknowledge
 from odradek.dualwrite.database import C, Cursor, Driver, Parameters
 from odradek.dualwrite.errors import IllegalUse
-from odradek.dualwrite.participant import Headers, Message, Offsets, Participant
+from odradek.dualwrite.participant import Headers, Offsets, Outgoing, Participant
 
 
 class Transaction(Generic[C]):
@@ -48,7 +48,7 @@ class Transaction(Generic[C]):
         acknowledged; a message that cannot be written makes the end of the block fail, whether it is asked or not."""
         self._begin()
         return self._participant.send(
-            Message(topic=topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+            Outgoing(topic=topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         )
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:

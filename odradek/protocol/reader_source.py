@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek.protocol import primitives
 from odradek.protocol.schema import FIXED, Field, Schema
-from odradek.protocol.source import Source
+from odradek.protocol.source import CodecSource
 from odradek.protocol.struct import ZERO_UUID, new
 
 HELPERS = (
@@ -26,7 +26,7 @@ HELPERS = (
 )
 
 
-class ReaderSource(Source):
+class ReaderSource(CodecSource):
     """Bytes are read faster than other buffers, so others are copied first, but not where the message holds records:
     there `view` is a view of what was given."""
 

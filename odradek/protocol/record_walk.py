@@ -28,13 +28,13 @@ _SECOND_OF_THREE_BYTES: Final = b"".join(bytes([delta >> 6 | 0x80]) * 64 for del
 
 
 @dataclass(slots=True)
-class Survey:
+class RecordSurvey:
     min_timestamp_delta: int
     max_timestamp_delta: int
     has_null_key: bool
 
 
-def survey_records(data: Opened, count: int, at: int = 0) -> Survey:
+def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
     """Walks `count` opened records that must fill `data` from the position `at` on, offset deltas counting up from 0.
 
     Raises MalformedMessage when a length, a count or a varint is wrong, a record's parts do not fill it, the records
@@ -123,7 +123,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> Survey:
         raise MalformedMessage("a record is cut short") from None
     if at != end:
         raise MalformedMessage(f"{end - at} bytes behind the last record")
-    return Survey(lowest, highest, has_null_key)
+    return RecordSurvey(lowest, highest, has_null_key)
 
 
 def _read_zigzag(data: Opened, at: int) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def _layout(data: Opened, start: int) -> _Layout:
     return _Layout(timestamp_at, offset_at, key_at, shape)
 
 
-class Run(NamedTuple):
+class AlikeRecords(NamedTuple):
     """Records that stand one behind the other, all laid out alike, their offset deltas counting up."""
 
     length: int  # how many
@@ -208,10 +208,10 @@ class Run(NamedTuple):
         return zip(*self.timestamp_bytes, strict=True)
 
 
-_NO_RUN: Final = Run(0, [])
+_NO_RUN: Final = AlikeRecords(0, [])
 
 
-def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Run:
+def find_run(data: Opened, start: int, size: int, index: int, count: int) -> AlikeRecords:
     """The records behind the one of `size` bytes at `start` that are laid out like it; none where that is not worth it.
 
     index   that of the first of them, which is also the offset delta it must have
@@ -260,7 +260,7 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Run
         if data[at + size : at + size * alike + 1 : size] != column:
             return _NO_RUN
         at += 1
-    return Run(alike, [column[:alike] for column in timestamps])
+    return AlikeRecords(alike, [column[:alike] for column in timestamps])
 
 
 def timestamp_delta(parts: Iterable[int]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from odradek.protocol.schema import FIXED, Field, Schema
 
 
-class Source:
+class CodecSource:
     """The source of one function, as it grows. `run` holds what one `struct` call shall read or write next:
     a struct code, and the target or the value."""
 

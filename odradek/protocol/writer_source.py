@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek.protocol import primitives
 from odradek.protocol.schema import FIXED, NO_VERSIONS, Field, Schema
-from odradek.protocol.source import Source
+from odradek.protocol.source import CodecSource
 from odradek.protocol.struct import ZERO_UUID
 
 HELPERS = (
@@ -25,7 +25,7 @@ HELPERS = (
 )
 
 
-class WriterSource(Source):
+class WriterSource(CodecSource):
     """A run's items are a struct code and the expression to pack; a zero byte has no expression."""
 
     def __init__(self, schema: Schema, version: int) -> None:

@@ -23,11 +23,11 @@ from odradek.storage.file_names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
 from odradek.storage.log_config import INT64_MAX, LogConfig
 from odradek.storage.log_reader import LogReader, ReadResult, TimestampOffset
 from odradek.storage.log_state import LogState
-from odradek.storage.log_sync import SnapshotToWrite, SyncTicket, Unsynced
+from odradek.storage.log_sync import SnapshotToWrite, SyncTicket, UnsyncedFiles
 from odradek.storage.producer_state import LogProducers, Origin, ProducerEntry, has_open_transaction
 from odradek.storage.segment import Segment, Segments
 from odradek.storage.segment_removal import SegmentRemoval, SegmentReplacement, count_deletable
-from odradek.storage.staging import Run, Staging, TailCache
+from odradek.storage.staging import StagedRun, Staging, TailCache
 from odradek.storage.verification import VerificationGuard
 
 __all__ = ["Appended", "Log", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
@@ -76,7 +76,7 @@ class Log:
         self.reader = LogReader(self, self._segments, self._tail)
         self._staging = Staging(self._active, state.end_offset, self._begin_run)
         self._last_snapshot_offset = state.last_snapshot_offset
-        self._unsynced = Unsynced(
+        self._unsynced = UnsyncedFiles(
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
         self._ticket: SyncTicket | None = None
@@ -239,10 +239,10 @@ class Log:
                 segment.txn_index.append(aborted)
             run.written()
 
-    def _begin_run(self, now_ms: int) -> Run:
+    def _begin_run(self, now_ms: int) -> StagedRun:
         """In a new segment, whose file appears with the first write."""
         snapshot = self._snapshot(self._staging.next_offset)
-        return Run(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
+        return StagedRun(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
 
     def _new_segment(self, now_ms: int) -> Segment:
         limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -270,7 +270,7 @@ class Log:
             return None
         return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.states.entries())
 
-    def _take_back(self, runs: list[Run]) -> None:
+    def _take_back(self, runs: list[StagedRun]) -> None:
         """After a failed write: memory first, so that it is right whatever the disk does next."""
         self._staging.go_on_in(self._active, self.log_end_offset)
         self._unsynced.names_changed = True

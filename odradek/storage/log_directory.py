@@ -61,7 +61,7 @@ class WrongDirectory(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class DirectoryId:
     """The identity that wants to use a data directory. `new_directory_id` is given to one that has none yet."""
 
     node_id: int
@@ -105,7 +105,7 @@ class LogDirectory:
         cls,
         disk: Disk,
         path: str,
-        identity: Identity,
+        identity: DirectoryId,
         *,
         tail_cache: TailCache | None = None,
         jitter_ms: Callable[[int], int] = no_jitter,
@@ -434,7 +434,7 @@ def _make_directory(disk: Disk, path: str) -> None:
         disk.sync_directory(new.rpartition("/")[0] or ("/" if new.startswith("/") else "."))
 
 
-def _meta_properties(disk: Disk, path: str, identity: Identity, left: FactsByName) -> MetaProperties:
+def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsByName) -> MetaProperties:
     file = f"{path}/{META_PROPERTIES}"
     if not disk.exists(file):
         meta = MetaProperties(

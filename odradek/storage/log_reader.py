@@ -199,7 +199,7 @@ def _epoch(leader_epoch: int) -> int | None:
 LEAST_SENT_BYTES: Final = 512 * 1024  # from the file, though memory has them: the kernel's copy costs less from here on
 
 
-class Bounds(Protocol):
+class LogBounds(Protocol):
     """How far a log may be read: what its reader needs to know of it."""
 
     @property
@@ -217,7 +217,7 @@ class Bounds(Protocol):
 class LogReader:
     __slots__ = ("_log", "_segments", "_tail")
 
-    def __init__(self, log: Bounds, segments: Segments, tail: LogTail) -> None:
+    def __init__(self, log: LogBounds, segments: Segments, tail: LogTail) -> None:
         """tail: the batches that were appended last, as far as memory holds them."""
         self._log = log
         self._segments = segments

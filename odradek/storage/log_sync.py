@@ -120,13 +120,17 @@ def _sync_all(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None
             ticket.error = ticket.error or error
 
 
-class Unsynced:
+class UnsyncedFiles:
     """Files that have to become durable besides the bytes of the active segment."""
 
     __slots__ = ("directory_is_new", "names_changed", "rolled", "snapshots")
 
     def __init__(
-        self, *, directory_is_new: bool, rolled: Iterable[Segment] = (), snapshots: Iterable[SnapshotToWrite] = ()
+        self,
+        *,
+        directory_is_new: bool,
+        rolled: Iterable[Segment] = (),
+        snapshots: Iterable[SnapshotToWrite] = (),
     ) -> None:
         self.directory_is_new = directory_is_new
         self.names_changed = directory_is_new  # files were made in the directory

@@ -25,7 +25,7 @@ _ASK_EVERY_TIME: Final = -2  # below every timestamp, also that of a batch witho
 
 
 @dataclass(slots=True)
-class Run:
+class StagedRun:
     """The batches staged for one segment; they are written at `position` in one go.
 
     The limits say how far batches fit without asking `must_roll` again.
@@ -75,7 +75,7 @@ class Staging:
 
     __slots__ = ("_begin_run", "_tip", "next_offset", "runs")
 
-    def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], Run]) -> None:
+    def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
         """begin_run: (now_ms) makes the run of a new segment that begins at `next_offset`."""
         self._begin_run = begin_run
         self.go_on_in(active, next_offset)
@@ -83,10 +83,10 @@ class Staging:
     def go_on_in(self, active: Segment, next_offset: int) -> None:
         """With nothing staged."""
         self.next_offset = next_offset
-        self.runs: list[Run] = []
-        self._tip = Run(active, active.size_bytes)
+        self.runs: list[StagedRun] = []
+        self._tip = StagedRun(active, active.size_bytes)
 
-    def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> Run:
+    def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> StagedRun:
         """Puts the batch at `next_offset`, in the last segment, or in a new one if it does not fit there."""
         run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
         last_offset = base_offset + header.last_offset_delta
@@ -107,7 +107,7 @@ class Staging:
         self.next_offset = last_offset + 1
         return run
 
-    def _roll_if_full(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> Run:
+    def _roll_if_full(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> StagedRun:
         """Sets the limits for the batches to come."""
         tip, max_timestamp = self._tip, header.max_timestamp
         if must_roll(
@@ -124,7 +124,7 @@ class Staging:
         return tip
 
 
-def first_timestamp(run: Run) -> int | None:
+def first_timestamp(run: StagedRun) -> int | None:
     """The largest timestamp of the segment's first batch, written or staged."""
     if run.position:
         return run.segment.first_timestamp()
@@ -132,7 +132,7 @@ def first_timestamp(run: Run) -> int | None:
 
 
 def must_roll(
-    run: Run, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
+    run: StagedRun, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
 ) -> bool:
     """Whether a batch has to go to a new segment rather than behind `run`. Kafka's rules: size, int32 offsets, room
     in the indexes, age. Age is measured in record time from the first batch on, in clock time where it has none."""
@@ -149,7 +149,7 @@ def must_roll(
     return age_ms > config.segment_ms - segment.roll_jitter_ms
 
 
-def _index_room(run: Run, config: LogConfig) -> int:
+def _index_room(run: StagedRun, config: LogConfig) -> int:
     """How many batches may come without filling an index: each may take an entry, those that are staged too."""
     segment = run.segment
     offset_room = config.max_offset_index_entries - len(segment.offset_index)

@@ -36,7 +36,7 @@ from odradek.protocol.compression import (
     decompress,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, bare
-from odradek.protocol.record_walk import Survey, survey_records
+from odradek.protocol.record_walk import RecordSurvey, survey_records
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
 
@@ -116,7 +116,7 @@ class BatchRules:
 
 
 @dataclass(slots=True)
-class Accepted:
+class AcceptedBatch:
     """One batch, ready for the log: writable, offsets from 0, leader epoch still to be assigned."""
 
     batch: bytearray | memoryview
@@ -162,7 +162,7 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
 
 def check_produced(
     records: Bytes, rules: BatchRules, now_ms: int, version: int, *, opens_bytes: int = DECOMPRESSED_LIMIT_BYTES
-) -> Accepted:
+) -> AcceptedBatch:
     """The one batch that `records` must be, checked, and changed to what the topic asks for.
 
     records   of one partition; written to in place where it can be, so it belongs to the log from now on
@@ -181,11 +181,11 @@ def check_produced(
         del refusal  # as in `decompress`
 
 
-def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens_bytes: int) -> Accepted:
+def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens_bytes: int) -> AcceptedBatch:
     batch = memoryview(records)
     usual = None if batch.readonly else accept_usual(batch, rules, now_ms)
     if usual is not None:
-        return Accepted(batch, usual, None)
+        return AcceptedBatch(batch, usual, None)
     header = only_batch(batch, version)
     size_bytes = header.size_bytes
     batch = batch[:size_bytes]
@@ -213,7 +213,7 @@ def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens
         raise RefusedRecords(
             ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(accepted)} bytes, and segments hold {rules.segment_bytes}"
         )
-    return Accepted(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
+    return AcceptedBatch(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
 
 
 def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
@@ -359,7 +359,7 @@ def _opened(batch: memoryview, source: Compression, opens_bytes: int) -> bytes |
 
 
 def _check_records(
-    batch: memoryview, header: BatchHeader, survey: Survey, rules: BatchRules, now_ms: int, *, reads_all: bool
+    batch: memoryview, header: BatchHeader, survey: RecordSurvey, rules: BatchRules, now_ms: int, *, reads_all: bool
 ) -> None:
     """Looks at each record only when the survey says that one of them may be wrong."""
     if header.is_log_append_time:

@@ -21,7 +21,7 @@ from odradek.storage.cleaner import CleanerPass, cleanable
 from odradek.storage.disk import RealDisk
 from odradek.storage.index import TxnIndex
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.oracle import needs_kafka
 from tests.support.running_kafka import running_kafka
 
@@ -120,7 +120,7 @@ def clean_by_kafka(data: Path, admin: AdminClient, before: int | None) -> int:
 
 def clean_by_us(data: Path) -> int:
     disk = RealDisk()
-    directory = LogDirectory.open(disk, str(data), Identity(1, None, "", ""))
+    directory = LogDirectory.open(disk, str(data), DirectoryId(1, None, "", ""))
     now_ms = int(time.time() * 1000)
     log = directory.open_log(TOPIC, 0, None, CONFIG, now_ms=now_ms)
     found = cleanable(

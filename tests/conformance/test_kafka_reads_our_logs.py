@@ -17,7 +17,7 @@ from odradek.storage.disk import RealDisk
 from odradek.storage.index import AbortedTxn
 from odradek.storage.log import Log, Origin
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.conformance.tools import Tools
 from tests.support.oracle import needs_kafka
 
@@ -31,7 +31,7 @@ PLAIN, TRANSACTIONAL = 0, (1, 2)
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Log:
     """A log of many segments, codecs, transactions and producers, after a clean stop."""
     path = tmp_path_factory.mktemp("ours")
-    directory = LogDirectory.open(RealDisk(), f"{path}/data", Identity(1, None, "cluster", "directory"))
+    directory = LogDirectory.open(RealDisk(), f"{path}/data", DirectoryId(1, None, "cluster", "directory"))
     log = directory.create_log("t", 0, bytes(range(16)), LogConfig(segment_bytes=60_000), now_ms=NOW_MS)
     log.assign_leader_epoch(3)
     rng = random.Random(1)

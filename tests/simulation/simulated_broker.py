@@ -42,7 +42,7 @@ from odradek.broker.shares.leader.shares import Shares, make_shares
 from odradek.protocol.file_slice import in_memory
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers
 from tests.support.fake_disk import FakeDisk
 
@@ -120,7 +120,7 @@ class SimulatedBroker:
         self.loop = LoopOf(self.timers)
         self.loading: list[Coroutine[Any, Any, None]] = []
         self._uuids = count(rng.randrange(1 << 40))
-        identity = Identity(config.node_id, None, "b2RyYWRlay1zaW11bGF0ZQ", "9DitBXe7pyoCRUwgpuuW-w")
+        identity = DirectoryId(config.node_id, None, "b2RyYWRlay1zaW11bGF0ZQ", "9DitBXe7pyoCRUwgpuuW-w")
         self.log_directory = LogDirectory.open(disk, DATA, identity)
         self.cluster_id = "b2RyYWRlay1zaW11bGF0ZQ"
         endpoints = (Listener("PLAINTEXT", "localhost", 9092),)

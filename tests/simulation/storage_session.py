@@ -10,11 +10,11 @@ from odradek.protocol.records import NewRecord, batches, build_batch, crc_ok, re
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.fake_disk import FakeDisk
 
 ROOT = "/data"
-NODE = Identity(1, None, "cluster", "directory")
+NODE = DirectoryId(1, None, "cluster", "directory")
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_ms=None)
 PRODUCER_ID = 7
 

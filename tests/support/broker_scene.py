@@ -26,7 +26,7 @@ from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.storage.disk import Disk
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.clock import ManualClock, ManualTimers
 from tests.support.manual_loop import ManualTick, ManualWorkers
 
@@ -54,7 +54,7 @@ class BrokerScene:
         self.leader_epoch = 0  # of the partitions of topics to come
         self._ids = count(1)
         self.two_phase = TwoPhaseProducers(are_all_known=True)
-        self.log_directory = LogDirectory.open(disk, path, Identity(NODE_ID, None, "cluster", "directory"))
+        self.log_directory = LogDirectory.open(disk, path, DirectoryId(NODE_ID, None, "cluster", "directory"))
         self.partitions = Partitions(
             self.image,
             self.log_directory,

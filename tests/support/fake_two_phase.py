@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata, TopicPartition
 from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
-from odradek.dualwrite.participant import Message, Offsets, ParticipantFenced
+from odradek.dualwrite.participant import Offsets, Outgoing, ParticipantFenced
 
 PRODUCER_ID = 1000
 
@@ -84,7 +84,7 @@ class FakeParticipant:
         assert self._prepared is None, "decide about the open transaction first"
         self._buffer = []
 
-    def send(self, message: Message) -> "Future[RecordMetadata]":
+    def send(self, message: Outgoing) -> "Future[RecordMetadata]":
         self._buffer.append(message.value)
         return Future()
 

@@ -12,11 +12,11 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import NewRecord, batches, build_batch, records_of
 from odradek.storage.log import Appended, Log, Origin
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from odradek.storage.verification import VerificationGuard
 from tests.support.fake_disk import FakeDisk
 
-NODE = Identity(1, None, "cluster", "directory")
+NODE = DirectoryId(1, None, "cluster", "directory")
 NOW_MS = 1_000_000
 TOPIC_ID = b"topic-id-16bytes"
 

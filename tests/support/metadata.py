@@ -16,7 +16,7 @@ from odradek.protocol.messages.register_broker_record import RegisterBrokerRecor
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.struct import Message
 from odradek.storage.disk import Disk
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.clock import ManualClock
 
 NODE = Node(1, b"directory-of-one")
@@ -73,7 +73,7 @@ class Running:
         self.disk = disk
         self.clock = ManualClock(now_ms)
         self.config = config or config_with()
-        identity = Identity(self.config.node_id, None, CLUSTER_ID, DIRECTORY_ID)
+        identity = DirectoryId(self.config.node_id, None, CLUSTER_ID, DIRECTORY_ID)
         self.directory = LogDirectory.open(disk, DATA, identity)
         self.metadata = ClusterMetadata.open(
             disk,

@@ -25,7 +25,7 @@ from odradek.protocol.messages.produce_response import (
 from odradek.storage.log import Origin
 from odradek.storage.validation import (
     CHEAP_OPENED_BYTES,
-    Accepted,
+    AcceptedBatch,
     OpensToMore,
     RefusedRecords,
     check_produced,
@@ -233,7 +233,7 @@ class PendingProduce:
         rules: BatchRules,
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
-        outcome: JobResult[Accepted],
+        outcome: JobResult[AcceptedBatch],
     ) -> None:
         """Back on the loop, where everything may have changed since: what the thread relied on is checked again here,
         sequences, epochs and the guard by the log."""
@@ -251,7 +251,7 @@ class PendingProduce:
     def _stage(
         self,
         partition: Partition,
-        accepted: Accepted,
+        accepted: AcceptedBatch,
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:

@@ -21,7 +21,7 @@ from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction
-from odradek.protocol.record_walk import Run, find_run, timestamp_delta
+from odradek.protocol.record_walk import AlikeRecords, find_run, timestamp_delta
 from odradek.protocol.records import records_of
 from odradek.protocol.struct import Buffer
 from odradek.protocol.varint import read_varint, read_varlong
@@ -148,7 +148,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
     return found
 
 
-def _timestamps(run: Run, base_timestamp: int) -> Iterable[int]:
+def _timestamps(run: AlikeRecords, base_timestamp: int) -> Iterable[int]:
     deltas = list(run.timestamp_deltas())
     timestamps = {parts: base_timestamp + timestamp_delta(parts) for parts in set(deltas)}
     return map(timestamps.__getitem__, deltas)

@@ -39,14 +39,14 @@ NO_GENERATION = -1
 NO_MEMBER = ""
 
 
-class Asked(Enum):
+class GroupRequest(Enum):
     JOIN = "JoinGroup"
     SYNC = "SyncGroup"
     HEARTBEAT = "Heartbeat"
     COMMIT = "OffsetCommit"
 
 
-class Next(Enum):
+class GroupStep(Enum):
     """The consequence of an answer."""
 
     GO_ON = auto()
@@ -58,21 +58,21 @@ class Next(Enum):
     GIVE_UP = auto()
 
 
-_WHEREVER: Mapping[ErrorCode, Next] = {
-    ErrorCode.NONE: Next.GO_ON,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Next.REPEAT,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Next.FIND_COORDINATOR,
-    ErrorCode.NOT_COORDINATOR: Next.FIND_COORDINATOR,
-    ErrorCode.REBALANCE_IN_PROGRESS: Next.REJOIN,
-    ErrorCode.ILLEGAL_GENERATION: Next.REJOIN_EXPELLED,
-    ErrorCode.UNKNOWN_MEMBER_ID: Next.JOIN_ANEW,
+_WHEREVER: Mapping[ErrorCode, GroupStep] = {
+    ErrorCode.NONE: GroupStep.GO_ON,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: GroupStep.REPEAT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: GroupStep.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: GroupStep.FIND_COORDINATOR,
+    ErrorCode.REBALANCE_IN_PROGRESS: GroupStep.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: GroupStep.REJOIN_EXPELLED,
+    ErrorCode.UNKNOWN_MEMBER_ID: GroupStep.JOIN_ANEW,
 }
-_SPECIALLY: Mapping[tuple[Asked, ErrorCode], Next] = {
-    (Asked.JOIN, ErrorCode.MEMBER_ID_REQUIRED): Next.REJOIN,  # it has been given an id to come back with
-    (Asked.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Next.REPEAT,  # it may just have been created
-    (Asked.COMMIT, ErrorCode.REQUEST_TIMED_OUT): Next.REPEAT,
+_SPECIALLY: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
+    (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # it has been given an id to come back with
+    (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,  # it may just have been created
+    (GroupRequest.COMMIT, ErrorCode.REQUEST_TIMED_OUT): GroupStep.REPEAT,
     # The rebalance may be waiting for this very member: its pause in polling must not grow.
-    (Asked.SYNC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): Next.REJOIN,
+    (GroupRequest.SYNC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): GroupStep.REJOIN,
 }
 
 
@@ -102,17 +102,17 @@ class Membership:
         self.member_id, self.generation_id = NO_MEMBER, NO_GENERATION
         self.is_stable, self.is_lost = False, True
 
-    def answered(self, asked: Asked, code: ErrorCode) -> Next:
+    def answered(self, asked: GroupRequest, code: ErrorCode) -> GroupStep:
         """Decides what follows from an answer, and notes what the member no longer is."""
-        following = _SPECIALLY.get((asked, code)) or _WHEREVER.get(code, Next.GIVE_UP)
+        following = _SPECIALLY.get((asked, code)) or _WHEREVER.get(code, GroupStep.GIVE_UP)
         match following:
-            case Next.REJOIN:
+            case GroupStep.REJOIN:
                 self.is_stable = False
-            case Next.REJOIN_EXPELLED:
+            case GroupStep.REJOIN_EXPELLED:
                 self.is_stable, self.is_lost, self.generation_id = False, True, NO_GENERATION
-            case Next.JOIN_ANEW:
+            case GroupStep.JOIN_ANEW:
                 self.left()
-            case Next.GO_ON | Next.REPEAT | Next.FIND_COORDINATOR | Next.GIVE_UP:
+            case GroupStep.GO_ON | GroupStep.REPEAT | GroupStep.FIND_COORDINATOR | GroupStep.GIVE_UP:
                 pass
         return following
 
@@ -233,7 +233,7 @@ class GroupMember:
 
     def refused_commit(self, code: ErrorCode) -> None:
         """The coordinator refused a commit so."""
-        self._membership.answered(Asked.COMMIT, code)
+        self._membership.answered(GroupRequest.COMMIT, code)
         if self._needs_to_join:
             self._news()
 
@@ -282,7 +282,7 @@ class GroupMember:
         )
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED.value:
             member.named(answer.member_id)
-        if not self._goes_on(Asked.JOIN, answer.error_code):
+        if not self._goes_on(GroupRequest.JOIN, answer.error_code):
             return None
         member.joined(answer.member_id, answer.generation_id)
         self._counted = {}
@@ -303,28 +303,28 @@ class GroupMember:
             timeout_ms=settings.max_poll_interval_ms + JOIN_EXTRA_MS,
             channel=CHANNEL,
         )
-        if not self._goes_on(Asked.SYNC, synced.error_code):
+        if not self._goes_on(GroupRequest.SYNC, synced.error_code):
             return None
         try:
             return assigned_partitions(bytes(synced.assignment))
         except MalformedMessage as error:
             raise ClientError(f"the assignment of the group {settings.group_id!r}: {error}") from None
 
-    def _goes_on(self, asked: Asked, error_code: int) -> bool:
+    def _goes_on(self, asked: GroupRequest, error_code: int) -> bool:
         """False: to be tried again at once. Raises RetriableError for after a pause, ClientError for never."""
         code = code_of(error_code)
         refused = refusal(code, f"{asked.value} of the group {self._settings.group_id!r}")
         match self._membership.answered(asked, code):
-            case Next.GO_ON:
+            case GroupStep.GO_ON:
                 return True
-            case Next.REJOIN | Next.REJOIN_EXPELLED | Next.JOIN_ANEW:
+            case GroupStep.REJOIN | GroupStep.REJOIN_EXPELLED | GroupStep.JOIN_ANEW:
                 return False
-            case Next.REPEAT:
+            case GroupStep.REPEAT:
                 raise RetriableError(str(refused), code)
-            case Next.FIND_COORDINATOR:
+            case GroupStep.FIND_COORDINATOR:
                 self._cluster.forget_coordinator(self._settings.group_id, CoordinatorType.GROUP)
                 raise RetriableError(str(refused), code)
-            case Next.GIVE_UP:
+            case GroupStep.GIVE_UP:
                 raise refused
 
     async def _share_out(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
@@ -387,7 +387,7 @@ class GroupMember:
             answer = await self._cluster.ask_coordinator(
                 self._settings.group_id, CoordinatorType.GROUP, request, HeartbeatResponse
             )
-            self._goes_on(Asked.HEARTBEAT, answer.error_code)
+            self._goes_on(GroupRequest.HEARTBEAT, answer.error_code)
         except RetriableError:
             return False
         return True

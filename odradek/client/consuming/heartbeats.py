@@ -25,7 +25,7 @@ Said = TypeVar("Said")
 Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
 
 
-class Step(Enum):
+class HeartbeatStep(Enum):
     """The consequence of an answer."""
 
     GO_ON = auto()
@@ -35,14 +35,14 @@ class Step(Enum):
     GIVE_UP = auto()
 
 
-STEPS: Mapping[ErrorCode, Step] = {
-    ErrorCode.NONE: Step.GO_ON,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Step.REPEAT,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Step.FIND_COORDINATOR,
-    ErrorCode.NOT_COORDINATOR: Step.FIND_COORDINATOR,
-    ErrorCode.UNKNOWN_MEMBER_ID: Step.JOIN_ANEW,
-    ErrorCode.FENCED_MEMBER_EPOCH: Step.JOIN_ANEW,
-    ErrorCode.GROUP_ID_NOT_FOUND: Step.JOIN_ANEW,
+STEPS: Mapping[ErrorCode, HeartbeatStep] = {
+    ErrorCode.NONE: HeartbeatStep.GO_ON,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HeartbeatStep.REPEAT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: HeartbeatStep.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: HeartbeatStep.FIND_COORDINATOR,
+    ErrorCode.UNKNOWN_MEMBER_ID: HeartbeatStep.JOIN_ANEW,
+    ErrorCode.FENCED_MEMBER_EPOCH: HeartbeatStep.JOIN_ANEW,
+    ErrorCode.GROUP_ID_NOT_FOUND: HeartbeatStep.JOIN_ANEW,
 }
 
 
@@ -84,19 +84,21 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
     def expelled(self) -> None:
         """It is no member now, and may join again."""
 
-    def answered(self, said: Said, answer: Answer) -> Step:
+    def answered(self, said: Said, answer: Answer) -> HeartbeatStep:
         """said   what the request said; more may have changed since"""
         code = code_of(answer.error_code)
-        step = STEPS.get(code, Step.GIVE_UP)
+        step = STEPS.get(code, HeartbeatStep.GIVE_UP)
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch == JOIN_EPOCH:
-            step = Step.GIVE_UP  # a group of another type has this id; a member hears it of a group that was deleted
+            step = (
+                HeartbeatStep.GIVE_UP
+            )  # a group of another type has this id; a member hears it of a group that was deleted
         match step:
-            case Step.GO_ON:
+            case HeartbeatStep.GO_ON:
                 self.epoch, self._interval_ms, self._told = answer.member_epoch, answer.heartbeat_interval_ms, said
                 self.accepted(answer)
-            case Step.JOIN_ANEW | Step.GIVE_UP:
+            case HeartbeatStep.JOIN_ANEW | HeartbeatStep.GIVE_UP:
                 self.expelled()
-            case Step.REPEAT | Step.FIND_COORDINATOR:
+            case HeartbeatStep.REPEAT | HeartbeatStep.FIND_COORDINATOR:
                 self._told = None
         return step
 
@@ -207,16 +209,16 @@ class Heartbeats(Generic[Said, Answer]):
             raise
         refused = refusal(code_of(answer.error_code), f"the heartbeat of the group {group_id!r}", answer.error_message)
         match decisions.answered(said, answer):
-            case Step.GO_ON:
+            case HeartbeatStep.GO_ON:
                 await self._on_answer()
                 return True
-            case Step.JOIN_ANEW:
+            case HeartbeatStep.JOIN_ANEW:
                 self._on_expelled()
                 return False
-            case Step.REPEAT:
+            case HeartbeatStep.REPEAT:
                 raise RetriableError(str(refused), refused.code)
-            case Step.FIND_COORDINATOR:
+            case HeartbeatStep.FIND_COORDINATOR:
                 self._cluster.forget_coordinator(group_id, CoordinatorType.GROUP)
                 raise RetriableError(str(refused), refused.code)
-            case Step.GIVE_UP:
+            case HeartbeatStep.GIVE_UP:
                 raise refused

@@ -13,7 +13,7 @@ import odradek
 from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.common.values import TopicPartition
 from odradek.client.network.backoff import Backoff
-from odradek.client.network.connection import Connection, Versions
+from odradek.client.network.connection import Connection, ServedVersions
 from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -222,14 +222,14 @@ class Cluster:
         request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
         answer = await self.ask(request, ApiVersionsResponse)
         check(answer.error_code, "the versions of the cluster")
-        self._learn_features(Versions.of(answer))
+        self._learn_features(ServedVersions.of(answer))
 
     @property
     def are_features_stale(self) -> bool:
         """Whether they were last heard of more than `metadata_max_age_ms` ago."""
         return time.monotonic() - self._features_learnt_at > self._metadata_max_age_s
 
-    def _learn_features(self, versions: Versions) -> None:
+    def _learn_features(self, versions: ServedVersions) -> None:
         self._features_learnt_at = time.monotonic()
         if versions.features_epoch >= self._features_epoch:
             self._features_epoch = versions.features_epoch

@@ -37,7 +37,7 @@ GREETINGS = 2  # answers to ApiVersions that a broker may have given before it h
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class ServedVersions:
     """The versions that a broker serves, and its features."""
 
     served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: the oldest, the newest
@@ -45,7 +45,7 @@ class Versions:
     features: Mapping[str, int] = field(default_factory=dict)  # the finalised levels
 
     @classmethod
-    def of(cls, answer: ApiVersionsResponse) -> Versions:
+    def of(cls, answer: ApiVersionsResponse) -> ServedVersions:
         return cls(
             {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys},
             answer.finalized_features_epoch,
@@ -80,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, name: str, *, client_id: str, request_timeout_ms: float) -> None:
         self.name = name
-        self.versions = Versions()
+        self.versions = ServedVersions()
         self._client_id = client_id.encode()
         self._timeout_s = request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             answer = await self.send(ApiVersionsRequest(), VERSION_OF_THE_FIRST_CLIENTS, ApiVersionsResponse)
         if answer.error_code != 0:
             raise RetriableError(f"{self.name} does not say which versions it speaks: error {answer.error_code}")
-        self.versions = Versions.of(answer)
+        self.versions = ServedVersions.of(answer)
 
     # The login, and its renewal on the open connection.
 

@@ -25,7 +25,7 @@ NONCE_BYTES = 24
 WITH_SASL_AUTHENTICATE = 1  # the version of SaslHandshake after which tokens travel in SaslAuthenticate requests
 
 
-class Connection(Protocol):
+class LoginConnection(Protocol):
     """The part of a connection that a login uses: `odradek.client.network.connection.Connection`."""
 
     @property
@@ -40,7 +40,7 @@ class Connection(Protocol):
     def release(self) -> None: ...
 
 
-async def log_in(connection: Connection, security: Security) -> int:
+async def log_in(connection: LoginConnection, security: Security) -> int:
     """How long the session lasts in ms, 0 without a limit. Raises AuthenticationFailed, which no repetition helps, and
     RetriableError. From the handshake on, until it returns, the caller must send nothing else."""
     mechanism = security.sasl_mechanism or ""
@@ -74,7 +74,7 @@ async def log_in(connection: Connection, security: Security) -> int:
     return lifetime_ms
 
 
-async def _exchange(connection: Connection, security: Security) -> SaslExchange:
+async def _exchange(connection: LoginConnection, security: Security) -> SaslExchange:
     token = None if security.sasl_token is None else await _token(connection.name, security.sasl_token)
     try:
         return security.exchange(secrets.token_urlsafe(NONCE_BYTES), token)

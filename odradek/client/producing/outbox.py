@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from odradek.client.common.errors import RetriableError
 from odradek.client.common.values import TopicPartition
-from odradek.client.producing.producer_batch import NO_IDENTITY, Identity, ProducerBatch
+from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1
@@ -68,7 +68,7 @@ class Outbox:
         self.waiting.append(batch)
         return batch
 
-    def needs_new_epoch(self, identity: Identity) -> bool:
+    def needs_new_epoch(self, identity: ProducerIdentity) -> bool:
         """Nothing is under way, and what waits cannot follow on what the broker has: see `begin_epoch`. Under another
         identity than before, what has no sequence yet begins anew by itself."""
         has_sequence = bool(self.waiting) and self.waiting[0].has_sequence
@@ -77,7 +77,7 @@ class Outbox:
         # A batch with a sequence has to try: if what was given up was written, its sequence is right.
         return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
 
-    def next_to_send(self, identity: Identity) -> ProducerBatch | None:
+    def next_to_send(self, identity: ProducerIdentity) -> ProducerBatch | None:
         """The oldest batch if it may go now, without taking it: see `sent`. Whether it has waited long enough to be
         sent is the caller's to decide."""
         if not self.waiting or self.needs_new_epoch(identity):
@@ -99,7 +99,7 @@ class Outbox:
         goes_again = any(other.attempts > 1 for other in self.in_flight)
         return None if goes_again or self._unresolved != NONE else batch
 
-    def sent(self, batch: ProducerBatch, identity: Identity) -> None:
+    def sent(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
         """It is the one that `next_to_send` gave."""
         self.waiting.popleft()
         if self._is_idempotent and not batch.has_sequence:
@@ -184,7 +184,7 @@ class Outbox:
         )
         return Gap.SENT_TOO_EARLY if earlier_is_missing else Gap.REAL
 
-    def begin_epoch(self, identity: Identity) -> list[ProducerBatch]:
+    def begin_epoch(self, identity: ProducerIdentity) -> list[ProducerBatch]:
         """Number what waits from 0 in a new epoch; only when nothing is under way.
 
         Returns batches that are not to be sent again: should one that was given up arrive after all, and a copy of
@@ -202,7 +202,7 @@ class Outbox:
                 self._next_sequence = batch.end_sequence
         return lost
 
-    def _restart(self, identity: Identity) -> None:
+    def _restart(self, identity: ProducerIdentity) -> None:
         self.identity = identity
         self._next_sequence = self._written_to = 0
         self._is_known = False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from odradek.client.common.errors import ClientError, RetriableError, code_of
 from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import Cluster
-from odradek.client.producing.producer_batch import NO_IDENTITY, Identity
+from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerIdentity
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
@@ -38,7 +38,7 @@ class PlainIdentity:
         self._cluster = cluster
         self._on_error = on_error
         self._on_progress = on_progress
-        self.identity: Identity | None = None if is_idempotent else NO_IDENTITY
+        self.identity: ProducerIdentity | None = None if is_idempotent else NO_IDENTITY
         self.error: ClientError | None = None
         self._acquiring: asyncio.Task[None] | None = None
 
@@ -60,14 +60,14 @@ class PlainIdentity:
             self.error = error
             self._on_error(error)
 
-    def sequence_lost(self, _partition: TopicPartition, identity: Identity) -> Identity | None:
+    def sequence_lost(self, _partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         if self.identity != identity:  # another partition has brought a new epoch already
             return self.identity
         if identity.producer_epoch == LARGEST_EPOCH:
             self.identity = None
             self.start()
         else:
-            self.identity = Identity(identity.producer_id, identity.producer_epoch + 1)
+            self.identity = ProducerIdentity(identity.producer_id, identity.producer_epoch + 1)
         return self.identity
 
     async def _acquire(self) -> None:
@@ -86,7 +86,7 @@ class PlainIdentity:
                     code = code_of(answer.error_code)
                     decided = verdict(ApiKey.INIT_PRODUCER_ID, code, is_transactional=False)
                     if decided is Verdict.FINE:
-                        self.identity = Identity(answer.producer_id, answer.producer_epoch)
+                        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
                         return
                     if decided is not Verdict.RETRY:
                         self.failed(decided, as_exception(decided, code, f"no producer id: {code.name}"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LARGEST_SEQUENCE = 2**31 - 1
 
 
-class Acknowledgement(Protocol):
+class SendFuture(Protocol):
     """Where the application learns what became of a record: a future of asyncio, or of a thread that waits."""
 
     def done(self) -> bool: ...
@@ -45,14 +45,14 @@ class EncodedRecords(Protocol):
     def max_timestamp(self) -> int: ...
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """Whose sequences a batch carries."""
 
     producer_id: int
     producer_epoch: int
 
 
-NO_IDENTITY = Identity(-1, -1)
+NO_IDENTITY = ProducerIdentity(-1, -1)
 
 
 def _varint(value: int) -> bytes:
@@ -97,7 +97,7 @@ class ProducerBatch:
         self.buffer = bytearray(HEADER_BYTES)
         self.record_count = 0
         self.size_bytes = HEADER_BYTES  # before compression
-        self.futures: list[Acknowledgement] = []
+        self.futures: list[SendFuture] = []
         self.timestamps_ms: list[int] = []
         self.identity = NO_IDENTITY
         self.base_sequence = NO_SEQUENCE
@@ -115,7 +115,7 @@ class ProducerBatch:
         headers: Headers,
         timestamp_ms: int,
         limit_bytes: int,
-        future: Acknowledgement,
+        future: SendFuture,
     ) -> bool:
         """Whether the record was added: only while the batch stays within `limit_bytes`, but the first one always."""
         count, delta_ms, buffer = self.record_count, timestamp_ms - self.base_timestamp_ms, self.buffer
@@ -147,7 +147,7 @@ class ProducerBatch:
         self.timestamps_ms.append(timestamp_ms)
         return True
 
-    def fill(self, encoded: EncodedRecords, future: Acknowledgement) -> None:
+    def fill(self, encoded: EncodedRecords, future: SendFuture) -> None:
         """Have these records and no others. The future learns the place of the first one."""
         self.buffer = encoded.data
         self.record_count = encoded.record_count
@@ -165,7 +165,7 @@ class ProducerBatch:
         """The sequence of the record behind the last one."""
         return (self.base_sequence + self.record_count) & LARGEST_SEQUENCE
 
-    def number(self, identity: Identity, base_sequence: int) -> None:
+    def number(self, identity: ProducerIdentity, base_sequence: int) -> None:
         self.identity = identity
         self.base_sequence = base_sequence
 

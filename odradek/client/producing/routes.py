@@ -16,7 +16,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 
 
-class Routes:
+class LeaderRoutes:
     """on_change is called whenever something may have become possible that was not; on_refused when no login is."""
 
     def __init__(

@@ -20,9 +20,9 @@ from odradek.client.common.values import Headers, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.client.producing.outbox import SEQUENCE_LOST, Backlog, Gap, Outbox
-from odradek.client.producing.producer_batch import Acknowledgement, EncodedRecords, Identity, ProducerBatch
+from odradek.client.producing.producer_batch import EncodedRecords, ProducerBatch, ProducerIdentity, SendFuture
 from odradek.client.producing.routes import (
-    Routes,
+    LeaderRoutes,
     answers_by_partition,
     base_offset,
     explanation,
@@ -57,11 +57,11 @@ class SendingRules:
     transactional_id: str | None
 
 
-class Permission(Protocol):
+class SendingPermission(Protocol):
     """The identity under which batches go, and whether they may."""
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProducerIdentity | None:
         """None while there is none, though one is needed."""
 
     @property
@@ -73,7 +73,7 @@ class Permission(Protocol):
     def failed(self, verdict: Verdict, error: ClientError) -> None:
         """A batch got this verdict: ABORT or FATAL."""
 
-    def sequence_lost(self, partition: TopicPartition, identity: Identity) -> Identity | None:
+    def sequence_lost(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         """Records of this identity were given up, and nobody knows whether they were written. Under whom the partition
         begins anew; None if it cannot, or not yet."""
 
@@ -81,7 +81,7 @@ class Permission(Protocol):
 class Sender:
     """Everything happens on the event loop, most of it in `_pump`, which sends whatever may be sent now."""
 
-    def __init__(self, cluster: Cluster, rules: SendingRules, permission: Permission) -> None:
+    def __init__(self, cluster: Cluster, rules: SendingRules, permission: SendingPermission) -> None:
         self._cluster = cluster
         self._rules = rules
         self._permission = permission
@@ -89,7 +89,7 @@ class Sender:
         self._topics: dict[str, list[Outbox]] = {}
         self._busy: dict[Outbox, None] = {}  # with batches that wait to be sent
         self._requests: dict[Connection, int] = {}  # how many are under way
-        self._routes = Routes(
+        self._routes = LeaderRoutes(
             cluster,
             self._topics.keys(),
             max_age_s=rules.metadata_max_age_s,
@@ -120,7 +120,7 @@ class Sender:
         value: bytes | None,
         headers: Headers,
         timestamp_ms: int,
-        future: Acknowledgement,
+        future: SendFuture,
     ) -> bool:
         """Whether this record has made a batch full."""
         waiting, limit = outbox.waiting, self._rules.batch_size
@@ -148,7 +148,7 @@ class Sender:
             self._wake_at(batch.created_at + self._rules.linger_s)
         return False
 
-    def add_batch(self, outbox: Outbox, encoded: EncodedRecords, future: Acknowledgement) -> None:
+    def add_batch(self, outbox: Outbox, encoded: EncodedRecords, future: SendFuture) -> None:
         """Send a batch as it is, behind everything that was added before."""
         batch = outbox.open_batch(self.loop.time(), encoded.base_timestamp)
         batch.fill(encoded, future)
@@ -176,7 +176,7 @@ class Sender:
     def accept(self) -> None:
         self._rejects = None
 
-    def needs_new_epoch(self, identity: Identity) -> bool:
+    def needs_new_epoch(self, identity: ProducerIdentity) -> bool:
         """Whether there are sequences of this identity that cannot go on."""
         return any(outbox.needs_new_epoch(identity) for outbox in self._all_outboxes())
 
@@ -239,7 +239,7 @@ class Sender:
             return outbox.retry_at
         return max(outbox.retry_at, head.created_at + self._rules.linger_s)
 
-    def _send_all(self, connection: Connection, outboxes: list[Outbox], identity: Identity, now: float) -> None:
+    def _send_all(self, connection: Connection, outboxes: list[Outbox], identity: ProducerIdentity, now: float) -> None:
         while outboxes and self._requests.get(connection, 0) < self._rules.max_in_flight:
             chosen: list[tuple[Outbox, ProducerBatch]] = []
             size_bytes = 0
@@ -364,7 +364,7 @@ class Sender:
         else:
             self._busy[outbox] = None
 
-    def _begin_epoch(self, outbox: Outbox, identity: Identity) -> None:
+    def _begin_epoch(self, outbox: Outbox, identity: ProducerIdentity) -> None:
         topic, index = outbox.partition
         error = RetriableError(
             f"records for {topic}-{index} were given up, and these behind them may be lost with them"

@@ -23,7 +23,7 @@ from odradek.client.common.values import (
     grouped,
 )
 from odradek.client.network.cluster import Cluster
-from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.producer_batch import ProducerIdentity
 from odradek.client.producing.verdicts import Verdict, verdict
 from odradek.client.sharing.acquired import ranges_of
 from odradek.protocol.api_keys import ApiKey
@@ -48,7 +48,7 @@ from odradek.protocol.struct import ZERO_UUID
 
 
 def add_partitions(
-    transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]
+    transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
     """Builds the request as clients send it, up to version 3."""
     return AddPartitionsToTxnRequest(
@@ -63,7 +63,7 @@ def add_partitions(
 
 def commit_offsets(
     transactional_id: str,
-    identity: Identity,
+    identity: ProducerIdentity,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     group: ConsumerGroupMetadata,
 ) -> TxnOffsetCommitRequest:
@@ -144,7 +144,7 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
 
 def request(
     transactional_id: str,
-    identity: Identity,
+    identity: ProducerIdentity,
     group: ShareGroupMetadata,
     topic_ids: Mapping[str, bytes],
     given: Acknowledgements,
@@ -205,14 +205,14 @@ def not_served(who: str) -> ClientError:
     return ClientError(text, ErrorCode.UNSUPPORTED_VERSION)
 
 
-class Staging:
+class StagingCall:
     """Sends what one call acknowledges, to each leader at once; `send` is one attempt."""
 
     def __init__(
         self,
         cluster: Cluster,
         transactional_id: str,
-        identity: Identity,
+        identity: ProducerIdentity,
         group: ShareGroupMetadata,
         given: Acknowledgements,
     ) -> None:

@@ -26,10 +26,10 @@ from odradek.client.common.values import (
 )
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.cluster import Cluster, CoordinatorType
-from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.producer_batch import ProducerIdentity
 from odradek.client.producing.share_acknowledgements import (
     Acknowledgements,
-    Staging,
+    StagingCall,
     add_partitions,
     commit_offsets,
     error_of_offsets,
@@ -90,7 +90,7 @@ class TransactionSession:
         self._concurrent = Backoff(min(CONCURRENT_BACKOFF_MS, cluster.backoff.first_ms), cluster.backoff.most_ms)
         self.state = TxnState.UNINITIALIZED
         self.error: ClientError | None = None
-        self.identity: Identity | None = None
+        self.identity: ProducerIdentity | None = None
         self.prepared = PreparedTxnState()
         self.is_transaction_v2 = False
         self.has_begun = False  # whether the coordinator may know of a transaction that has to be ended
@@ -137,7 +137,7 @@ class TransactionSession:
             self.failed(Verdict.FATAL, error)
             raise error
         answer = await self._init_producer_id(needs_version, keep_prepared=keep_prepared)
-        self.identity = Identity(answer.producer_id, answer.producer_epoch)
+        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
             self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
             self.has_begun = True
@@ -148,9 +148,9 @@ class TransactionSession:
             self.state = TxnState.NOTHING_KEPT if keep_prepared else TxnState.READY
 
     async def _init_producer_id(
-        self, needs_version: int, *, keep_prepared: bool = False, expected: Identity | None = None
+        self, needs_version: int, *, keep_prepared: bool = False, expected: ProducerIdentity | None = None
     ) -> InitProducerIdResponse:
-        producer_id, producer_epoch = expected or Identity(-1, -1)
+        producer_id, producer_epoch = expected or ProducerIdentity(-1, -1)
         request = InitProducerIdRequest(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=self._transaction_timeout_ms,
@@ -187,12 +187,12 @@ class TransactionSession:
     async def _init_anew(self) -> None:
         """Under the next epoch, unless a newer producer has taken over."""
         bumped = await self._init_producer_id(0, expected=self.identity)
-        self.identity = Identity(bumped.producer_id, bumped.producer_epoch)
+        self.identity = ProducerIdentity(bumped.producer_id, bumped.producer_epoch)
         self._must_init_anew = False
 
     # Adding partitions and offsets.
 
-    def sequence_lost(self, partition: TopicPartition, identity: Identity) -> Identity | None:
+    def sequence_lost(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         topic, index = partition
         text = f"records for {topic}-{index} were given up, and nobody knows whether they were written"
         self.failed(Verdict.ABORT, AbortableError(text))
@@ -254,9 +254,9 @@ class TransactionSession:
             return
         async with self._adding_to_the_transaction("acknowledgements"):
             assert self.identity is not None
-            await self._stage(Staging(self._cluster, self._transactional_id, self.identity, group, given))
+            await self._stage(StagingCall(self._cluster, self._transactional_id, self.identity, group, given))
 
-    async def _stage(self, staging: Staging) -> None:
+    async def _stage(self, staging: StagingCall) -> None:
         """Until it is done; raises as `_ask`."""
         ends_at = time.monotonic() + self._max_block_s
         failures = 0
@@ -328,7 +328,7 @@ class TransactionSession:
 
     # Ending.
 
-    async def end(self, *, committed: bool, needs_new_epoch: Callable[[Identity], bool]) -> None:
+    async def end(self, *, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
         """READY afterwards. Nothing is asked when the coordinator cannot know of a transaction.
 
         needs_new_epoch   whether sequences of this identity cannot go on; with transaction.version 2 they never do
@@ -337,7 +337,7 @@ class TransactionSession:
             self.raise_error()  # of what was still being asked
             await self._end(committed, needs_new_epoch)
 
-    async def _end(self, committed: bool, needs_new_epoch: Callable[[Identity], bool]) -> None:
+    async def _end(self, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
         if self._adding is not None:
             await asyncio.wait([self._adding])
         if self.identity is None:  # what has to be aborted is that nothing could be initialised
@@ -361,7 +361,7 @@ class TransactionSession:
                 is_aborting=not committed,
             )
             if answer.producer_id != NO_PRODUCER_ID:  # which a cluster of version 0 says, also to EndTxn v5
-                self.identity = Identity(answer.producer_id, answer.producer_epoch)
+                self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
             self.has_begun = False  # when what follows fails, and this is called again, it is not ended twice
             await self._follow_the_cluster(is_sure=self.is_transaction_v2 and answer.producer_id != NO_PRODUCER_ID)
         if not self.is_transaction_v2 and needs_new_epoch(self.identity):

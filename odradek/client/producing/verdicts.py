@@ -29,7 +29,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class VerdictRules:
     """Codes that are named nowhere get `otherwise`; those of `retry` are retried unless they stand elsewhere."""
 
     abort: frozenset[E] = frozenset()
@@ -40,18 +40,18 @@ class Rules:
 
 FENCED = frozenset({E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH})
 
-TRANSACTIONAL: Mapping[ApiKey, Rules] = {
-    ApiKey.FIND_COORDINATOR: Rules(abort=frozenset({E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE})),
-    ApiKey.INIT_PRODUCER_ID: Rules(
+TRANSACTIONAL: Mapping[ApiKey, VerdictRules] = {
+    ApiKey.FIND_COORDINATOR: VerdictRules(abort=frozenset({E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE})),
+    ApiKey.INIT_PRODUCER_ID: VerdictRules(
         abort=frozenset(
             {E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE}
         )
     ),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Rules(
+    ApiKey.ADD_PARTITIONS_TO_TXN: VerdictRules(
         abort=frozenset({E.TOPIC_AUTHORIZATION_FAILED, E.OPERATION_NOT_ATTEMPTED, E.TRANSACTION_ABORTABLE})
     ),
-    ApiKey.ADD_OFFSETS_TO_TXN: Rules(abort=frozenset({E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE})),
-    ApiKey.TXN_OFFSET_COMMIT: Rules(
+    ApiKey.ADD_OFFSETS_TO_TXN: VerdictRules(abort=frozenset({E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE})),
+    ApiKey.TXN_OFFSET_COMMIT: VerdictRules(
         abort=frozenset(
             {
                 E.GROUP_AUTHORIZATION_FAILED,
@@ -65,7 +65,7 @@ TRANSACTIONAL: Mapping[ApiKey, Rules] = {
         )
     ),
     # docs/spec/share-groups.md#s5-3, T5.
-    ApiKey.TXN_SHARE_ACKNOWLEDGE: Rules(
+    ApiKey.TXN_SHARE_ACKNOWLEDGE: VerdictRules(
         fatal=FENCED | {E.UNSUPPORTED_VERSION, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED},
         otherwise=Verdict.ABORT,
         retry=frozenset(
@@ -78,8 +78,8 @@ TRANSACTIONAL: Mapping[ApiKey, Rules] = {
             }
         ),
     ),
-    ApiKey.END_TXN: Rules(abort=frozenset({E.TRANSACTION_ABORTABLE})),
-    ApiKey.PRODUCE: Rules(
+    ApiKey.END_TXN: VerdictRules(abort=frozenset({E.TRANSACTION_ABORTABLE})),
+    ApiKey.PRODUCE: VerdictRules(
         fatal=frozenset(
             {
                 E.CLUSTER_AUTHORIZATION_FAILED,
@@ -94,9 +94,9 @@ TRANSACTIONAL: Mapping[ApiKey, Rules] = {
 }
 
 # Without a transactional id there is nothing to abort, and nobody who could fence.
-PLAIN: Mapping[ApiKey, Rules] = {
-    ApiKey.INIT_PRODUCER_ID: Rules(),
-    ApiKey.PRODUCE: Rules(
+PLAIN: Mapping[ApiKey, VerdictRules] = {
+    ApiKey.INIT_PRODUCER_ID: VerdictRules(),
+    ApiKey.PRODUCE: VerdictRules(
         fatal=frozenset({E.CLUSTER_AUTHORIZATION_FAILED, E.UNSUPPORTED_VERSION}), otherwise=Verdict.REFUSED
     ),
 }

@@ -19,7 +19,7 @@ DER_SEQUENCE = b"\x30"  # what a PKCS12 file begins with
 CONVERT = "keytool -importkeystore -srckeystore {0} -destkeystore {1} -deststoretype PKCS12"
 
 
-class TlsSettings(Protocol):
+class ClientTlsSettings(Protocol):
     """The part of `odradek.client.security.settings.Security` that TLS takes."""
 
     @property
@@ -40,7 +40,7 @@ class TlsSettings(Protocol):
     def ssl_check_hostname(self) -> bool: ...
 
 
-def client_context(settings: TlsSettings) -> ssl.SSLContext:
+def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
     """TLS 1.2 and later; the certificate of the broker is always verified. Raises ValueError, OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.ssl_check_hostname
@@ -49,7 +49,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _trust(context: ssl.SSLContext, settings: ClientTlsSettings) -> None:
     if settings.ssl_cafile is not None:
         what = f"ssl_cafile {settings.ssl_cafile}"
         pem = _trusted_pem(Path(settings.ssl_cafile), settings.ssl_capassword)
@@ -64,7 +64,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise ValueError(f"{what} holds no certificates in PEM form") from None
 
 
-def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _identify(context: ssl.SSLContext, settings: ClientTlsSettings) -> None:
     if settings.ssl_certfile is not None:
         what = f"ssl_certfile {settings.ssl_certfile}"
         content = _readable(Path(settings.ssl_certfile))

@@ -51,7 +51,7 @@ class AcquiredRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TypeRun:
     """Part of a range that is sent as one batch."""
 
     acquired: AcquiredRange
@@ -74,11 +74,11 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class SentAcknowledgements:
     """Acknowledgements of one partition in one request; `settle` is told what became of it."""
 
     partition: TopicPartition
-    runs: list[Run]
+    runs: list[TypeRun]
 
     @property
     def renews(self) -> bool:
@@ -157,24 +157,24 @@ class Acquisitions:
     def has_renewals(self) -> bool:
         return any(RENEW in each.types for ranges in self._ranges.values() for each in ranges)
 
-    def take(self) -> Mapping[TopicIdPartition, Sending]:
+    def take(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
         """All that is to be sent now; each has to be settled or put back."""
-        taken: dict[TopicIdPartition, Sending] = {}
+        taken: dict[TopicIdPartition, SentAcknowledgements] = {}
         with self._lock:
             for partition, ranges in self._ranges.items():
                 # Sorted, since what was acquired anew may lie within an older range.
                 if runs := [run for each in ranges for run in _runs_of(each)]:
-                    taken[self._ids[partition]] = Sending(partition, sorted(runs, key=_BY_OFFSET))
+                    taken[self._ids[partition]] = SentAcknowledgements(partition, sorted(runs, key=_BY_OFFSET))
         return taken
 
-    def settle(self, sending: Sending, *, is_done: bool) -> None:
+    def settle(self, sending: SentAcknowledgements, *, is_done: bool) -> None:
         """The broker has answered. What was to be renewed, and is not, is lost."""
         if sending.renews:
             for run in sending.runs:
                 self._write(run, RENEWING, bytes([RENEWED if is_done else DONE]) * len(run.types))
         self._forget_done(sending.partition)
 
-    def put_back(self, sending: Sending) -> None:
+    def put_back(self, sending: SentAcknowledgements) -> None:
         """It was not decided: the next request says it again."""
         ranges = self._ranges.setdefault(sending.partition, [])
         for run in sending.runs:
@@ -198,7 +198,7 @@ class Acquisitions:
                 each.types[:] = each.types.replace(bytes([before]), bytes([after]))
             self._forget_done(partition)
 
-    def _write(self, run: Run, only: int, types: bytes) -> None:
+    def _write(self, run: TypeRun, only: int, types: bytes) -> None:
         into = run.acquired.types
         for at, kind in enumerate(types, run.start):
             if into[at] == only:
@@ -212,12 +212,12 @@ class Acquisitions:
             self._ranges.pop(partition, None)
 
 
-def _runs_of(acquired: AcquiredRange) -> list[Run]:
+def _runs_of(acquired: AcquiredRange) -> list[TypeRun]:
     """Collects what is to be sent of it, and marks that as sent."""
     runs = []
     for found in _TO_SEND.finditer(bytes(acquired.types)):
         types = found.group()
-        runs.append(Run(acquired, found.start(), types))
+        runs.append(TypeRun(acquired, found.start(), types))
         acquired.types[found.start() : found.end()] = types.translate(_WHEN_SENT)
     return runs
 

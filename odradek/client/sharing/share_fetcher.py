@@ -11,7 +11,7 @@ from typing import Any
 from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableError
 from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
-from odradek.client.sharing.share_leader import Acknowledged, Delivery, ShareLeader
+from odradek.client.sharing.share_leader import Acknowledged, ShareDelivery, ShareLeader
 from odradek.client.sharing.share_session import AcquireMode, ShareSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicIdPartition
@@ -34,7 +34,7 @@ class ShareFetcher:
         self._lookup: asyncio.Task[None] | None = None
         self._lookups = 0  # in a row
         self._stale: set[str] = set()  # topics whose leaders have to be asked for again
-        self._ready: deque[tuple[ShareLeader, list[Delivery]]] = deque()
+        self._ready: deque[tuple[ShareLeader, list[ShareDelivery]]] = deque()
         self._error: ClientError | None = None
         self._turn = 0
 

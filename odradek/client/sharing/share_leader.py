@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, code_of, refusal
 from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
-from odradek.client.sharing.acquired import Acquired, Acquisitions, Sending, read_acquired
+from odradek.client.sharing.acquired import Acquired, Acquisitions, SentAcknowledgements, read_acquired
 from odradek.client.sharing.share_session import (
     FINAL_EPOCH,
     SESSION_IS_GONE,
@@ -50,7 +50,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ShareDelivery:
     """Records of one partition, and the ranges that they were acquired in."""
 
     named: TopicIdPartition
@@ -62,7 +62,7 @@ class Delivery:
 class Fetched:
     """The yield of one ShareFetch."""
 
-    deliveries: list[Delivery] = field(default_factory=list)
+    deliveries: list[ShareDelivery] = field(default_factory=list)
     refused: dict[TopicPartition, ClientError] = field(default_factory=dict)
 
 
@@ -117,7 +117,7 @@ class ShareLeader:
             self.lock_timeout_ms = answer.acquisition_lock_timeout_ms
             return self._take_in(answer, wanted, sendings)
 
-    def deliver(self, delivery: Delivery) -> list[ShareRecord]:
+    def deliver(self, delivery: ShareDelivery) -> list[ShareRecord]:
         """The records are the application's from now on, to be acknowledged."""
         self.acquired.add(delivery.partition, delivery.named.topic_id, delivery.acquired.ranges)
         return delivery.acquired.records
@@ -173,7 +173,7 @@ class ShareLeader:
                     self._settle(sending, code_of(told.error_code), told.error_message)
         self._settle_missing(left)
 
-    def _take(self) -> Mapping[TopicIdPartition, Sending]:
+    def _take(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
         """Takes what is to be sent. Without a session the broker has released it, or will when the locks expire."""
         sendings = self.acquired.take()
         if sendings and not self._session.is_open:
@@ -185,7 +185,7 @@ class ShareLeader:
         self,
         answer: ShareFetchResponse,
         wanted: Mapping[TopicIdPartition, TopicPartition],
-        sendings: Mapping[TopicIdPartition, Sending],
+        sendings: Mapping[TopicIdPartition, SentAcknowledgements],
     ) -> Fetched:
         found = Fetched()
         left = dict(sendings)
@@ -213,7 +213,7 @@ class ShareLeader:
             acquired = read_acquired(
                 partition, data.records or b"", data.acquired_records, checks_crcs=self._settings.check_crcs
             )
-            delivery = Delivery(named, partition, acquired)
+            delivery = ShareDelivery(named, partition, acquired)
             if acquired.records:
                 found.deliveries.append(delivery)
             else:
@@ -223,13 +223,13 @@ class ShareLeader:
 
     # What becomes of acknowledgements.
 
-    def _lost(self, sendings: Mapping[TopicIdPartition, Sending], error: BaseException) -> None:
+    def _lost(self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: BaseException) -> None:
         """No answer has come: the broker may have done it, or not."""
         self._session.lost()
         text = str(error) or type(error).__name__
         self._settle_all(sendings, RetriableError(text, error.code if isinstance(error, ClientError) else None))
 
-    def _settle(self, sending: Sending, code: ErrorCode, message: str | None) -> None:
+    def _settle(self, sending: SentAcknowledgements, code: ErrorCode, message: str | None) -> None:
         partition = sending.partition
         if code in UNDECIDED:
             self.acquired.put_back(sending)
@@ -239,16 +239,16 @@ class ShareLeader:
             what = f"acknowledgements of {partition.topic}-{partition.partition}"
             self._settled(sending, refusal(code, what, message))
 
-    def _settle_missing(self, left: Mapping[TopicIdPartition, Sending]) -> None:
+    def _settle_missing(self, left: Mapping[TopicIdPartition, SentAcknowledgements]) -> None:
         """The answer says nothing of them, which counts as INVALID_RECORD_STATE (P4)."""
         for sending in left.values():
             self._settle(sending, ErrorCode.INVALID_RECORD_STATE, "the broker did not answer for this partition")
 
-    def _settle_all(self, sendings: Mapping[TopicIdPartition, Sending], error: ClientError) -> None:
+    def _settle_all(self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: ClientError) -> None:
         for sending in sendings.values():
             self._settled(sending, error)
 
-    def _settled(self, sending: Sending, error: ClientError | None) -> None:
+    def _settled(self, sending: SentAcknowledgements, error: ClientError | None) -> None:
         self.acquired.settle(sending, is_done=error is None)
         if ranges := sending.acknowledged:
             self.acknowledged.append(Acknowledged(sending.partition, ranges, error))

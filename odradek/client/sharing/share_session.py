@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from odradek.client.sharing.acquired import Sending
+from odradek.client.sharing.acquired import SentAcknowledgements
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import share_acknowledge_request, share_fetch_request
 from odradek.protocol.messages.share_acknowledge_request import (
@@ -84,7 +84,7 @@ class ShareSession:
             self.epoch = FIRST_EPOCH if self.epoch == LAST_EPOCH else self.epoch + 1
 
 
-Sendings = Mapping[TopicIdPartition, Sending]
+Sendings = Mapping[TopicIdPartition, SentAcknowledgements]
 
 
 class AcquireMode(Enum):
@@ -149,7 +149,7 @@ def acknowledge_request(settings: ShareSettings, epoch: int, sendings: Sendings)
     )
 
 
-def _fetch_partition(named: TopicIdPartition, sending: Sending | None) -> FetchPartition:
+def _fetch_partition(named: TopicIdPartition, sending: SentAcknowledgements | None) -> FetchPartition:
     return FetchPartition(
         partition_index=named.partition,
         acknowledgement_batches=[
@@ -161,7 +161,7 @@ def _fetch_partition(named: TopicIdPartition, sending: Sending | None) -> FetchP
     )
 
 
-def _acknowledge_partition(named: TopicIdPartition, sending: Sending) -> AcknowledgePartition:
+def _acknowledge_partition(named: TopicIdPartition, sending: SentAcknowledgements) -> AcknowledgePartition:
     return AcknowledgePartition(
         partition_index=named.partition,
         acknowledgement_batches=[

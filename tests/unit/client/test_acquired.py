@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.common.values import AcknowledgeType, TopicPartition
-from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, Acquisitions, Sending, ranges_of
+from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, Acquisitions, SentAcknowledgements, ranges_of
 from odradek.protocol.topic_partition import TopicIdPartition
 
 TOPIC, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -24,7 +24,7 @@ def delivered(first: int, last: int, *, gaps: tuple[int, ...] = ()) -> AcquiredR
     return AcquiredRange(first, bytearray(GAP if offset in gaps else OPEN for offset in range(first, last + 1)))
 
 
-def batches(sending: Sending) -> list[tuple[int, int, list[int]]]:
+def batches(sending: SentAcknowledgements) -> list[tuple[int, int, list[int]]]:
     return [(run.first_offset, run.last_offset, run.acknowledge_types) for run in sending.runs]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.client.consuming.consumer_member import Assigned, ConsumerMembership
 from odradek.client.consuming.handover import Interest
-from odradek.client.consuming.heartbeats import JOIN_EPOCH, Step
+from odradek.client.consuming.heartbeats import JOIN_EPOCH, HeartbeatStep
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_response import (
     Assignment,
@@ -76,7 +76,7 @@ def test_a_heartbeat_without_news_tells_nothing() -> None:
 
 def test_what_it_took_over_is_told_once() -> None:
     found = member()
-    assert found.answered(found.said(), reply(2, 0, 1)) is Step.GO_ON
+    assert found.answered(found.said(), reply(2, 0, 1)) is HeartbeatStep.GO_ON
     assert (found.epoch, found.target, found.owned) == (2, BOTH, {})
     found.taken_over(BOTH)
     assert found.has_news
@@ -140,7 +140,7 @@ def test_after_a_heartbeat_without_answer_everything_is_told_again_with_what_it_
 def test_an_expelled_member_has_lost_everything_and_joins_anew(code: ErrorCode) -> None:
     found = joined()
     incarnation = found.incarnation
-    assert found.answered(found.said(), reply(error=code)) is Step.JOIN_ANEW
+    assert found.answered(found.said(), reply(error=code)) is HeartbeatStep.JOIN_ANEW
     assert (found.is_lost, found.owned, found.target, found.epoch) == (True, {}, None, JOIN_EPOCH)
     assert found.incarnation == incarnation + 1
     assert told(found) == told(member())
@@ -149,18 +149,18 @@ def test_an_expelled_member_has_lost_everything_and_joins_anew(code: ErrorCode) 
 def test_a_group_of_another_type_does_not_take_a_member_that_joins() -> None:
     found = member()
     found.request()
-    assert found.answered(found.said(), reply(error=ErrorCode.GROUP_ID_NOT_FOUND)) is Step.GIVE_UP
+    assert found.answered(found.said(), reply(error=ErrorCode.GROUP_ID_NOT_FOUND)) is HeartbeatStep.GIVE_UP
 
 
 @pytest.mark.parametrize(
     ("code", "step"),
     [
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Step.REPEAT),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Step.FIND_COORDINATOR),
-        (ErrorCode.NOT_COORDINATOR, Step.FIND_COORDINATOR),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HeartbeatStep.REPEAT),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, HeartbeatStep.FIND_COORDINATOR),
+        (ErrorCode.NOT_COORDINATOR, HeartbeatStep.FIND_COORDINATOR),
     ],
 )
-def test_a_coordinator_that_is_not_ready_changes_nothing(code: ErrorCode, step: Step) -> None:
+def test_a_coordinator_that_is_not_ready_changes_nothing(code: ErrorCode, step: HeartbeatStep) -> None:
     found = joined()
     assert found.answered(found.said(), reply(error=code)) is step
     assert (found.is_lost, found.owned, found.epoch) == (False, BOTH, 2)
@@ -179,7 +179,7 @@ def test_a_coordinator_that_is_not_ready_changes_nothing(code: ErrorCode, step: 
 )
 def test_a_refusal_is_for_the_application(code: ErrorCode) -> None:
     found = joined()
-    assert found.answered(found.said(), reply(error=code)) is Step.GIVE_UP
+    assert found.answered(found.said(), reply(error=code)) is HeartbeatStep.GIVE_UP
     assert found.is_lost
 
 

@@ -2,9 +2,9 @@
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
-from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, Identity, ProducerBatch
+from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, ProducerBatch, ProducerIdentity
 
-FIRST, NEXT = Identity(7, 0), Identity(7, 1)
+FIRST, NEXT = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
 RECORDS = 10
 
 
@@ -21,7 +21,7 @@ def fill(outbox: Outbox, count: int) -> list[ProducerBatch]:
     return batches
 
 
-def send(outbox: Outbox, identity: Identity = FIRST) -> list[ProducerBatch]:
+def send(outbox: Outbox, identity: ProducerIdentity = FIRST) -> list[ProducerBatch]:
     """All that may go."""
     sent = []
     while (batch := outbox.next_to_send(identity)) is not None:

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
-from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, NO_IDENTITY, Identity, ProducerBatch
+from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, NO_IDENTITY, ProducerBatch, ProducerIdentity
 
 SEEDS = range(400)
 BATCHES = 40
@@ -27,7 +27,7 @@ class Sent:
     """A batch as it was when it went out."""
 
     batch: ProducerBatch
-    identity: Identity
+    identity: ProducerIdentity
     base_sequence: int
 
     @property
@@ -40,7 +40,7 @@ class Partition:
     """The sequence rules of a broker's log (non-transactional), and what it holds: the orders of the batches."""
 
     log: list[int] = field(default_factory=list)
-    identity: Identity = NO_IDENTITY
+    identity: ProducerIdentity = NO_IDENTITY
     cache: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=CACHED))
 
     def append(self, sent: Sent) -> str:
@@ -64,7 +64,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.outbox = Outbox(TopicPartition("t", 0), is_idempotent=True, first_alone=lambda: True)
-        self.identity = Identity(7, 0)
+        self.identity = ProducerIdentity(7, 0)
         self.partition = Partition()
         self.under_way: deque[Sent] = deque()
         self.answers: deque[tuple[Sent, str]] = deque()
@@ -93,7 +93,7 @@ class World:
 
     def send(self) -> None:
         if self.outbox.needs_new_epoch(self.identity):
-            self.identity = Identity(7, self.identity.producer_epoch + 1)
+            self.identity = ProducerIdentity(7, self.identity.producer_epoch + 1)
             for lost in self.outbox.begin_epoch(self.identity):
                 self.settle(lost, "given up")
             self.trace.append(f"epoch {self.identity.producer_epoch}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.client.consuming.heartbeats import Step
+from odradek.client.consuming.heartbeats import HeartbeatStep
 from odradek.client.sharing.share_member import FIRST_INTERVAL_MS, HASTY_HEARTBEATS, ShareMembership
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_group_heartbeat_response import (
@@ -34,14 +34,14 @@ def reply(
     )
 
 
-def heard(found: ShareMembership, answer: ShareGroupHeartbeatResponse) -> Step:
+def heard(found: ShareMembership, answer: ShareGroupHeartbeatResponse) -> HeartbeatStep:
     return found.answered(found.said(), answer)
 
 
 def joined() -> ShareMembership:
     found = member()
-    assert heard(found, reply(2)) is Step.GO_ON
-    assert heard(found, reply(3, 0, 1)) is Step.GO_ON
+    assert heard(found, reply(2)) is HeartbeatStep.GO_ON
+    assert heard(found, reply(3, 0, 1)) is HeartbeatStep.GO_ON
     return found
 
 
@@ -97,7 +97,7 @@ def test_without_an_answer_everything_is_told_again_with_the_same_epoch() -> Non
 )
 def test_an_expelled_member_joins_anew_under_the_same_id(code: ErrorCode) -> None:
     found = joined()
-    assert heard(found, reply(code=code)) is Step.JOIN_ANEW
+    assert heard(found, reply(code=code)) is HeartbeatStep.JOIN_ANEW
     assert found.assigned == frozenset()
     request = found.request()
     assert (request.member_epoch, request.member_id, request.subscribed_topic_names) == (0, "m", ["s", "t"])
@@ -106,12 +106,12 @@ def test_an_expelled_member_joins_anew_under_the_same_id(code: ErrorCode) -> Non
 @pytest.mark.parametrize(
     ("code", "step"),
     [
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Step.REPEAT),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Step.FIND_COORDINATOR),
-        (ErrorCode.NOT_COORDINATOR, Step.FIND_COORDINATOR),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HeartbeatStep.REPEAT),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, HeartbeatStep.FIND_COORDINATOR),
+        (ErrorCode.NOT_COORDINATOR, HeartbeatStep.FIND_COORDINATOR),
     ],
 )
-def test_what_passes_is_repeated_in_full_and_the_assignment_stays(code: ErrorCode, step: Step) -> None:
+def test_what_passes_is_repeated_in_full_and_the_assignment_stays(code: ErrorCode, step: HeartbeatStep) -> None:
     found = joined()
     assert heard(found, reply(code=code)) is step
     assert len(found.assigned) == 2
@@ -129,7 +129,7 @@ def test_what_passes_is_repeated_in_full_and_the_assignment_stays(code: ErrorCod
     ],
 )
 def test_a_member_that_the_group_does_not_take_gives_up(code: ErrorCode) -> None:
-    assert heard(member(), reply(code=code)) is Step.GIVE_UP
+    assert heard(member(), reply(code=code)) is HeartbeatStep.GIVE_UP
 
 
 def test_it_leaves_with_no_topics_as_the_java_consumer_does() -> None:

@@ -12,7 +12,7 @@ import pytest
 from odradek.client.common.errors import AbortableError, ClientError, FatalError, ProducerFenced, RetriableError
 from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTxnState, TopicPartition
 from odradek.client.network.cluster import Cluster
-from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.producer_batch import ProducerIdentity
 from odradek.client.producing.transaction import Call, TxnState
 from odradek.client.producing.transaction_session import TransactionSession
 from odradek.protocol.api_keys import ApiKey
@@ -160,7 +160,7 @@ async def test_initialising_goes_on_until_the_coordinator_is_ready() -> None:
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [*map(initialised, WAITS), initialised()])
         session.enter(Call.INIT)
         await session.init(keep_prepared=False)
-        assert (session.state, session.identity) == (S.READY, Identity(42, 3))
+        assert (session.state, session.identity) == (S.READY, ProducerIdentity(42, 3))
         assert len(coordinator.asked(ApiKey.FIND_COORDINATOR)) == 3, "after NOT_AVAILABLE and NOT_COORDINATOR again"
 
 
@@ -195,7 +195,7 @@ async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
         session.enter(Call.INIT)
         await session.init(keep_prepared=True)
         assert (session.state, session.prepared) == (S.PREPARED, PreparedTxnState(42, 10))
-        assert session.identity == Identity(42, 11)
+        assert session.identity == ProducerIdentity(42, 11)
 
 
 async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_version() -> None:
@@ -218,7 +218,7 @@ async def test_the_end_goes_on_until_it_is_done(version: int, newest: int) -> No
         coordinator.says(ApiKey.END_TXN, [*map(ended, WAITS), ended(producer_id=85, epoch=0)])
         await end(session, commit=True)
         assert session.state is S.READY
-        assert session.identity == (Identity(85, 0) if version == 2 else Identity(42, 3))
+        assert session.identity == (ProducerIdentity(85, 0) if version == 2 else ProducerIdentity(42, 3))
         assert set(coordinator.asked(ApiKey.END_TXN)) == {newest}
 
 
@@ -250,7 +250,7 @@ async def test_where_nothing_was_sent_there_is_nothing_to_end() -> None:
         await begun(session, coordinator)
         session.has_begun = False
         await end(session, commit=True)
-        assert (session.state, session.identity) == (S.READY, Identity(42, 3))
+        assert (session.state, session.identity) == (S.READY, ProducerIdentity(42, 3))
         assert coordinator.asked(ApiKey.END_TXN) == []
 
 
@@ -261,8 +261,8 @@ async def test_before_version_2_sequences_that_cannot_go_on_take_a_new_epoch_aft
         coordinator.says(ApiKey.END_TXN, [ended()])
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=4)])
         session.enter(Call.ABORT)
-        await session.end(committed=False, needs_new_epoch=lambda identity: identity == Identity(42, 3))
-        assert session.identity == Identity(42, 4)
+        await session.end(committed=False, needs_new_epoch=lambda identity: identity == ProducerIdentity(42, 3))
+        assert session.identity == ProducerIdentity(42, 4)
 
 
 # TxnOffsetCommit
@@ -323,7 +323,7 @@ async def test_after_a_recovered_transaction_the_producer_initialises_anew_witho
         await recovered(session, coordinator, initialised(epoch=13))
         assert coordinator.asked(ApiKey.INIT_PRODUCER_ID) == [6], "the end itself does not wait for it"
         await session.begin()
-        assert (session.state, session.identity) == (S.IN_TRANSACTION, Identity(42, 13))
+        assert (session.state, session.identity) == (S.IN_TRANSACTION, ProducerIdentity(42, 13))
         request = coordinator.last(InitProducerIdRequest)
         assert not request.keep_prepared_txn
         assert request.enable2_pc is two_phase_commit
@@ -342,7 +342,7 @@ async def test_if_that_is_not_answered_the_next_transaction_can_be_begun_later()
             await session.begin()
         assert session.state is S.READY
         await session.begin()
-        assert session.identity == Identity(42, 13)
+        assert session.identity == ProducerIdentity(42, 13)
 
 
 async def test_if_a_newer_producer_has_taken_over_meanwhile_no_transaction_begins() -> None:
@@ -371,13 +371,13 @@ async def test_when_the_level_is_lowered_to_0_the_producer_keeps_its_identity_an
         coordinator.changes_level(0)
         coordinator.says(ApiKey.END_TXN, [ended(producer_id=-1, epoch=-1), ended()])
         await end(session, commit=True)
-        assert (session.state, session.identity) == (S.READY, Identity(42, 3))
+        assert (session.state, session.identity) == (S.READY, ProducerIdentity(42, 3))
         assert not session.is_transaction_v2
         await session.begin()
         session.has_begun = True
         await end(session, commit=True)
         assert coordinator.asked(ApiKey.END_TXN) == [5, 4]
-        assert session.identity == Identity(42, 3)
+        assert session.identity == ProducerIdentity(42, 3)
 
 
 async def test_when_it_is_raised_to_2_the_transaction_is_finished_and_the_next_has_a_new_epoch() -> None:
@@ -387,16 +387,16 @@ async def test_when_it_is_raised_to_2_the_transaction_is_finished_and_the_next_h
         coordinator.changes_level(2)
         coordinator.says(ApiKey.END_TXN, [ended(), ended(epoch=5)])
         await end(session, commit=False)
-        assert session.identity == Identity(42, 3)
+        assert session.identity == ProducerIdentity(42, 3)
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=4)])
         await session.begin()
         request = coordinator.last(InitProducerIdRequest)
         assert (request.producer_id, request.producer_epoch) == (42, 3)
-        assert session.identity == Identity(42, 4)
+        assert session.identity == ProducerIdentity(42, 4)
         session.sends()
         await end(session, commit=True)
         assert coordinator.asked(ApiKey.END_TXN) == [4, 5]
-        assert session.identity == Identity(42, 5)
+        assert session.identity == ProducerIdentity(42, 5)
 
 
 async def test_at_level_2_the_answers_say_so_and_nobody_is_asked() -> None:
@@ -415,7 +415,7 @@ async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
         coordinator.says(ApiKey.END_TXN, [ended()])
         await end(session, commit=True)
         assert not session.is_transaction_v2
-        assert session.identity == Identity(42, 4)
+        assert session.identity == ProducerIdentity(42, 4)
 
 
 async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:

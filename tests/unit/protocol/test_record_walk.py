@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.record_walk import Survey, survey_records
+from odradek.protocol.record_walk import RecordSurvey, survey_records
 from tests.support.batches import record, record_of
 from tests.support.examples import examples
 
@@ -44,7 +44,7 @@ def test_timestamps_and_null_keys_are_found_whatever_the_records_look_like(
             data += record(len(deltas), delta, content(key), content(value), headers)
             deltas.append(delta)
             has_null_key |= key is None
-    expected = Survey(min(deltas), max(deltas), has_null_key)
+    expected = RecordSurvey(min(deltas), max(deltas), has_null_key)
     assert survey_records(bytes(data), len(deltas)) == expected
     assert survey_records(memoryview(data), len(deltas)) == expected
 
@@ -52,7 +52,7 @@ def test_timestamps_and_null_keys_are_found_whatever_the_records_look_like(
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193, 20_000])
 def test_batches_of_every_width_of_offset_delta(count: int) -> None:
     data = b"".join(record(index, index // 100, None, b"value") for index in range(count))
-    assert survey_records(data, count) == Survey(0, (count - 1) // 100, True)
+    assert survey_records(data, count) == RecordSurvey(0, (count - 1) // 100, True)
 
 
 @pytest.mark.parametrize("place", [0, 1, 20, 63, 64, 100, 8192, 9999])

@@ -16,7 +16,7 @@ from odradek.storage.file_names import TIME_INDEX
 from odradek.storage.index import TIME_ENTRY_BYTES, OffsetIndex, TimeIndex, TxnIndex
 from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from odradek.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.storage.producer_state import ProducerEntry
 from odradek.storage.recovery import Checkpointed, load_log
@@ -31,7 +31,7 @@ DUMPED_FILE = re.compile(r"Dumping (\S+)/(\d{20})\.\w+")
 
 def opened(name: str, tmp_path: Path) -> LogDirectory:
     path = str(unpack(name, tmp_path))
-    directory = LogDirectory.open(RealDisk(), path, Identity(1, None, "unused", "unused"))
+    directory = LogDirectory.open(RealDisk(), path, DirectoryId(1, None, "unused", "unused"))
     for topic, partition in directory.partitions():
         directory.open_log(topic, partition, None, LogConfig(), now_ms=served(name)["recordedAtMs"])
     return directory
@@ -112,7 +112,7 @@ def test_closed_by_us_and_opened_again_nothing_has_changed(name: str, tmp_path: 
     directory = opened(name, tmp_path)
     before = {key: partition_facts(log) for key, log in directory.logs.items()}
     directory.close()
-    again = LogDirectory.open(RealDisk(), directory.path, Identity(1, directory.meta.cluster_id, "unused", "unused"))
+    again = LogDirectory.open(RealDisk(), directory.path, DirectoryId(1, directory.meta.cluster_id, "unused", "unused"))
     assert again.was_clean
     for key, facts in before.items():
         log = again.open_log(*key, None, LogConfig(), now_ms=served(name)["recordedAtMs"])
@@ -125,7 +125,7 @@ def test_producers_are_replayed_where_no_snapshot_of_kafka_can_be_read(name: str
     path = unpack(name, tmp_path)
     for snapshot in path.rglob("*.snapshot"):
         snapshot.write_bytes(snapshot.read_bytes()[:-1])
-    directory = LogDirectory.open(RealDisk(), str(path), Identity(1, None, "unused", "unused"))
+    directory = LogDirectory.open(RealDisk(), str(path), DirectoryId(1, None, "unused", "unused"))
     for topic, facts in served(name)["topics"].items():
         for partition, expected in enumerate(facts["partitions"]):
             log = directory.open_log(topic, partition, None, LogConfig(), now_ms=served(name)["recordedAtMs"])

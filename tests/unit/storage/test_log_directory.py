@@ -13,7 +13,7 @@ from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.file_names import doomed_directory, is_doomed_directory, offset_of, partition_of
 from odradek.storage.log import LogWriteFailed
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, refused
 
@@ -32,7 +32,7 @@ def test_a_new_directory_is_given_the_ids_that_it_keeps() -> None:
     disk = FakeDisk()
     LogDirectory.open(disk, "/data", NODE).close()
     assert decode_meta_properties(disk.read_bytes("/data/meta.properties")).directory_id == "directory"
-    again = LogDirectory.open(disk, "/data", Identity(1, None, "another cluster", "another directory"))
+    again = LogDirectory.open(disk, "/data", DirectoryId(1, None, "another cluster", "another directory"))
     assert (again.meta.cluster_id, again.meta.directory_id) == ("cluster", "directory")
 
 
@@ -41,7 +41,7 @@ def test_a_refused_directory_is_unlocked_again() -> None:
     LogDirectory.open(disk, "/data", NODE).close()
     for _ in range(2):
         with pytest.raises(Exception, match=r"node\.id"):
-            LogDirectory.open(disk, "/data", Identity(2, None, "", ""))
+            LogDirectory.open(disk, "/data", DirectoryId(2, None, "", ""))
     LogDirectory.open(disk, "/data", NODE)
 
 

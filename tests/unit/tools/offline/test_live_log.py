@@ -14,7 +14,7 @@ from odradek.spark.file_plan import plan
 from odradek.spark.file_records import tables
 from odradek.storage.disk import RealDisk
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.log_directory import DirectoryId, LogDirectory
 from odradek.storage.producer_state import Origin
 from odradek.tools.offline import partitions_at
 from odradek.tools.offline.survey import survey
@@ -26,7 +26,7 @@ PRODUCERS = 4
 @pytest.mark.parametrize("seed", range(5))
 def test_readers_of_the_files_see_what_the_broker_would_serve(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    directory = LogDirectory.open(RealDisk(), str(tmp_path / "data"), Identity(1, None, "c", "d"))
+    directory = LogDirectory.open(RealDisk(), str(tmp_path / "data"), DirectoryId(1, None, "c", "d"))
     log = directory.create_log("t", 0, b"topic-id-16bytes", LogConfig(segment_bytes=2_000), now_ms=NOW_MS)
     opened: dict[int, list[int]] = {}  # producer id → offsets of its open transaction
     committed: list[int] = []
