@@ -26,7 +26,7 @@ from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import plan
-from odradek.spark.file_records import read_task
+from odradek.spark.file_views import read_task
 from odradek.spark.record_columns import ARROW
 from odradek.tools.inspect.check.run import check
 from odradek.tools.offline import partitions_at

@@ -1,4 +1,4 @@
-"""The views of a data directory: their columns, and what the tasks of each read. Knows nothing of Spark."""
+"""The views of a data directory: their columns, and the rows that the tasks of each read. Knows nothing of Spark."""
 
 from __future__ import annotations
 
@@ -8,149 +8,125 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from odradek.client.columns import read_records
 from odradek.protocol.batch_header import BatchHeader, batches, computed_crc
 from odradek.protocol.control_records import ControlType, control_type, read_marker
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.fetch_response import AbortedTransaction
 from odradek.protocol.records import Record, records_of
-from odradek.spark import file_records
 from odradek.spark.file_options import FileOptions, View
 from odradek.spark.file_plan import FileTask, on_damage, plan, wanted_logs
-from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP
+from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_spark_has_them, decoded_columns
 from odradek.tools.offline import tables
 from odradek.tools.offline.directories import PartitionLog
-from odradek.tools.offline.walk import stretches
+from odradek.tools.offline.transactions import overlapping
+from odradek.tools.offline.walk import DamagedLog, Stretch, stretches
+
+
+def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Some megabytes at a time. Raises DamagedLog."""
+    for table in record_tables(task, options, decoded_columns(wanted)):
+        yield from as_spark_has_them(table, task.range.topic, task.range.partition, wanted)
+
+
+def record_tables(task: FileTask, options: FileOptions, columns: set[str]) -> Iterator[pa.Table]:
+    """The visible records, with columns of `odradek.client.columns.RECORD_SCHEMA`."""
+    asked = task.range
+    for stretch in stretches(
+        task.directory,
+        asked.start_offset,
+        asked.end_offset,
+        hint=task.hint,
+        check_crcs=options.check_crcs,
+        on_damage=on_damage(options),
+    ):
+        try:
+            yield _decoded(task, stretch, columns)
+        except MalformedMessage:
+            for single in _single_batches(stretch):
+                try:
+                    table = _decoded(task, single, columns)
+                except MalformedMessage as error:
+                    reason = f"the records of the batch cannot be read: {error}"
+                    on_damage(options)(DamagedLog(single.path, single.position, single.first_offset, reason))
+                else:
+                    yield table
+
+
+def _decoded(task: FileTask, stretch: Stretch, columns: set[str]) -> pa.Table:
+    return read_records(
+        stretch.data,
+        aborted=[
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in overlapping(task.aborted, stretch.first_offset, stretch.next_offset)
+        ],
+        start_offset=task.range.start_offset,
+        end_offset=task.range.end_offset,
+        columns=columns,
+        check_crcs=False,  # the walk has checked them
+    )
+
+
+def _single_batches(stretch: Stretch) -> Iterator[Stretch]:
+    for position, header in batches(stretch.data):
+        data = stretch.data[position : position + header.size_bytes]
+        yield Stretch(stretch.path, stretch.position + position, data, header.base_offset, header.next_offset)
+
 
 Task: TypeAlias = FileTask | PartitionLog
 _ROWS_TOGETHER = 64 * 1024
 
-_OF_PARTITION = [("topic", pa.string()), ("partition", pa.int32())]
-BATCHES = pa.schema(
-    [
-        *_OF_PARTITION,
-        ("file", pa.string()),
-        ("position", pa.int64()),
-        ("baseOffset", pa.int64()),
-        ("lastOffset", pa.int64()),
-        ("records", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("leaderEpoch", pa.int32()),
-        ("producerId", pa.int64()),
-        ("producerEpoch", pa.int16()),
-        ("baseSequence", pa.int32()),
-        ("lastSequence", pa.int32()),
-        ("isTransactional", pa.bool_()),
-        ("isControl", pa.bool_()),
-        ("controlType", pa.string()),  # COMMIT, ABORT, or of the metadata log
-        ("coordinatorEpoch", pa.int32()),
-        ("compression", pa.string()),
-        ("timestampType", pa.int32()),
-        ("baseTimestamp", TIMESTAMP),
-        ("maxTimestamp", TIMESTAMP),
-        ("deleteHorizon", TIMESTAMP),
-        ("crc", pa.int64()),
-        ("isValid", pa.bool_()),
-    ]
-)
-TRANSACTIONS = pa.schema(
-    [
-        *_OF_PARTITION,
-        ("producerId", pa.int64()),
-        ("producerEpoch", pa.int16()),
-        ("state", pa.string()),
-        ("firstOffset", pa.int64()),
-        ("lastOffset", pa.int64()),
-        ("markerOffset", pa.int64()),
-        ("markerEpoch", pa.int16()),
-        ("coordinatorEpoch", pa.int32()),
-        ("batches", pa.int64()),
-        ("records", pa.int64()),
-        ("sizeInBytes", pa.int64()),
-        ("firstTimestamp", TIMESTAMP),
-        ("endTimestamp", TIMESTAMP),
-    ]
-)
-PRODUCERS = pa.schema(
-    [
-        *_OF_PARTITION,
-        ("producerId", pa.int64()),
-        ("producerEpoch", pa.int16()),
-        ("lastSequence", pa.int32()),
-        ("lastOffset", pa.int64()),
-        ("lastTimestamp", TIMESTAMP),
-        ("coordinatorEpoch", pa.int32()),
-        ("currentTransactionStartOffset", pa.int64()),
-    ]
-)
-OFFSETS = pa.schema(
-    [
-        *_OF_PARTITION,
-        ("logStartOffset", pa.int64()),
-        ("lastStableOffset", pa.int64()),
-        ("endOffset", pa.int64()),
-        ("records", pa.int64()),
-        ("openTransactions", pa.int64()),
-        ("abortedTransactions", pa.int64()),
-        ("segments", pa.int32()),
-        ("sizeInBytes", pa.int64()),
-    ]
-)
-SEGMENTS = pa.schema(
-    [
-        *_OF_PARTITION,
-        ("file", pa.string()),
-        ("baseOffset", pa.int64()),
-        ("nextOffset", pa.int64()),
-        ("sizeInBytes", pa.int64()),
-        ("tailInBytes", pa.int64()),
-        ("isActive", pa.bool_()),
-        ("batches", pa.int64()),
-        ("controlBatches", pa.int64()),
-        ("records", pa.int64()),
-        ("firstTimestamp", TIMESTAMP),
-        ("maxTimestamp", TIMESTAMP),
-    ]
-)
-INTERNAL = pa.schema(
-    [
-        *_OF_PARTITION,
-        ("offset", pa.int64()),
-        ("timestamp", TIMESTAMP),
-        ("type", pa.string()),
-        ("state", pa.string()),  # of a transaction
-        ("key", pa.string()),  # JSON
-        ("value", pa.string()),  # JSON; null deletes the key
-    ]
-)
-SCHEMAS: Mapping[View, pa.Schema] = {
-    View.RECORDS: ARROW,
-    View.BATCHES: BATCHES,
-    View.TRANSACTIONS: TRANSACTIONS,
-    View.PRODUCERS: PRODUCERS,
-    View.OFFSETS: OFFSETS,
-    View.SEGMENTS: SEGMENTS,
-    View.INTERNAL: INTERNAL,
+_TYPES = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": TIMESTAMP,
 }
+# In SQL's words. controlType is COMMIT, ABORT, or of the metadata log. Of internal records, state is a transaction's,
+# key and value are JSON, and a value that is null deletes the key.
+_COLUMNS: Mapping[View, str] = {
+    View.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
+    " records int, sizeInBytes int, leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int,"
+    " lastSequence int, isTransactional boolean, isControl boolean, controlType string, coordinatorEpoch int,"
+    " compression string, timestampType int, baseTimestamp timestamp, maxTimestamp timestamp, deleteHorizon timestamp,"
+    " crc bigint, isValid boolean",
+    View.TRANSACTIONS: "topic string, partition int, producerId bigint, producerEpoch smallint, state string,"
+    " firstOffset bigint, lastOffset bigint, markerOffset bigint, markerEpoch smallint, coordinatorEpoch int,"
+    " batches bigint, records bigint, sizeInBytes bigint, firstTimestamp timestamp, endTimestamp timestamp",
+    View.PRODUCERS: "topic string, partition int, producerId bigint, producerEpoch smallint, lastSequence int,"
+    " lastOffset bigint, lastTimestamp timestamp, coordinatorEpoch int, currentTransactionStartOffset bigint",
+    View.OFFSETS: "topic string, partition int, logStartOffset bigint, lastStableOffset bigint, endOffset bigint,"
+    " records bigint, openTransactions bigint, abortedTransactions bigint, segments int, sizeInBytes bigint",
+    View.SEGMENTS: "topic string, partition int, file string, baseOffset bigint, nextOffset bigint, sizeInBytes bigint,"
+    " tailInBytes bigint, isActive boolean, batches bigint, controlBatches bigint, records bigint,"
+    " firstTimestamp timestamp, maxTimestamp timestamp",
+    View.INTERNAL: "topic string, partition int, offset bigint, timestamp timestamp, type string, state string,"
+    " key string, value string",
+}
+
+
+def schema_of(view: View) -> pa.Schema:
+    if view is View.RECORDS:
+        return ARROW
+    named = (each.split(" ") for each in _COLUMNS[view].split(", "))
+    return pa.schema([(name, _TYPES[sql_type]) for name, sql_type in named])
+
+
 _TABLES: Mapping[View, Callable[..., list[tables.Row]]] = {
     View.TRANSACTIONS: tables.transactions,
     View.PRODUCERS: tables.producers,
     View.OFFSETS: tables.offsets,
     View.SEGMENTS: tables.segments,
 }
-_SQL_TYPES = {
-    pa.string(): "string",
-    pa.bool_(): "boolean",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    TIMESTAMP: "timestamp",
-}
 
 
 def columns(options: FileOptions) -> str:
-    """In SQL's words, as Spark wants them."""
+    """Returns the columns in SQL's words, as Spark wants them."""
     if options.view is View.RECORDS:
         return COLUMNS + (HEADERS if options.include_headers else "")
-    return ", ".join(f"{each.name} {_SQL_TYPES[each.type]}" for each in SCHEMAS[options.view])
+    return _COLUMNS[options.view]
 
 
 def tasks(options: FileOptions) -> Sequence[Task]:
@@ -164,7 +140,7 @@ def read(task: Task, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.Rec
         case PartitionLog():
             yield from _batched(_TABLES[options.view](task, on_damage(options)), wanted)
         case FileTask() if options.view is View.RECORDS:
-            yield from file_records.read_task(task, options, wanted)
+            yield from read_task(task, options, wanted)
         case FileTask() if options.view is View.BATCHES:
             yield from _batched(_batch_rows(task, options, wanted), wanted)
         case FileTask():
@@ -276,7 +252,7 @@ def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]
         return None if value is None else json.dumps(value, default=json_value, ensure_ascii=False)
 
     read_fields = fields_of(task.range.topic)
-    for table in file_records.tables(task, options, {"offset", "timestamp", "key", "value"}):
+    for table in record_tables(task, options, {"offset", "timestamp", "key", "value"}):
         for row in table.to_pylist():
             record = Record(row["offset"], row["timestamp"], row["key"], row["value"])
             try:

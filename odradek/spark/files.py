@@ -11,8 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from odradek.spark import file_views
-from odradek.spark.file_filters import pruned
-from odradek.spark.file_options import FileOptions
+from odradek.spark.file_options import FileOptions, pruned
 from odradek.spark.record_columns import chosen
 
 
@@ -24,7 +23,7 @@ def file_reader(options: Mapping[str, str], schema: StructType) -> FileReader:
     """Raises OptionError."""
     read = FileOptions.read(options)
     kind = FilteringReader if read.pushes_filters else FileReader
-    return kind(read, chosen(schema.names, file_views.SCHEMAS[read.view]))
+    return kind(read, chosen(schema.names, file_views.schema_of(read.view)))
 
 
 class FileReader(DataSourceReader):  # type: ignore[misc]

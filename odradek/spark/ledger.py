@@ -1,4 +1,4 @@
-"""The ledger: per sink one live record, which says what was decided last (docs/spec/spark.md#s2).
+"""The ledger: per sink one live record, which says what was decided last (docs/spec/spark.md#s2); a cluster's sinks.
 
 It is written in an ordinary transaction of the transactional id `{sink}.ledger`. Whoever initialises that id holds the
 lease: all earlier holders are fenced, and can neither write nor finish what they have begun to write.
@@ -9,14 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from odradek.client import Admin, ClientError, Consumer, PreparedTxnState, Producer, RetriableError, TopicPartition
+from odradek.client import (
+    Admin,
+    ClientError,
+    Consumer,
+    PreparedTxnState,
+    Producer,
+    RetriableError,
+    TopicPartition,
+    TransactionDescription,
+)
 from odradek.client.administration.topics import NewTopic
 from odradek.client.producing.partitioner import partition_for_key
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
-from odradek.spark.names import Sink
+from odradek.spark.names import Sink, task_of
 from odradek.spark.steps import Observe, Step, observe_nothing
 
 LEDGER_TOPIC = "__odradek_spark_ledger"
@@ -26,6 +37,10 @@ LEASE_TIMEOUT_MS = 10_000  # of the transaction of one record; it delays other s
 POLL_MS = 50
 CLOSE_MS = 1_000
 UNDECIDED = -1  # the batch before the first one
+ONGOING = "Ongoing"
+
+
+_JSON_NAMES = {"at_ms": "at", "is_finished": "finished", "expires_ms": "expires"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,41 +76,26 @@ class Entry:
         return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
-        fields = {
-            "sink": self.sink,
-            "query": self.query,
-            "run": self.run,
-            "batch": self.batch,
-            "parts": [
-                [part.transactional_id, part.state.producer_id, part.state.producer_epoch] for part in self.parts
-            ],
-            "doomed": list(self.doomed),
-            "rows": self.rows,
-            "digest": self.digest,
-            "at": self.at_ms,
-            "finished": self.is_finished,
-            "expires": self.expires_ms,
+        told: dict[str, Any] = {
+            _JSON_NAMES.get(each.name, each.name): getattr(self, each.name) for each in fields(self)
         }
-        return json.dumps(fields, separators=(",", ":")).encode()
+        told["parts"] = [
+            [part.transactional_id, part.state.producer_id, part.state.producer_epoch] for part in self.parts
+        ]
+        return json.dumps(told, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Entry:
         """Raises ValueError for anything that `to_json` does not write."""
         try:
-            fields = json.loads(text)
-            return cls(
-                fields["sink"],
-                fields["query"],
-                fields["run"],
-                fields["batch"],
-                tuple(Part(name, PreparedTxnState(number, epoch)) for name, number, epoch in fields["parts"]),
-                tuple(fields["doomed"]),
-                fields["rows"],
-                fields["digest"],
-                fields["at"],
-                fields.get("finished", False),  # a record of before has neither
-                fields.get("expires"),
-            )
+            told = json.loads(text)
+            told |= {
+                "parts": tuple(Part(name, PreparedTxnState(number, epoch)) for name, number, epoch in told["parts"]),
+                "doomed": tuple(told["doomed"]),
+            }
+            names = {name: _JSON_NAMES.get(name, name) for name in cls.__slots__}
+            # A record of before has neither `finished` nor `expires`.
+            return cls(**{name: told[short] for name, short in names.items() if short in told})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
 
@@ -222,3 +222,55 @@ async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, 
 async def _is_read(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
     positions = await asyncio.gather(*(consumer.position(partition) for partition in ends))
     return all(position >= end for position, end in zip(positions, ends.values(), strict=True))
+
+
+COMMIT, ABORT = "commit", "abort"
+
+
+@dataclass(slots=True)
+class SinkState:
+    """`entry` is None before the first decision. `open` are transactions of its tasks that readers wait for."""
+
+    name: str
+    entry: Entry | None
+    open: list[TransactionDescription] = field(default_factory=list)
+
+    @property
+    def since_ms(self) -> int | None:
+        """When the oldest of them began."""
+        return min((each.started_ms for each in self.open if each.started_ms is not None), default=None)
+
+    def verdict(self, transactional_id: str) -> str:
+        """What `recover` does with it: commit what the ledger has decided, abort anything else."""
+        return verdict(self.entry, transactional_id)
+
+
+def verdict(entry: Entry | None, transactional_id: str) -> str:
+    is_decided = entry is not None and any(part.transactional_id == transactional_id for part in entry.parts)
+    return COMMIT if is_decided else ABORT
+
+
+async def sinks(brokers: Brokers) -> list[SinkState]:
+    """All sinks that have a record in the ledger or an open transaction, by name."""
+    found = {name: SinkState(name, entry) for name, entry in (await read_entries(brokers)).items()}
+    async with brokers.admin() as admin:
+        for listed in await admin.list_transactions(states=[ONGOING]):
+            task = task_of(listed.transactional_id)
+            if task is None:
+                continue
+            state = found.setdefault(task.sink, SinkState(task.sink, None))
+            try:
+                described = await admin.describe_transactions([listed.transactional_id])
+            except ClientError as error:
+                if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    continue
+                raise
+            state.open += [each for each in described.values() if each.state == ONGOING]
+    return [found[name] for name in sorted(found)]
+
+
+async def verdicts(brokers: Brokers, transactional_ids: Iterable[str]) -> Mapping[str, tuple[str, str]]:
+    """Of those ids that are a sink's: the name of the sink, and what its ledger says."""
+    tasks = {each: task for each in transactional_ids if (task := task_of(each)) is not None}
+    entries = await read_entries(brokers) if tasks else {}
+    return {each: (task.sink, verdict(entries.get(task.sink), each)) for each, task in tasks.items()}

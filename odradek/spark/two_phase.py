@@ -24,11 +24,10 @@ from enum import Enum, auto
 from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
-from odradek.spark.ledger import UNDECIDED, Entry, LeaseLost, Ledger, Part, read_entries, undecided
+from odradek.spark.ledger import ONGOING, UNDECIDED, Entry, LeaseLost, Ledger, Part, read_entries, undecided
 from odradek.spark.names import Sink, sink_of
 from odradek.spark.steps import Observe, Step, observe_nothing
 
-ONGOING = "Ongoing"
 # The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
 FORGOTTEN_AFTER_MS = 3_600_000
 EXPIRED_AT_A_TIME = 10

@@ -69,7 +69,7 @@ async def test_a_sink_that_nobody_knows_is_refused(broker: Broker) -> None:
 
 def test_the_commands_need_no_spark() -> None:
     script = (
-        "import sys, odradek.tools.commands.spark, odradek.spark.two_phase, odradek.spark.sinks\n"
+        "import sys, odradek.tools.commands.spark, odradek.spark.two_phase, odradek.spark.ledger\n"
         "print([name for name in ('pyspark', 'pyarrow', 'numpy') if name in sys.modules])"
     )
     assert (

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from odradek.spark.export import ExportOptions, at_once, export_with
-from odradek.spark.export_sources import export_source
+from odradek.spark.export import ExportOptions, at_once, export_source, export_with
 from odradek.spark.inputs import input_of
 from tests.support.batches import NOW_MS
 from tests.support.oracle import REPOSITORY
@@ -28,7 +27,7 @@ EXPORT = (
     "import sys\n"
     "from pathlib import Path\n"
     "from odradek.spark.export import ExportOptions, at_once, export_with\n"
-    "from odradek.spark.export_sources import export_source\n"
+    "from odradek.spark.export import export_source\n"
     "from odradek.spark.inputs import input_of\n"
     "print('begin', flush=True)\n"
     "source = export_source(input_of(sys.argv[1]), chunk_bytes=2_000)\n"

@@ -13,9 +13,9 @@ from odradek.client import TopicPartition
 from odradek.client.producing.partitioner import partition_for_key
 from odradek.client.sync import Admin
 from odradek.spark.brokers import Brokers
-from odradek.spark.ledger import LEDGER_TOPIC, Entry, read_entries
+from odradek.spark.ledger import LEDGER_TOPIC, ONGOING, Entry, read_entries
 from odradek.spark.names import Sink
-from odradek.spark.two_phase import ONGOING, TwoPhaseSink
+from odradek.spark.two_phase import TwoPhaseSink
 from tests.clients.speakers import wait_for
 from tests.spark.faults import FORMAT, Plan
 from tests.support.broker_process import Broker

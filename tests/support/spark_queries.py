@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from odradek.client import Admin, Consumer, Producer, TopicPartition
 from odradek.spark.brokers import Brokers
-from odradek.spark.ledger import read_entries
+from odradek.spark.ledger import ONGOING, read_entries
 from odradek.spark.names import Sink
 from odradek.spark.steps import Observe, Step, observe_nothing
-from odradek.spark.two_phase import ONGOING, TwoPhaseSink, Vote, wall_clock_ms
+from odradek.spark.two_phase import TwoPhaseSink, Vote, wall_clock_ms
 
 PARTITIONS = 2
 ROWS = 3  # of each task

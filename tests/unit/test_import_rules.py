@@ -185,7 +185,6 @@ def test_spark_is_known_only_to_what_it_calls() -> None:
         "source",
         "listener",
         "jobs/session",
-        "jobs/progress",
         "inputs",
         "audit",
         "data_source",

@@ -1,4 +1,4 @@
-"""The session of Spark that a job runs in, and what a person is told when there is none.
+"""The session of Spark that a job runs in, its progress bar, and what a person is told when there is none.
 
 The JVM and Python workers write to a file, so that the terminal shows the job; its last lines are told on a failure.
 """
@@ -9,10 +9,12 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,3 +151,66 @@ def _reason(text: str) -> str:
     """The line of a trace that says what was wrong: the last one with the name of a Python error, else the first."""
     found = _OURS.findall(text)
     return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVERY_S = 0.25
+_WIDTH = 30
+
+
+@contextmanager
+def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Iterator[None]:
+    """Nothing is drawn where stderr is no terminal, nor through Spark Connect, which does not tell."""
+    stream = sys.stderr if to is None else to
+    context = getattr(spark, "_sc", None)
+    if context is None or not stream.isatty():
+        yield
+        return
+    tracker = context.statusTracker()
+    known: set[int] = set()
+
+    def counts() -> tuple[int, int]:
+        for job in tracker.getActiveJobsIds():
+            info = tracker.getJobInfo(job)
+            known.update(info.stageIds if info is not None else ())
+        stages = [stage for stage in map(tracker.getStageInfo, sorted(known)) if stage is not None]
+        return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+
+    with drawn(title, counts, stream):
+        yield
+
+
+@contextmanager
+def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
+    """counts: done and planned; asked from a thread of its own. The bar is wiped out in the end."""
+    begun = time.monotonic()
+    ended = threading.Event()
+
+    def draw() -> None:
+        while not ended.wait(every_s):
+            try:
+                done, planned = counts()
+            except Exception:  # the session is being stopped
+                return
+            to.write("\r" + bar(title, done, planned, time.monotonic() - begun) + "\x1b[K")
+            to.flush()
+
+    thread = threading.Thread(target=draw, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        to.write("\r\x1b[K")
+        to.flush()
+
+
+def bar(title: str, done: int, planned: int, seconds: float) -> str:
+    """One line, without its end."""
+    filled = _WIDTH * done // planned if planned else 0
+    minutes, rest = divmod(int(seconds), 60)
+    tasks = f"{done:,} of {planned:,} tasks" if planned else "starting"
+    return f"{title}  {'█' * filled}{'░' * (_WIDTH - filled)}  {tasks}  {minutes}:{rest:02d}"

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def sinks_(options: argparse.Namespace) -> int:
     from odradek.spark.brokers import Brokers
-    from odradek.spark.sinks import COMMIT, sinks
+    from odradek.spark.ledger import COMMIT, sinks
 
     now_ms = time.time_ns() // 1_000_000
     rows = []
@@ -91,8 +91,8 @@ def sinks_(options: argparse.Namespace) -> int:
 
 def recover(options: argparse.Namespace) -> int:
     from odradek.spark.brokers import Brokers
+    from odradek.spark.ledger import COMMIT, sinks
     from odradek.spark.names import sink_of
-    from odradek.spark.sinks import COMMIT, sinks
     from odradek.spark.two_phase import TwoPhaseSink
 
     sink, run = options.sink, options.run_id

@@ -48,8 +48,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
     """Runs a session of Spark with a progress bar; failures in it are refusals like any other."""
-    from odradek.spark.jobs.progress import progress
-    from odradek.spark.jobs.session import JobFailed
+    from odradek.spark.jobs.session import JobFailed, progress
     from odradek.spark.jobs.session import session as spark_session
 
     try:
@@ -223,8 +222,7 @@ def run_export(options: argparse.Namespace) -> int:
     source = input_of(options.source, options.topic).with_options(**{"kafka.isolation.level": options.isolation_level})
     begun = time.monotonic()
     with session(options, "export") as spark:
-        from odradek.spark.export import ExportOptions, export
-        from odradek.spark.export_sources import export_source
+        from odradek.spark.export import ExportOptions, export, export_source
         from odradek.spark.jobs.shown import size
 
         exported = export(

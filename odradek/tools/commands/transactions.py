@@ -186,7 +186,7 @@ async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> M
     if not any(task_of(each) for each in transactional_ids):
         return {}
     from odradek.spark.brokers import Brokers
-    from odradek.spark.sinks import verdicts
+    from odradek.spark.ledger import verdicts
 
     try:
         brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options))

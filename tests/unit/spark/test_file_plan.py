@@ -13,10 +13,9 @@ import pytest
 
 from odradek.protocol.compression import Compression
 from odradek.protocol.records import NewRecord
-from odradek.spark.file_filters import EVERYTHING, Pruning, pruned
-from odradek.spark.file_options import FileOptions
+from odradek.spark.file_options import EVERYTHING, FileOptions, Pruning, View, pruned
 from odradek.spark.file_plan import plan
-from odradek.spark.file_views import SCHEMAS, columns, read, tasks
+from odradek.spark.file_views import columns, read, schema_of, tasks
 from odradek.spark.offsets import DataLost
 from odradek.spark.options import OptionError
 from odradek.tools.offline import DamagedLog
@@ -40,7 +39,7 @@ def data(tmp_path: Path) -> Path:
 
 def rows(path: Path | str, pruning: Pruning = EVERYTHING, /, **options: str) -> list[dict[str, Any]]:
     chosen = replace(FileOptions.read({"path": str(path), **options}), pruning=pruning)
-    schema = SCHEMAS[chosen.view]
+    schema = schema_of(chosen.view)
     return [row for task in tasks(chosen) for batch in read(task, chosen, schema) for row in batch.to_pylist()]
 
 
@@ -221,13 +220,13 @@ def test_a_filter_does_not_turn_offsets_for_other_partitions_into_an_error(data:
     assert found == {"t-1": [0, 1]}
 
 
-@pytest.mark.parametrize("view", [each.value for each in SCHEMAS])
+@pytest.mark.parametrize("view", [each.value for each in View])
 def test_each_view_has_the_columns_that_it_announces(data: Path, view: str) -> None:
     chosen = FileOptions.read({"path": str(data), "view": view, "includeHeaders": "true"})
     announced = [each.strip().split(" ")[0] for each in columns(chosen).split(", ")]
-    assert [name for name in announced if name in SCHEMAS[chosen.view].names] == SCHEMAS[chosen.view].names
+    assert [name for name in announced if name in schema_of(chosen.view).names] == schema_of(chosen.view).names
     for row in rows(data, view=view):
-        assert list(row) == SCHEMAS[chosen.view].names
+        assert list(row) == schema_of(chosen.view).names
 
 
 def test_the_views_of_transactions(tmp_path: Path) -> None:

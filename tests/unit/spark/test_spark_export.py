@@ -14,8 +14,7 @@ import pytest
 
 from odradek.client import TopicPartition
 from odradek.protocol.records import NewRecord
-from odradek.spark.export import Exported, ExportOptions, at_once, export_with
-from odradek.spark.export_sources import ExportSource, export_source
+from odradek.spark.export import Exported, ExportOptions, ExportSource, at_once, export_source, export_with
 from odradek.spark.inputs import input_of
 from odradek.spark.jobs.export_plan import (
     Bounds,

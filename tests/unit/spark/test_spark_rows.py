@@ -14,7 +14,7 @@ from odradek.client import TopicPartition
 from odradek.client.producing.partitioner import partition_for_key
 from odradek.spark.offsets import DataLost, Range, Threshold, at_most, from_json, limited, ranges, to_json
 from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions, require_known
-from odradek.spark.rows import groups, partitions_for_keys
+from odradek.spark.task import groups, partitions_for_keys
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import chosen_logs, plan
-from odradek.spark.file_records import tables
+from odradek.spark.file_views import record_tables
 from odradek.tools.offline.survey import survey
 from tests.support.oracle import directories, needs_oracle, served, unpack
 
@@ -46,7 +46,7 @@ def ranges(offsets: list[int]) -> list[list[int]]:
 def offsets_read(options: FileOptions) -> dict[tuple[str, int], list[int]]:
     found: dict[tuple[str, int], list[int]] = {}
     for task in plan(options):
-        for table in tables(task, options, {"offset"}):
+        for table in record_tables(task, options, {"offset"}):
             found.setdefault((task.range.topic, task.range.partition), []).extend(table["offset"].to_pylist())
     return found
 

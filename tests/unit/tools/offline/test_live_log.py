@@ -11,7 +11,7 @@ from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import plan
-from odradek.spark.file_records import tables
+from odradek.spark.file_views import record_tables
 from odradek.storage.disk import RealDisk
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory
@@ -71,6 +71,6 @@ def read(data: Path, **options: str) -> list[int]:
     return [
         offset
         for task in plan(chosen)
-        for table in tables(task, chosen, {"offset"})
+        for table in record_tables(task, chosen, {"offset"})
         for offset in table["offset"].to_pylist()
     ]
