@@ -29,7 +29,7 @@ from pathlib import Path
 from odradek.client import ClientError, TopicPartition
 from odradek.client.administration.topics import NewTopic
 from odradek.client.sync import Admin, Consumer, Producer
-from odradek.spark.ledger import LEDGER_TOPIC, Entry
+from odradek.spark.ledger import LEDGER_TOPIC, LedgerEntry
 from odradek.spark.names import Sink, task_of
 
 MASTER = "local[2,4]"  # tries a task again, which plain local[2] does not
@@ -281,7 +281,7 @@ class Ledger:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._consumer: Consumer | None = None
-        self._last: Entry | None = None
+        self._last: LedgerEntry | None = None
 
     def __enter__(self) -> "Ledger":
         return self
@@ -290,7 +290,7 @@ class Ledger:
         if self._consumer is not None:
             self._consumer.close()
 
-    def wait(self, is_enough: Callable[[Entry], bool], query: Query) -> Entry:
+    def wait(self, is_enough: Callable[[LedgerEntry], bool], query: Query) -> LedgerEntry:
         ends_at = time.monotonic() + RUN_TIMEOUT_S
         while time.monotonic() < ends_at:
             if self._last is not None and is_enough(self._last):
@@ -313,7 +313,7 @@ class Ledger:
         for record in (each for records in brought.values() for each in records):
             if record.value is None:
                 continue
-            entry = Entry.from_json(record.value)
+            entry = LedgerEntry.from_json(record.value)
             if entry.sink == self._job.sink() and (self._last is None or entry.batch > self._last.batch):
                 say(f"batch {entry.batch} is decided: {entry.rows:,} orders in {len(entry.parts)} transactions")
                 self._last = entry

@@ -1,4 +1,4 @@
-"""What a line of the log looks like: text for people, or one JSON object for programs (`serve --log-format`).
+"""Formats of a line of the log: text for people, or one JSON object for programs (`serve --log-format`).
 
 The members of an object keep their names and types between releases: `time` (ISO 8601, UTC, to the millisecond),
 `level` (Python's name), `logger`, `message`, `pid`, and `exception` (the traceback) where there was one.

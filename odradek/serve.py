@@ -40,7 +40,7 @@ class ServeOptions:
     log_format: str = TEXT
 
     def settings(self) -> dict[str, str]:
-        """Overrides, by Kafka's names; the options that stand for a setting go last. Raises UsageError."""
+        """Returns overrides by Kafka's names; the options that stand for a setting go last. Raises UsageError."""
         settings = {}
         for text in self.overrides:
             name, separator, value = text.partition("=")
@@ -59,7 +59,7 @@ class ServeOptions:
 
 
 def parse_options(words: Sequence[str]) -> ServeOptions:
-    """`--name value` or `--name=value`. Raises UsageError."""
+    """Parses `--name value` and `--name=value`. Raises UsageError."""
     options = ServeOptions()
     waiting = list(words)
     while waiting:
@@ -151,13 +151,13 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
 
 
 def default_data_directory(environ: Mapping[str, str]) -> Path:
-    """The default data directory: the same wherever `serve` is typed, and not one that a reboot empties."""
+    """Returns the default data directory: the same wherever `serve` is typed, and not one that a reboot empties."""
     home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return Path(home) / "odradek"
 
 
 def make_ephemeral_directory() -> Path:
-    """A fresh directory, named by this process; also removes those of processes that were killed."""
+    """Makes a fresh directory, named by this process; also removes those of processes that were killed."""
     import tempfile
 
     for left in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
@@ -174,7 +174,7 @@ def remove_directory(path: Path) -> None:
 
 
 def milliseconds_since_exec() -> int:
-    """How long this process has been alive, to the kernel's clock tick (mostly 10 ms)."""
+    """Returns the age of this process, to the kernel's clock tick (mostly 10 ms)."""
     with open("/proc/self/stat", "rb") as stat:
         started_ticks = int(stat.read().rpartition(b")")[2].split()[19])
     return int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")) * 1000)

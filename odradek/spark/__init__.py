@@ -11,7 +11,7 @@ __all__ = ["install"]
 
 
 def __getattr__(name: str) -> Any:
-    """`install` needs pyspark, which the commands of `odradek spark` do without."""
+    """Imports `install` when it is used: it needs pyspark, which some commands of `odradek spark` do without."""
     if name == "install":
         from odradek.spark.listener import install
 

@@ -1,4 +1,4 @@
-"""Was everything of an input written to an output, and once? A comparison of multisets.
+"""Audit of a query: was everything of an input written to an output, and once? A comparison of multisets.
 
 Records that are the same by `on` count as one value; a value has to be in the output as often as in the input.
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from odradek.spark.jobs.shown import Place, shown
+from odradek.spark.jobs.shown import RecordPlace, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,9 +43,9 @@ class Example:
     value: dict[str, str | None]
     input_count: int
     output_count: int
-    first_input: Place | None
-    first_output: Place | None
-    last_output: Place | None
+    first_input: RecordPlace | None
+    first_output: RecordPlace | None
+    last_output: RecordPlace | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Comparison:
 
 
 def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None) -> DataFrame:
-    """One row per value that the two have not equally often; none if everything was written once.
+    """Returns a row per value that the two have not equally often; none if everything was written once.
 
     on         columns or SQL expressions by which a record of the output is known as one of the input
     output_on  the same for the output, where they differ: as many, of the same types
@@ -130,7 +130,7 @@ def compare(
 
 
 def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | None) -> tuple[DataFrame, list[str]]:
-    """One row per value, with its numbers and the ranks of its places."""
+    """Returns a row per value, with its numbers and the ranks of its places."""
     wanted, wanted_there = _expressions(on), _expressions(on if output_on is None else output_on)
     if len(wanted) != len(wanted_there):
         raise ValueError(f"{len(wanted)} columns of the input, and {len(wanted_there)} of the output")
@@ -160,14 +160,14 @@ def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | 
 
 
 def _judged(counted: DataFrame) -> DataFrame:
-    """With a column `verdict`, null where there is no difference."""
+    """Adds a column `verdict`, null where there is no difference."""
     lost = F.when(F.col("output_count") < F.col("input_count"), LOST)
     invented = lost.when((F.col("input_count") == 0) & (F.col("output_count") > 0), INVENTED)
     return counted.withColumn("verdict", invented.when(F.col("output_count") > F.col("input_count"), REPEATED))
 
 
 def _with_places(judged: DataFrame) -> DataFrame:
-    """In place of ranks."""
+    """Puts places where ranks are."""
     places = {
         name: F.when(
             F.col(name).isNotNull(),
@@ -182,7 +182,7 @@ def _with_places(judged: DataFrame) -> DataFrame:
 
 
 def _side(frame: DataFrame, wanted: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
-    """The place as one number: with numbers only Spark aggregates without sorting."""
+    """Selects the place as one number: with numbers only Spark aggregates without sorting."""
     has_place = {"partition", "offset"} <= set(frame.columns)
     place = F.shiftleft(F.col("partition").cast("long"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
     rank = place if has_place else F.lit(None).cast("long")
@@ -198,7 +198,7 @@ def _expressions(on: On) -> list[Column]:
 
 
 def _free_names(names: list[str]) -> list[str]:
-    """Those of expressions, made names of their own."""
+    """Makes names of expressions free of those that the result has."""
     taken = {"verdict", "input_count", "output_count", *_RANKS}
     found: list[str] = []
     for name in names:
@@ -214,5 +214,5 @@ def _example(row: dict[str, object], names: list[str]) -> Example:
         {name: shown(row[name]) for name in names},
         int(str(row["input_count"])),
         int(str(row["output_count"])),
-        *(Place.of(row[name]) for name in _RANKS),
+        *(RecordPlace.of(row[name]) for name in _RANKS),
     )

@@ -1,4 +1,4 @@
-"""How a query reaches its cluster. Loads the client when it is first used: most of Spark's Python workers only plan."""
+"""A query's way to its cluster. Loads the client when it is first used: most of Spark's Python workers only plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """How every client of a sink reaches the cluster."""
+    """Settings by which every client of a sink reaches the cluster."""
 
     bootstrap_servers: str
     timeout_ms: float = 60_000

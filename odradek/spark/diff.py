@@ -1,4 +1,4 @@
-"""Where two directories of logs differ: a mirror, a restored backup, a broker before and after an upgrade.
+"""Differences of two directories of logs: a mirror, a restored backup, a broker before and after an upgrade.
 
 Batches are compared by their offsets and CRCs, which takes their headers only. Records are read where batches differ:
 two logs may hold the same records in other batches. Markers of transactions are compared by what they say.
@@ -31,7 +31,7 @@ BLOCK = 65_536  # offsets that are compared together
 _CONTENT = ("key", "value", "timestamp", "headers")
 _BATCH = "topic string, partition int, baseOffset bigint, lastOffset bigint, crc bigint, isControl boolean"
 _MARKER = "topic string, partition int, baseOffset bigint, producerId bigint, isControl boolean, controlType string"
-Bounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
+OffsetBounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PartitionDiff:
 
     @property
     def is_same(self) -> bool:
-        """As to what readers see."""
+        """Tells whether readers see the same."""
         return not (self.missing_left or self.missing_right or self.changed or self.markers)
 
 
@@ -78,7 +78,7 @@ class Diff:
 
 
 def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = False, examples: int = EXAMPLES) -> Diff:
-    """overlap   compare only offsets that both sides have: a mirror may lag, and retention may have come earlier"""
+    """Compares two inputs; with `overlap` only offsets that both have: a mirror may lag, or retention come earlier."""
     ours, theirs = _bounds(spark, left), _bounds(spark, right)
     both = set(ours.keys() & theirs.keys()) if overlap else ours.keys() | theirs.keys()
     asked_left, asked_right = (_asked(one, other, both, overlap) for one, other in ((ours, theirs), (theirs, ours)))
@@ -112,13 +112,13 @@ def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = Fals
 
 
 def different_batches(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Those that one side has and the other has not. Both have the columns of view `batches`, or some of these."""
+    """Returns the batches that one side only has. Both have the columns of view `batches`, or some of these."""
     keys = ["topic", "partition", "baseOffset", "lastOffset", "crc", "isControl"]
     return _of_one_side(left.select(keys), right.select(keys), keys)
 
 
 def different_records(left: DataFrame, right: DataFrame) -> DataFrame:
-    """topic, partition, offset, difference, and the columns that differ, of two frames of records."""
+    """Returns topic, partition, offset, difference, and the columns that differ, of two frames of records."""
     place = ["topic", "partition", "offset"]
     present = [name for name in _CONTENT if name in left.columns and name in right.columns]
 
@@ -150,7 +150,7 @@ def different_records(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def _hash(name: str) -> Column:
-    """Of a column, never null: a key that is null is not an empty one."""
+    """Hashes a column, never to null: a key that is null is not an empty one."""
     return F.coalesce(F.xxhash64(name), F.lit(0)) + F.col(name).isNull().cast("long")
 
 
@@ -160,7 +160,7 @@ def _of_one_side(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Data
 
 
 def _markers(
-    spark: SparkSession, left: Input, right: Input, asked_left: Bounds, asked_right: Bounds
+    spark: SparkSession, left: Input, right: Input, asked_left: OffsetBounds, asked_right: OffsetBounds
 ) -> dict[tuple[str, int], int]:
     keys = ["topic", "partition", "baseOffset", "producerId", "controlType"]
     ours, theirs = (
@@ -181,13 +181,13 @@ def _within(records: DataFrame, blocks: DataFrame) -> DataFrame:
     return placed.join(blocks, ["topic", "partition", "block"], "left_semi").drop("block")
 
 
-def _bounds(spark: SparkSession, source: Input) -> Bounds:
+def _bounds(spark: SparkSession, source: Input) -> OffsetBounds:
     schema = "topic string, partition int, logStartOffset bigint, endOffset bigint"
     rows = source.with_options(view="offsets").frame(spark, schema).collect()
     return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
-def _asked(one: Bounds, other: Bounds, partitions: Any, overlap: bool) -> Bounds:
+def _asked(one: OffsetBounds, other: OffsetBounds, partitions: Any, overlap: bool) -> OffsetBounds:
     found = {}
     for each in partitions:
         if each in one:
@@ -198,7 +198,7 @@ def _asked(one: Bounds, other: Bounds, partitions: Any, overlap: bool) -> Bounds
     return found
 
 
-def _clipped(asked: Bounds, spans: Bounds) -> Bounds:
+def _clipped(asked: OffsetBounds, spans: OffsetBounds) -> OffsetBounds:
     found = {}
     for each, (start, end) in asked.items():
         if each in spans:
@@ -208,8 +208,8 @@ def _clipped(asked: Bounds, spans: Bounds) -> Bounds:
     return found
 
 
-def _read(spark: SparkSession, source: Input, asked: Bounds, schema: str | None, view: str) -> DataFrame:
-    """Those offsets of those partitions."""
+def _read(spark: SparkSession, source: Input, asked: OffsetBounds, schema: str | None, view: str) -> DataFrame:
+    """Reads the offsets that are asked for."""
     options: dict[str, dict[str, Any]] = {"startingOffsets": {}, "endingOffsets": {}}
     assigned: dict[str, list[int]] = {}
     for (topic, partition), (start, end) in sorted(asked.items()):
@@ -224,7 +224,7 @@ def _read(spark: SparkSession, source: Input, asked: Bounds, schema: str | None,
 
 
 def _shown(spark: SparkSession, left: Input, right: Input, rows: list[Any]) -> list[ChangedRecord]:
-    """With what each side has at these offsets, read once more."""
+    """Shows what each side has at these offsets, read once more."""
     places: dict[tuple[str, int], list[int]] = {}
     for row in rows:
         places.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
@@ -249,8 +249,8 @@ def _shown(spark: SparkSession, left: Input, right: Input, rows: list[Any]) -> l
 
 def _result(
     both: Any,
-    ours: Bounds,
-    theirs: Bounds,
+    ours: OffsetBounds,
+    theirs: OffsetBounds,
     batches: dict[tuple[str, int], int],
     markers: dict[tuple[str, int], int],
     records: dict[tuple[str, int, str], int],

@@ -22,24 +22,24 @@ from odradek.spark.file_plan import FileTask, chosen_logs, plan
 from odradek.spark.file_views import read_task
 from odradek.spark.inputs import Input
 from odradek.spark.jobs.export_plan import (
-    Bounds,
-    Chunk,
+    ExportChunk,
     ExportDirectory,
     ExportedFile,
     ExportError,
+    ExportStep,
     Observe,
     Plan,
-    Step,
+    SourceBounds,
     begin,
     cut,
     next_plan,
     observe_nothing,
 )
 from odradek.spark.jobs.parquet import write_chunk
-from odradek.spark.offsets import OffsetReader, Offsets, Range
+from odradek.spark.offsets import OffsetRange, OffsetReader, Offsets
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import ARROW
-from odradek.tools.offline.survey import Survey, survey
+from odradek.tools.offline.survey import PartitionSurvey, survey
 from odradek.tools.offline.transactions import overlapping
 
 CHUNK_RECORDS = 1_000_000  # of a topic over the network
@@ -47,24 +47,24 @@ CHUNK_BYTES = 128 * 1024 * 1024  # of logs in a directory
 
 
 class ChunkTask(Protocol):
-    """Can be sent to another process."""
+    """Chunk to be written, which can be sent to another process."""
 
     @property
-    def chunk(self) -> Chunk: ...
+    def chunk(self) -> ExportChunk: ...
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Its records, with all columns of ARROW."""
+        """Reads its records, with all columns of ARROW."""
 
 
 class ExportSource(Protocol):
     def identity(self) -> Mapping[str, Any]:
-        """What has to be the same for all plans of an export."""
+        """Returns what has to be the same for all plans of an export."""
 
-    def bounds(self) -> Bounds: ...
+    def bounds(self) -> SourceBounds: ...
 
-    def chunks(self, start: Offsets, end: Offsets) -> list[Chunk]: ...
+    def chunks(self, start: Offsets, end: Offsets) -> list[ExportChunk]: ...
 
-    def tasks(self, chunks: Sequence[Chunk]) -> Sequence[ChunkTask]: ...
+    def tasks(self, chunks: Sequence[ExportChunk]) -> Sequence[ChunkTask]: ...
 
 
 def export_source(
@@ -76,7 +76,8 @@ def export_source(
     chunk_bytes: int = CHUNK_BYTES,
     allows_loss: bool = False,
 ) -> ExportSource:
-    """
+    """Makes the source of an export.
+
     starting_ms   begin each partition at the first record that is not older
     ending_ms     end each partition before the first record that is not older
 
@@ -105,7 +106,7 @@ class TopicExport:
     def identity(self) -> Mapping[str, Any]:
         return {"isolation_level": self._options.isolation_level, "starting_ms": self._starting_ms}
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> SourceBounds:
         reader = OffsetReader(self._options)
         try:
             partitions = reader.partitions()
@@ -113,26 +114,26 @@ class TopicExport:
             ending = reader.resolve(self._options.ending, partitions)
             ids = {topic: bytes.fromhex(topic_id) for topic, topic_id in reader.topic_ids.items()}
             told = {topic: _text(topic_id) for topic, topic_id in ids.items() if any(topic_id)}
-            return Bounds(reader.earliest(partitions), starting, ending, told)
+            return SourceBounds(reader.earliest(partitions), starting, ending, told)
         finally:
             reader.close()
 
-    def chunks(self, start: Offsets, end: Offsets) -> list[Chunk]:
+    def chunks(self, start: Offsets, end: Offsets) -> list[ExportChunk]:
         return cut(start, end, self._chunk_records)
 
-    def tasks(self, chunks: Sequence[Chunk]) -> Sequence[ChunkTask]:
+    def tasks(self, chunks: Sequence[ExportChunk]) -> Sequence[ChunkTask]:
         return [TopicChunk(chunk, self._options) for chunk in chunks]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChunk:
-    chunk: Chunk
+    chunk: ExportChunk
     options: SourceOptions
 
     def read(self) -> Iterator[pa.RecordBatch]:
         from odradek.spark.source import read_range  # with Spark, which a worker has
 
-        return read_range(self.options, Range(*self.chunk), ARROW)
+        return read_range(self.options, OffsetRange(*self.chunk), ARROW)
 
 
 class DirectoryExport:
@@ -142,39 +143,39 @@ class DirectoryExport:
         self._options = FileOptions.read(options)
         self._timed = FileOptions.read({**options, **times}) if times else None
         self._starting_ms = starting_ms
-        self._surveys: dict[TopicPartition, Survey] = {}
+        self._surveys: dict[TopicPartition, PartitionSurvey] = {}
 
     def identity(self) -> Mapping[str, Any]:
         return {"isolation_level": self._options.isolation_level, "starting_ms": self._starting_ms}
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> SourceBounds:
         self._surveys = {}
         surveys = self._surveyed()
         earliest = {each: found.start_offset for each, found in surveys.items()}
         latest = {each: self._end(found) for each, found in surveys.items()}
         first = earliest
         if self._timed is not None:
-            ranges: dict[TopicPartition, list[Range]] = {each: [] for each in surveys}
+            ranges: dict[TopicPartition, list[OffsetRange]] = {each: [] for each in surveys}
             for task in plan(self._timed):
                 ranges.setdefault(TopicPartition(task.range.topic, task.range.partition), []).append(task.range)
             first = {each: min((r.start_offset for r in found), default=latest[each]) for each, found in ranges.items()}
             latest = {each: max((r.end_offset for r in found), default=first[each]) for each, found in ranges.items()}
-        return Bounds(earliest, first, latest, self._topic_ids())
+        return SourceBounds(earliest, first, latest, self._topic_ids())
 
-    def chunks(self, start: Offsets, end: Offsets) -> list[Chunk]:
+    def chunks(self, start: Offsets, end: Offsets) -> list[ExportChunk]:
         surveys = self._surveyed()
         most = self._options.max_bytes_per_partition
         return [
-            Chunk(each.topic, each.partition, *part)
+            ExportChunk(each.topic, each.partition, *part)
             for each in sorted(start)
             for part in _cut_at(surveys[each], start[each], end[each], most)
         ]
 
-    def tasks(self, chunks: Sequence[Chunk]) -> Sequence[ChunkTask]:
+    def tasks(self, chunks: Sequence[ExportChunk]) -> Sequence[ChunkTask]:
         surveys = self._surveyed()
         return [self._task(chunk, surveys.get(TopicPartition(chunk.topic, chunk.partition))) for chunk in chunks]
 
-    def _task(self, chunk: Chunk, found: Survey | None) -> ChunkTask:
+    def _task(self, chunk: ExportChunk, found: PartitionSurvey | None) -> ChunkTask:
         start, end = chunk.start_offset, chunk.end_offset
         if found is None or self._end(found) < end:
             raise ExportError(
@@ -189,9 +190,9 @@ class DirectoryExport:
         place = max((place for place in found.places if place.offset <= start), default=None)
         hint = None if place is None else (place.base_offset, place.inode, place.position)
         aborted = tuple(overlapping(found.aborted, start, end)) if self._options.is_committed else ()
-        return DirectoryChunk(chunk, FileTask(Range(*chunk), found.log.directory, hint, aborted), self._options)
+        return DirectoryChunk(chunk, FileTask(OffsetRange(*chunk), found.log.directory, hint, aborted), self._options)
 
-    def _surveyed(self) -> dict[TopicPartition, Survey]:
+    def _surveyed(self) -> dict[TopicPartition, PartitionSurvey]:
         if not self._surveys:
             self._surveys = {
                 TopicPartition(log.topic, log.partition): survey(log, cut_bytes=self._options.max_bytes_per_partition)
@@ -199,7 +200,7 @@ class DirectoryExport:
             }
         return self._surveys
 
-    def _end(self, found: Survey) -> int:
+    def _end(self, found: PartitionSurvey) -> int:
         return found.last_stable_offset if self._options.is_committed else found.end_offset
 
     def _topic_ids(self) -> dict[str, str]:
@@ -214,7 +215,7 @@ class DirectoryExport:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryChunk:
-    chunk: Chunk
+    chunk: ExportChunk
     task: FileTask
     options: FileOptions
 
@@ -222,8 +223,8 @@ class DirectoryChunk:
         return read_task(self.task, self.options, ARROW)
 
 
-def _cut_at(found: Survey, start: int, end: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """At places of the survey, as many bytes together as a chunk may have."""
+def _cut_at(found: PartitionSurvey, start: int, end: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cuts at places of the survey, as many bytes together as a chunk may have."""
     at, size_bytes = start, 0
     for place in found.places:
         if place.offset <= start:
@@ -237,7 +238,7 @@ def _cut_at(found: Survey, start: int, end: int, most_bytes: int) -> Iterator[tu
 
 
 def _text(topic_id: bytes) -> str:
-    """As Kafka writes it into partition.metadata."""
+    """Formats a topic's id as Kafka does in partition.metadata."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
@@ -264,7 +265,7 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """What one call has added. `resumed` counts plans that another call had left unfinished."""
+    """Result of one call. `resumed` counts plans that another call had left unfinished."""
 
     plans: int = 0
     resumed: int = 0
@@ -281,7 +282,7 @@ class Exported:
 
 
 def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportOptions | None = None) -> Exported:
-    """Everything that is new in the source since the last call, or everything. Returns when it is on disk.
+    """Exports what is new in the source since the last call, or everything. Returns when it is on disk.
 
     to   a directory that all workers have mounted
 
@@ -293,7 +294,7 @@ def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportO
 def export_with(
     run: Run, source: ExportSource, to: Path, options: ExportOptions, observe: Observe = observe_nothing
 ) -> Exported:
-    """The same, with tasks that need not be Spark's."""
+    """Does the same with tasks that need not be Spark's."""
     out = ExportDirectory(to.expanduser().resolve())
     out.open({"by_date": options.by_date, **source.identity()})
     exported = Exported()
@@ -305,7 +306,7 @@ def export_with(
             if made is None:
                 return exported
             plan = out.store(made)
-            observe(Step.PLANNED)
+            observe(ExportStep.PLANNED)
             is_left = plan != made  # another export was faster
         assert plan is not None
         completed = out.completed(plan)
@@ -329,7 +330,7 @@ def export_with(
             if not out.is_done(plan):  # by another export, which has removed what this one was writing
                 raise
         exported.files += out.finish(plan)
-        observe(Step.DONE)
+        observe(ExportStep.DONE)
         exported.plans += 1
         exported.resumed += is_left
         exported.offsets += sum(chunk.end_offset - chunk.start_offset for chunk in plan.chunks)
@@ -345,7 +346,7 @@ def _planned(previous: Plan | None, source: ExportSource, options: ExportOptions
 
 
 def on_spark(spark: SparkSession) -> Run:
-    """One task of Spark for each chunk."""
+    """Runs each chunk as a task of Spark."""
     from pyspark.sql import functions as F
 
     def run(tasks: Sequence[ChunkTask], write: Write) -> None:
@@ -363,6 +364,6 @@ def on_spark(spark: SparkSession) -> Run:
 
 
 def at_once(tasks: Sequence[ChunkTask], write: Write) -> None:
-    """In this process, one after the other."""
+    """Runs the tasks in this process, one after the other."""
     for task in tasks:
         write(task)

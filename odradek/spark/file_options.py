@@ -12,7 +12,17 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, TypeVar
 
-from odradek.spark.options import PATH, Bound, Choice, OptionError, bounds, flag, isolation_level, number, require_known
+from odradek.spark.options import (
+    PATH,
+    Bound,
+    OptionError,
+    TopicChoice,
+    bounds,
+    flag,
+    isolation_level,
+    number,
+    require_known,
+)
 
 _OFFSETS = frozenset({"offset", "baseOffset"})
 _EQUAL = frozenset({"EqualTo", "EqualNullSafe"})
@@ -20,7 +30,7 @@ _EQUAL = frozenset({"EqualTo", "EqualNullSafe"})
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Nothing outside of it is asked for. None: no bound.
+    """Part of the records outside of which nothing is asked for. None: no bound.
 
     not_before   ms; of a record. An upper bound is of no use: a batch does not tell its smallest timestamp
     """
@@ -41,7 +51,7 @@ EVERYTHING = Pruning()
 
 
 def pruned(filters: Iterable[Any]) -> Pruning:
-    """All of the filters hold for each row that is wanted."""
+    """Combines filters, all of which hold for each row that is wanted."""
     found = EVERYTHING
     for each in filters:
         kind = type(each).__name__
@@ -88,7 +98,7 @@ def _both(first: frozenset[Any] | None, second: frozenset[Any]) -> frozenset[Any
 
 
 def _ms(value: datetime) -> int:
-    """Rounded down, and UTC where it names no zone."""
+    """Converts to ms, rounded down, in UTC where it names no zone."""
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000_000) // 1_000
 
@@ -107,7 +117,7 @@ _KNOWN = (
 _KNOWN_KAFKA = ("kafka.isolation.level", "kafka.check.crcs")
 
 
-class View(Enum):
+class LogView(Enum):
     RECORDS = "records"
     BATCHES = "batches"
     TRANSACTIONS = "transactions"
@@ -117,8 +127,8 @@ class View(Enum):
     INTERNAL = "internal"
 
 
-class OnDamage(Enum):
-    """What a damaged batch does: fail the query, or be left out (and be told in the log of the worker)."""
+class DamageMode(Enum):
+    """Effect of a damaged batch: the query fails, or it is left out (and told in the log of the worker)."""
 
     FAIL_FAST = "failfast"
     PERMISSIVE = "permissive"
@@ -133,8 +143,8 @@ class FileOptions:
     """
 
     path: str
-    view: View
-    choice: Choice | None
+    view: LogView
+    choice: TopicChoice | None
     isolation_level: str
     starting: Bound
     ending: Bound
@@ -144,7 +154,7 @@ class FileOptions:
     include_headers: bool
     check_crcs: bool
     by_index: bool
-    on_damage: OnDamage
+    on_damage: DamageMode
     pushes_filters: bool
     pruning: Pruning = EVERYTHING
 
@@ -162,8 +172,8 @@ class FileOptions:
         starting, ending = bounds(given, is_stream=False)
         return cls(
             path=given[PATH],
-            view=_one_of(View, given, "view", View.RECORDS),
-            choice=Choice.read(given),
+            view=_one_of(LogView, given, "view", LogView.RECORDS),
+            choice=TopicChoice.read(given),
             isolation_level=isolation_level(given),
             starting=starting,
             ending=ending,
@@ -173,7 +183,7 @@ class FileOptions:
             include_headers=flag("includeHeaders", given.get("includeheaders", "false")),
             check_crcs=flag("kafka.check.crcs", given.get("kafka.check.crcs", "true")),
             by_index=_by_index(given.get("transactions", "scan")),
-            on_damage=_one_of(OnDamage, given, "mode", OnDamage.FAIL_FAST),
+            on_damage=_one_of(DamageMode, given, "mode", DamageMode.FAIL_FAST),
             pushes_filters=flag("pushFilters", given.get("pushfilters", "false")),
         )
 

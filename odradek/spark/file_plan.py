@@ -1,4 +1,4 @@
-"""Which parts of which files the tasks of a query read. Knows nothing of Spark.
+"""Plan of a query on files: the parts of files that its tasks read. Knows nothing of Spark.
 
 Planning reads batch headers only. What it finds is frozen in the tasks: they read the same however far a broker goes on
 writing, and a task that runs again reads the same again.
@@ -15,12 +15,11 @@ from pathlib import Path
 from odradek.client.columns import read_records
 from odradek.client.common.values import TopicPartition
 from odradek.protocol.topic_partition import CLUSTER_METADATA, INTERNAL_TOPICS
-from odradek.spark.file_options import FileOptions, View
-from odradek.spark.file_options import OnDamage as Mode
-from odradek.spark.offsets import DataLost, Offsets, Range, asked_of, ranges, require_records
+from odradek.spark.file_options import DamageMode, FileOptions, LogView
+from odradek.spark.offsets import DataLost, OffsetRange, Offsets, asked_of, ranges, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 from odradek.tools.offline.directories import PartitionLog, partitions_at
-from odradek.tools.offline.survey import Place, Survey, survey
+from odradek.tools.offline.survey import BatchPlace, PartitionSurvey, survey
 from odradek.tools.offline.transactions import Aborted, overlapping
 from odradek.tools.offline.walk import DamagedLog, OnDamage, refuse, stretches
 
@@ -36,18 +35,18 @@ class FileTask:
     aborted   the transactions to leave out
     """
 
-    range: Range
+    range: OffsetRange
     directory: Path
     hint: tuple[int, int, int] | None
     aborted: tuple[Aborted, ...]
 
 
 def chosen_logs(options: FileOptions) -> list[PartitionLog]:
-    """The partitions that the options name. Raises OptionError for one that is not there."""
+    """Returns the partitions that the options name. Raises OptionError for one that is not there."""
     logs = partitions_at(options.path)
     choice = options.choice
     if choice is None:
-        wants_internal = options.view is View.INTERNAL
+        wants_internal = options.view is LogView.INTERNAL
         found = [log for log in logs if (log.topic in INTERNAL) == wants_internal]
     elif choice.pattern is not None:
         found = [log for log in logs if re.fullmatch(choice.pattern, log.topic)]
@@ -61,12 +60,12 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
 
 
 def wanted_logs(options: FileOptions) -> list[PartitionLog]:
-    """Those of `chosen_logs` that the filters of the query leave."""
+    """Returns those of `chosen_logs` that the filters of the query leave."""
     return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
 
 
 def plan(options: FileOptions) -> list[FileTask]:
-    """In the order of topics, partitions and offsets. Raises DamagedLog, DataLost, OptionError."""
+    """Plans tasks in the order of topics, partitions and offsets. Raises DamagedLog, DataLost, OptionError."""
     logs = {TopicPartition(log.topic, log.partition): log for log in chosen_logs(options)}
     start_times, start_offsets = asked_of(options.starting, list(logs))
     end_times, end_offsets = asked_of(options.ending, list(logs))
@@ -98,11 +97,11 @@ def plan(options: FileOptions) -> list[FileTask]:
 
 
 def on_damage(options: FileOptions) -> OnDamage:
-    return refuse if options.on_damage is Mode.FAIL_FAST else leave_out
+    return refuse if options.on_damage is DamageMode.FAIL_FAST else leave_out
 
 
 def leave_out(damage: DamagedLog) -> None:
-    """mode=permissive: goes to stderr, which Spark keeps in the log of the executor."""
+    """Tells of damage on stderr, which Spark keeps in the log of the executor: mode=permissive."""
     import sys
 
     print(f"odradek: {damage}; it is left out", file=sys.stderr)
@@ -113,8 +112,8 @@ def _refuse_missing(options: FileOptions, missing: set[TopicPartition] | set[str
         raise OptionError(f"not in {options.path}: {', '.join(sorted(map(str, missing)))}")
 
 
-def _end(found: Survey, options: FileOptions) -> int:
-    committed = options.is_committed and options.view in (View.RECORDS, View.INTERNAL)
+def _end(found: PartitionSurvey, options: FileOptions) -> int:
+    committed = options.is_committed and options.view in (LogView.RECORDS, LogView.INTERNAL)
     return found.last_stable_offset if committed else found.end_offset
 
 
@@ -122,7 +121,7 @@ def _resolved(
     bound: Bound,
     times: Offsets,
     offsets: Offsets,
-    surveys: dict[TopicPartition, Survey],
+    surveys: dict[TopicPartition, PartitionSurvey],
     options: FileOptions,
 ) -> Offsets:
     found = {}
@@ -140,8 +139,8 @@ def _resolved(
     return found | {each: ends[each] if offset is None else offset for each, offset in by_time.items()}
 
 
-def _not_older(found: Survey, timestamp_ms: int, options: FileOptions) -> int | None:
-    """The offset of the first record that is not older, aborted or not, as ListOffsets has it."""
+def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) -> int | None:
+    """Returns the offset of the first record that is not older, aborted or not, as ListOffsets does."""
     place = found.not_older.get(timestamp_ms)
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:
@@ -156,15 +155,15 @@ def _not_older(found: Survey, timestamp_ms: int, options: FileOptions) -> int | 
     return None
 
 
-def _pruned(whole: Range, options: FileOptions) -> Range:
+def _pruned(whole: OffsetRange, options: FileOptions) -> OffsetRange:
     pruning = options.pruning
     end = whole.end_offset if pruning.end_offset is None else min(whole.end_offset, pruning.end_offset)
     return replace(whole, start_offset=max(whole.start_offset, pruning.start_offset), end_offset=end)
 
 
-def _cut(whole: Range, found: Survey, options: FileOptions) -> Iterator[FileTask]:
-    """At the places of the survey; as many of these together as have no more than maxBytesPerPartition. Those without
-    a record that is late enough are left out."""
+def _cut(whole: OffsetRange, found: PartitionSurvey, options: FileOptions) -> Iterator[FileTask]:
+    """Cuts at places of the survey, as many of these together as have no more than maxBytesPerPartition; leaves out
+    those without a record that is late enough."""
     places, not_before = found.places, options.pruning.not_before
     offsets = [place.offset for place in places]
     first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)
@@ -184,19 +183,19 @@ def _cut(whole: Range, found: Survey, options: FileOptions) -> Iterator[FileTask
             after += 1
         end = min(whole.end_offset, offsets[after]) if after < len(places) else whole.end_offset
         if at < end:
-            yield _task(Range(whole.topic, whole.partition, at, end), found, places[first], options)
+            yield _task(OffsetRange(whole.topic, whole.partition, at, end), found, places[first], options)
             at = end
         first = after
 
 
-def _is_older(place: Place, not_before: int | None) -> bool:
+def _is_older(place: BatchPlace, not_before: int | None) -> bool:
     return not_before is not None and place.max_timestamp is not None and place.max_timestamp < not_before
 
 
-def _task(part: Range, found: Survey, place: Place, options: FileOptions) -> FileTask:
+def _task(part: OffsetRange, found: PartitionSurvey, place: BatchPlace, options: FileOptions) -> FileTask:
     aborted = overlapping(found.aborted, part.start_offset, part.end_offset) if options.is_committed else []
     return FileTask(part, found.log.directory, _hint(place), tuple(aborted))
 
 
-def _hint(place: Place) -> tuple[int, int, int]:
+def _hint(place: BatchPlace) -> tuple[int, int, int]:
     return place.base_offset, place.inode, place.position

@@ -14,7 +14,7 @@ from odradek.protocol.control_records import ControlType, control_type, read_mar
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction
 from odradek.protocol.records import Record, records_of
-from odradek.spark.file_options import FileOptions, View
+from odradek.spark.file_options import FileOptions, LogView
 from odradek.spark.file_plan import FileTask, on_damage, plan, wanted_logs
 from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_spark_has_them, decoded_columns
 from odradek.tools.offline import tables
@@ -24,13 +24,13 @@ from odradek.tools.offline.walk import DamagedLog, Stretch, stretches
 
 
 def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Some megabytes at a time. Raises DamagedLog."""
+    """Reads records as Spark's columns, some megabytes at a time. Raises DamagedLog."""
     for table in record_tables(task, options, decoded_columns(wanted)):
         yield from as_spark_has_them(table, task.range.topic, task.range.partition, wanted)
 
 
 def record_tables(task: FileTask, options: FileOptions, columns: set[str]) -> Iterator[pa.Table]:
-    """The visible records, with columns of `odradek.client.columns.RECORD_SCHEMA`."""
+    """Reads the visible records, with columns of `odradek.client.columns.RECORD_SCHEMA`."""
     asked = task.range
     for stretch in stretches(
         task.directory,
@@ -86,45 +86,45 @@ _TYPES = {
 }
 # In SQL's words. controlType is COMMIT, ABORT, or of the metadata log. Of internal records, state is a transaction's,
 # key and value are JSON, and a value that is null deletes the key.
-_COLUMNS: Mapping[View, str] = {
-    View.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
+_COLUMNS: Mapping[LogView, str] = {
+    LogView.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
     " records int, sizeInBytes int, leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int,"
     " lastSequence int, isTransactional boolean, isControl boolean, controlType string, coordinatorEpoch int,"
     " compression string, timestampType int, baseTimestamp timestamp, maxTimestamp timestamp, deleteHorizon timestamp,"
     " crc bigint, isValid boolean",
-    View.TRANSACTIONS: "topic string, partition int, producerId bigint, producerEpoch smallint, state string,"
+    LogView.TRANSACTIONS: "topic string, partition int, producerId bigint, producerEpoch smallint, state string,"
     " firstOffset bigint, lastOffset bigint, markerOffset bigint, markerEpoch smallint, coordinatorEpoch int,"
     " batches bigint, records bigint, sizeInBytes bigint, firstTimestamp timestamp, endTimestamp timestamp",
-    View.PRODUCERS: "topic string, partition int, producerId bigint, producerEpoch smallint, lastSequence int,"
+    LogView.PRODUCERS: "topic string, partition int, producerId bigint, producerEpoch smallint, lastSequence int,"
     " lastOffset bigint, lastTimestamp timestamp, coordinatorEpoch int, currentTransactionStartOffset bigint",
-    View.OFFSETS: "topic string, partition int, logStartOffset bigint, lastStableOffset bigint, endOffset bigint,"
+    LogView.OFFSETS: "topic string, partition int, logStartOffset bigint, lastStableOffset bigint, endOffset bigint,"
     " records bigint, openTransactions bigint, abortedTransactions bigint, segments int, sizeInBytes bigint",
-    View.SEGMENTS: "topic string, partition int, file string, baseOffset bigint, nextOffset bigint, sizeInBytes bigint,"
-    " tailInBytes bigint, isActive boolean, batches bigint, controlBatches bigint, records bigint,"
+    LogView.SEGMENTS: "topic string, partition int, file string, baseOffset bigint, nextOffset bigint,"
+    " sizeInBytes bigint, tailInBytes bigint, isActive boolean, batches bigint, controlBatches bigint, records bigint,"
     " firstTimestamp timestamp, maxTimestamp timestamp",
-    View.INTERNAL: "topic string, partition int, offset bigint, timestamp timestamp, type string, state string,"
+    LogView.INTERNAL: "topic string, partition int, offset bigint, timestamp timestamp, type string, state string,"
     " key string, value string",
 }
 
 
-def schema_of(view: View) -> pa.Schema:
-    if view is View.RECORDS:
+def schema_of(view: LogView) -> pa.Schema:
+    if view is LogView.RECORDS:
         return ARROW
     named = (each.split(" ") for each in _COLUMNS[view].split(", "))
     return pa.schema([(name, _TYPES[sql_type]) for name, sql_type in named])
 
 
-_TABLES: Mapping[View, Callable[..., list[tables.Row]]] = {
-    View.TRANSACTIONS: tables.transactions,
-    View.PRODUCERS: tables.producers,
-    View.OFFSETS: tables.offsets,
-    View.SEGMENTS: tables.segments,
+_TABLES: Mapping[LogView, Callable[..., list[tables.Row]]] = {
+    LogView.TRANSACTIONS: tables.transactions,
+    LogView.PRODUCERS: tables.producers,
+    LogView.OFFSETS: tables.offsets,
+    LogView.SEGMENTS: tables.segments,
 }
 
 
 def columns(options: FileOptions) -> str:
     """Returns the columns in SQL's words, as Spark wants them."""
-    if options.view is View.RECORDS:
+    if options.view is LogView.RECORDS:
         return COLUMNS + (HEADERS if options.include_headers else "")
     return _COLUMNS[options.view]
 
@@ -135,13 +135,13 @@ def tasks(options: FileOptions) -> Sequence[Task]:
 
 
 def read(task: Task, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, some at a time, with columns of the view's schema."""
+    """Reads the rows of a task, some at a time, with columns of the view's schema."""
     match task:
         case PartitionLog():
             yield from _batched(_TABLES[options.view](task, on_damage(options)), wanted)
-        case FileTask() if options.view is View.RECORDS:
+        case FileTask() if options.view is LogView.RECORDS:
             yield from read_task(task, options, wanted)
-        case FileTask() if options.view is View.BATCHES:
+        case FileTask() if options.view is LogView.BATCHES:
             yield from _batched(_batch_rows(task, options, wanted), wanted)
         case FileTask():
             yield from _batched(_internal_rows(task, options), wanted)
@@ -240,7 +240,7 @@ def _of_control(header: BatchHeader, data: memoryview) -> tables.Row:
 
 
 def _there(value: int) -> int | None:
-    """The wire's -1 stands for none."""
+    """Returns None for the wire's -1."""
     return None if value == -1 else value
 
 
@@ -273,7 +273,7 @@ def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]
 
 
 def _content(fields: Mapping[str, Any]) -> Any:
-    """Without the version in front of it."""
+    """Returns the value without the version in front of it."""
     if "data" in fields:  # of the metadata log
         return fields["data"]
     value = fields.get("value")

@@ -41,7 +41,7 @@ class FileReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringReader(FileReader):
-    """Only if it is asked for, by the option pushFilters: PySpark 4.3.0 keeps what the filters of a DataFrame's first
+    """Reader for the option pushFilters, not the default: PySpark 4.3.0 keeps what the filters of a DataFrame's first
     query have left for the next query of the same DataFrame, whatever its filters. And it refuses a reader with this
     method unless spark.sql.python.filterPushdown.enabled is set."""
 

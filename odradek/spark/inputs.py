@@ -1,4 +1,4 @@
-"""Where the records of a job are: topics of a cluster, or a directory with logs. Knows nothing of Spark.
+"""Inputs of a job: topics of a cluster, or a directory with logs. Knows nothing of Spark.
 
 | text | records of |
 |---|---|
@@ -24,7 +24,7 @@ _OF_A_PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 
 
 class InputError(ValueError):
-    """What was named has no records, or is not there; the message says what to write instead."""
+    """Input that has no records, or is not there; the message says what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Input:
         return self.path is not None
 
     def source_options(self) -> dict[str, str]:
-        """Those of `format("odradek")`."""
+        """Returns the options of `format("odradek")`."""
         found = dict(self.options)
         if self.bootstrap_servers is not None:
             found["kafka.bootstrap.servers"] = self.bootstrap_servers
@@ -59,13 +59,13 @@ class Input:
         return replace(self, options=self.options | options)
 
     def frame(self, spark: SparkSession, schema: str | None = None) -> DataFrame:
-        """schema: the columns that are read, where not all are needed."""
+        """Loads the records; `schema` has the columns that are read, where not all are needed."""
         reader = spark.read.format("odradek").options(**self.source_options())
         return (reader if schema is None else reader.schema(schema)).load()
 
 
 def input_of(text: str, topics: Iterable[str] = ()) -> Input:
-    """What a person has written. Looks at the file system, and at no cluster. Raises InputError."""
+    """Parses what a person has written. Looks at the file system, and at no cluster. Raises InputError."""
     wanted = tuple(topics)
     if text.startswith(SCHEME):
         return _of_a_cluster(text, wanted)
@@ -89,7 +89,7 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
 
 
 def one_topic(source: Input) -> Input:
-    """For jobs on one topic. Raises InputError where it is not clear which."""
+    """Returns the input with its one topic. Raises InputError where it is not clear which."""
     topics = source.topics
     if not topics and source.path is not None:
         topics = tuple(topics_in(source.path))
@@ -100,7 +100,7 @@ def one_topic(source: Input) -> Input:
 
 
 def topics_in(path: Path) -> list[str]:
-    """By the names of the directories; `path` may be that of a single partition."""
+    """Lists topics by the names of directories; `path` may be that of a single partition."""
     if _holds_a_log(path) and (match := _OF_A_PARTITION.fullmatch(path.resolve().name)):
         return [match["topic"]]
     return sorted(
@@ -113,7 +113,7 @@ def topics_in(path: Path) -> list[str]:
 
 
 def _holds_a_log(directory: Path) -> bool:
-    """It has no segment before the first record is written."""
+    """Tells whether a log is there, which has no segment before the first record."""
     return (directory / "partition.metadata").exists() or any(directory.glob("*.log"))
 
 

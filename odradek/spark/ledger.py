@@ -28,7 +28,7 @@ from odradek.client.producing.partitioner import partition_for_key
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import Sink, task_of
-from odradek.spark.steps import Observe, Step, observe_nothing
+from odradek.spark.steps import CommitStep, Observe, observe_nothing
 
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
@@ -44,7 +44,7 @@ _JSON_NAMES = {"at_ms": "at", "is_finished": "finished", "expires_ms": "expires"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PreparedPart:
     """One transaction of a batch."""
 
     transactional_id: str
@@ -52,8 +52,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What was decided last: batch `batch` consists of `parts`. `doomed` are ids that somebody may be aborting.
+class LedgerEntry:
+    """Last decision: batch `batch` consists of `parts`. `doomed` are ids that somebody may be aborting.
 
     is_finished   the parts are ended: nobody has to ask the broker about them
     expires_ms    when the key of a batch write may be used again; None for a stream
@@ -63,7 +63,7 @@ class Entry:
     query: str
     run: str
     batch: int
-    parts: tuple[Part, ...]
+    parts: tuple[PreparedPart, ...]
     doomed: tuple[str, ...]
     rows: int
     digest: int
@@ -72,7 +72,7 @@ class Entry:
     expires_ms: int | None = None
 
     def is_expired(self, now_ms: int) -> bool:
-        """What is not finished stays, for whoever finishes it."""
+        """Tells whether the key may be used again. What is not finished stays, for whoever finishes it."""
         return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
@@ -85,12 +85,14 @@ class Entry:
         return json.dumps(told, separators=(",", ":")).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> Entry:
+    def from_json(cls, text: bytes) -> LedgerEntry:
         """Raises ValueError for anything that `to_json` does not write."""
         try:
             told = json.loads(text)
             told |= {
-                "parts": tuple(Part(name, PreparedTxnState(number, epoch)) for name, number, epoch in told["parts"]),
+                "parts": tuple(
+                    PreparedPart(name, PreparedTxnState(number, epoch)) for name, number, epoch in told["parts"]
+                ),
                 "doomed": tuple(told["doomed"]),
             }
             names = {name: _JSON_NAMES.get(name, name) for name in cls.__slots__}
@@ -100,8 +102,8 @@ class Entry:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
 
 
-def undecided(sink: Sink) -> Entry:
-    return Entry(sink.name, sink.query, "", UNDECIDED, (), (), 0, 0, 0)
+def undecided(sink: Sink) -> LedgerEntry:
+    return LedgerEntry(sink.name, sink.query, "", UNDECIDED, (), (), 0, 0, 0)
 
 
 class LeaseLost(Exception):
@@ -118,12 +120,12 @@ class Ledger:
         self._producer: Producer | None = None
         self._entry = undecided(sink)
 
-    async def held(self) -> Entry:
-        """The sink's record under the lease that this process holds, or under a new one."""
+    async def held(self) -> LedgerEntry:
+        """Returns the sink's record under the lease that this process holds, or under a new one."""
         return self._entry if self._producer is not None else await self.take()
 
-    async def take(self) -> Entry:
-        """Take the lease, then read: nobody writes between the two but the holder of a still newer lease."""
+    async def take(self) -> LedgerEntry:
+        """Takes the lease, then reads: nobody writes between the two but the holder of a still newer lease."""
         await self.release()
         async with self._brokers.admin() as admin:
             await create_ledger(admin)
@@ -139,7 +141,7 @@ class Ledger:
         await producer.start()
         try:
             await producer.init_transactions()
-            await self._observe(Step.LEASED, 0)
+            await self._observe(CommitStep.LEASED, 0)
             entries = await read_entries(self._brokers, self._sink)
         except BaseException:
             await producer.close(timeout_ms=0)
@@ -148,13 +150,13 @@ class Ledger:
         self._entry = entries.get(self._sink.name, undecided(self._sink))
         return self._entry
 
-    async def write(self, entry: Entry) -> None:
+    async def write(self, entry: LedgerEntry) -> None:
         """Returns when it is committed. Raises LeaseLost."""
         await self._write(entry.to_json())
         self._entry = entry
 
     async def erase(self) -> None:
-        """The sink's record; as if it had never decided anything. Raises LeaseLost."""
+        """Erases the sink's record, as if it had never decided anything. Raises LeaseLost."""
         await self._write(None)
         self._entry = undecided(self._sink)
 
@@ -167,7 +169,7 @@ class Ledger:
             sent = await producer.send(LEDGER_TOPIC, value, key=self._sink.name.encode())
             await producer.flush()
             await sent
-            await self._observe(Step.APPENDED, 0)
+            await self._observe(CommitStep.APPENDED, 0)
             await producer.commit_transaction()
         except ClientError as error:
             await self.release()
@@ -187,8 +189,8 @@ async def create_ledger(admin: Admin) -> None:
             raise
 
 
-async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, Entry]:
-    """The live record of this sink, or of all, by the sink's name.
+async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, LedgerEntry]:
+    """Returns the live record of this sink, or of all, by the sink's name.
 
     Reads to the end that the log has at the beginning, not only to the last stable offset: an open transaction of
     another sink must not hide a decision. Raises RetriableError when one stays open for too long.
@@ -201,7 +203,7 @@ async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, 
     partitions = [TopicPartition(LEDGER_TOPIC, number) for number in numbers]
     async with brokers.consumer("read_uncommitted") as consumer:
         ends = await consumer.end_offsets(partitions)
-    found: dict[str, Entry] = {}
+    found: dict[str, LedgerEntry] = {}
     gives_up_at = time.monotonic() + brokers.timeout_ms / 1000
     async with brokers.consumer("read_committed") as consumer:
         consumer.assign(partitions)
@@ -215,7 +217,7 @@ async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, 
                     if record.value is None:
                         found.pop(name, None)
                     elif sink is None or name == sink.name:
-                        found[name] = Entry.from_json(record.value)
+                        found[name] = LedgerEntry.from_json(record.value)
     return found
 
 
@@ -232,26 +234,26 @@ class SinkState:
     """`entry` is None before the first decision. `open` are transactions of its tasks that readers wait for."""
 
     name: str
-    entry: Entry | None
+    entry: LedgerEntry | None
     open: list[TransactionDescription] = field(default_factory=list)
 
     @property
     def since_ms(self) -> int | None:
-        """When the oldest of them began."""
+        """Returns when the oldest open transaction began."""
         return min((each.started_ms for each in self.open if each.started_ms is not None), default=None)
 
     def verdict(self, transactional_id: str) -> str:
-        """What `recover` does with it: commit what the ledger has decided, abort anything else."""
+        """Returns what `recover` does with it: commit what the ledger has decided, abort anything else."""
         return verdict(self.entry, transactional_id)
 
 
-def verdict(entry: Entry | None, transactional_id: str) -> str:
+def verdict(entry: LedgerEntry | None, transactional_id: str) -> str:
     is_decided = entry is not None and any(part.transactional_id == transactional_id for part in entry.parts)
     return COMMIT if is_decided else ABORT
 
 
 async def sinks(brokers: Brokers) -> list[SinkState]:
-    """All sinks that have a record in the ledger or an open transaction, by name."""
+    """Returns all sinks that have a record in the ledger or an open transaction, by name."""
     found = {name: SinkState(name, entry) for name, entry in (await read_entries(brokers)).items()}
     async with brokers.admin() as admin:
         for listed in await admin.list_transactions(states=[ONGOING]):
@@ -270,7 +272,7 @@ async def sinks(brokers: Brokers) -> list[SinkState]:
 
 
 async def verdicts(brokers: Brokers, transactional_ids: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-    """Of those ids that are a sink's: the name of the sink, and what its ledger says."""
+    """Returns the name of the sink and its ledger's verdict, of those ids that are a sink's."""
     tasks = {each: task for each in transactional_ids if (task := task_of(each)) is not None}
     entries = await read_entries(brokers) if tasks else {}
     return {each: (task.sink, verdict(entries.get(task.sink), each)) for each, task in tasks.items()}

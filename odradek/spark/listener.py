@@ -27,7 +27,7 @@ from pyspark.sql.streaming.listener import (
 from odradek.client import ClientError
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX, Sink
-from odradek.spark.options import Delivery, OptionError, SinkOptions
+from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
 FORMAT = "odradek"
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class SinkProgress:
-    """What one run of a query has written, as far as the listener has heard. `rows` are of its finished batches.
+    """Progress of one run of a query, as far as the listener has heard. `rows` are of its finished batches.
 
     `ended` counts the transactions that it had left open, and that the listener has ended; None before that, and where
     it failed.
@@ -59,7 +59,7 @@ class SinkProgress:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where a query writes."""
+    """Destination of a query."""
 
     brokers: Brokers
     prefix: str
@@ -69,7 +69,7 @@ class Written:
 
 
 class SinkListener(StreamingQueryListener):  # type: ignore[misc]
-    """Of a session.
+    """Listener of a session.
 
     written   where queries write if Spark does not tell, as under Spark Connect
     formats   the names under which the sink is registered
@@ -94,11 +94,11 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
     @property
     def progress(self) -> list[SinkProgress]:
-        """Of every run that the listener has seen."""
+        """Returns the progress of every run that the listener has seen."""
         return list(self._progress.values())
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until everything is ended that terminated queries have left open. False: there was not enough time."""
+        """Waits until everything is ended that terminated queries have left open. False: it took too long."""
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         # Spark tells of a query's end from a thread of its own, so that work may begin meanwhile.
         while working := [each for each in self._threads if each.is_alive()]:
@@ -112,7 +112,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         self.watch(str(event.id), str(event.runId), event.name)
 
     def watch(self, query: str, run: str, name: str | None) -> None:
-        """A run that begins, or that had begun when the listener was added."""
+        """Watches a run that begins, or that had begun when the listener was added."""
         if run not in self._progress:
             self._progress[run] = SinkProgress(query, run, name)
             self._finds[run] = self._search(query)
@@ -167,7 +167,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             _log.info("%s: %d transactions that run %s had left open are ended", seen.sink.name, seen.ended, seen.run)
 
     def _search(self, query: str) -> Callable[[], Written | None]:
-        """What finds out where it writes, once it has begun to, or has ended."""
+        """Returns a function that finds out where a query writes, once it has begun to, or has ended."""
         if self._written is not None:
             written = self._written
             return lambda: written
@@ -179,7 +179,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
 
 async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[float]) -> int:
-    """End what the tasks of this run have left open, also those that end a little later. Returns how many were open.
+    """Ends what the tasks of this run have left open, also those that end a little later. Returns how many were open.
 
     Where nothing is open no lease is taken, so that a query that goes on is not disturbed.
     """
@@ -197,7 +197,7 @@ async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[flo
 
 
 def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[str]) -> Written | None:
-    """`write`: the name of a query's sink, and its options. None for a sink that is not ours, or has no
+    """Reads `write`, the name of a query's sink and its options. None for a sink that is not ours, or has no
     transactions."""
     if write is None or write[0] not in formats:
         return None
@@ -205,13 +205,13 @@ def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[
         options = SinkOptions.read(write[1], is_stream=True)
     except OptionError:
         return None
-    if options.delivery is not Delivery.EXACTLY_ONCE:
+    if options.delivery is not DeliveryMode.EXACTLY_ONCE:
         return None
     return Written(replace(options.brokers, timeout_ms=TIMEOUT_MS, bootstrap_timeout_ms=TIMEOUT_MS), options.prefix)
 
 
 def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
-    """As Spark's plan of a query has it, which is not part of its API: None where it looks otherwise."""
+    """Reads Spark's plan of a query, which is not part of its API: None where it looks otherwise."""
     from py4j.protocol import Py4JError
 
     try:
@@ -224,7 +224,7 @@ def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
 
 
 def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = DEFAULT_PREFIX) -> SinkListener:
-    """Register `format("odradek")` with this session, and add the listener to it.
+    """Registers `format("odradek")` with this session, and adds the listener to it.
 
     Spark finds the format by itself where `pyspark_odradek` is on the path of the driver's Python; after `--py-files`,
     and on a Spark Connect server, it has to be registered. The listener ends what a stopped query has left open at

@@ -28,7 +28,7 @@ class Sink:
         return f"{self.name}.ledger"
 
     def task_id(self, run: str, batch: int, partition: int, attempt: int, random: str) -> str:
-        """Used for one transaction and never again."""
+        """Returns an id for one transaction, used never again."""
         return f"{self.name}.t.{short(run)}.{batch}.{partition}.{attempt}.{random}"
 
     def pattern(self, run: str | None = None) -> str:
@@ -37,7 +37,7 @@ class Sink:
 
 
 class TaskName(NamedTuple):
-    """What the transactional id of a task says."""
+    """Parts of the transactional id of a task."""
 
     sink: str
     run: str
@@ -51,7 +51,7 @@ def short(run: str) -> str:
 
 
 def task_of(transactional_id: str) -> TaskName | None:
-    """None where no task of a sink has such an id."""
+    """Parses a transactional id; None where no task of a sink has such a one."""
     match = _OF_A_TASK.fullmatch(transactional_id)
     if match is None:
         return None
@@ -59,7 +59,7 @@ def task_of(transactional_id: str) -> TaskName | None:
 
 
 def sink_of(name: str) -> Sink:
-    """The sink of this name. Raises ValueError for what is none."""
+    """Returns the sink of this name. Raises ValueError for what is none."""
     prefix, dot, query = name.rpartition(".")
     if not (prefix and dot and query):
         raise ValueError(f"{name!r} is not the name of a sink: PREFIX.QUERY")

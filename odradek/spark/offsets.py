@@ -1,4 +1,4 @@
-"""Which offsets a query reads: its options, resolved by the cluster. Knows nothing of Spark."""
+"""Offsets that a query reads: its options, resolved by the cluster. Knows nothing of Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DataLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """One task's share: start_offset <= offset < end_offset."""
 
     topic: str
@@ -50,14 +50,14 @@ class RangeOptions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """How far a stream has come, and in which topics: one that is made anew has another id."""
+class StreamPosition:
+    """Position of a stream, and ids of its topics: one that is made anew has another id."""
 
     offsets: Offsets
     topic_ids: TopicIds
 
     @classmethod
-    def read(cls, checkpoint: Mapping[str, Any] | str) -> Position:
+    def read(cls, checkpoint: Mapping[str, Any] | str) -> StreamPosition:
         found: Mapping[str, Any] = json.loads(checkpoint) if isinstance(checkpoint, str) else checkpoint
         topics = {topic: of for topic, of in found.items() if topic != TOPIC_IDS}
         return cls(from_json(topics), dict(found.get(TOPIC_IDS, {})))
@@ -85,7 +85,7 @@ class OffsetReader:
             self._consumer = None
 
     def partitions(self) -> list[TopicPartition]:
-        """Those that the options name, as they are now. Raises ClientError for a topic that does not exist."""
+        """Asks for the partitions that the options name now. Raises ClientError for a topic that does not exist."""
         options = self._options
         brokers = options.brokers
         with Admin(
@@ -108,11 +108,11 @@ class OffsetReader:
         return self._opened().beginning_offsets(list(partitions))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The last stable offsets, or with read_uncommitted the ends."""
+        """Asks for the last stable offsets, or with read_uncommitted the ends."""
         return self._opened().end_offsets(list(partitions))
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The ends of the logs, whatever transactions are open."""
+        """Asks for the ends of the logs, whatever transactions are open."""
         asked = consumer(replace(self._options, isolation_level="read_uncommitted"))
         try:
             return asked.end_offsets(list(partitions))
@@ -120,7 +120,7 @@ class OffsetReader:
             asked.close()
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
-        """An offset for each partition. Raises OptionError where no record is as late as a timestamp and the bound
+        """Resolves a bound to offsets. Raises OptionError where no record is as late as a timestamp and the bound
         needs one; else it is the end then. Also, as in Spark, for a bound that names some of the partitions only."""
         if missing := set(partitions) - bound.named(partitions):
             raise OptionError(
@@ -147,7 +147,7 @@ class OffsetReader:
 
 
 def asked_of(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
-    """The timestamps in ms by which some partitions are bounded, and offsets (EARLIEST and LATEST, too) of the others.
+    """Returns timestamps in ms that bound some partitions, and offsets (EARLIEST and LATEST, too) of the others.
 
     Raises OptionError for a partition that is not among `partitions`."""
     times = dict(bound.timestamps_ms)
@@ -169,7 +169,7 @@ def require_records(bound: Bound, times: Offsets, without: list[TopicPartition])
 
 
 def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
-    """Started, to read about so many records of a partition. It tells when an offset is in the log no more."""
+    """Starts a consumer for about so many records of a partition. It tells when an offset is in the log no more."""
     fetch_bytes = min(max(record_count * _LARGE_RECORD_BYTES, _FEW_FETCH_BYTES), FETCH_BYTES)
     made = Consumer(
         bootstrap_servers=options.brokers.bootstrap_servers,
@@ -184,8 +184,10 @@ def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
     return made
 
 
-def losses(begun: Position, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets) -> list[str]:
-    """The ways in which the topics have shrunk since the checkpoint; each a sentence. What a new one can read is there.
+def losses(
+    begun: StreamPosition, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets
+) -> list[str]:
+    """Names the ways in which topics have shrunk since the checkpoint, each in a sentence.
 
     latest     of all partitions that are there
     earliest   of those that the checkpoint does not know
@@ -207,7 +209,7 @@ def losses(begun: Position, latest: Offsets, topic_ids: TopicIds, earliest: Offs
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """No more than `most` records in all; each partition gets a share by the size of its backlog, as in Spark."""
+    """Limits a batch to `most` records in all; each partition gets a share by its backlog, as in Spark."""
     sizes = {each: max(0, offset - start[each]) for each, offset in end.items()}
     total = sum(sizes.values())
     if total <= most:
@@ -224,7 +226,7 @@ class Threshold:
     _admitted_s: float | None = None
 
     def holds_back(self, start: Offsets, end: Offsets, now_s: float) -> bool:
-        """At once after a start, as in Spark: nobody knows how long the first batch has waited."""
+        """Tells whether to wait; never after a start, as in Spark: nobody knows how long the first batch has waited."""
         count = sum(max(0, offset - start[each]) for each, offset in end.items())
         is_due = self._admitted_s is None or now_s - self._admitted_s >= self.max_delay_s
         if count < self.min_offsets and not is_due:
@@ -233,15 +235,15 @@ class Threshold:
         return False
 
 
-def at_most(parts: Iterable[Range], most: int | None) -> list[Range]:
-    """`maxRecordsPerPartition`: equal parts of what is longer."""
+def at_most(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]:
+    """Cuts what is longer into equal parts: `maxRecordsPerPartition`."""
     if most is None:
         return list(parts)
     return [part for each in parts for part in _split(each, -(-each.size // most))]
 
 
-def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[Range]:
-    """What the tasks read: one each, or more with minPartitions. Raises DataLost."""
+def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[OffsetRange]:
+    """Returns what the tasks read: one range of each partition, or more with minPartitions. Raises DataLost."""
     found = []
     for each in sorted(end):
         first, last = start[each], end[each]
@@ -257,21 +259,21 @@ def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOption
                 f"{each.topic}-{each.partition} ends at {last}, before the offset {first}: was it made anew?"
             )
         if first < last:
-            found.append(Range(*each, first, last))
+            found.append(OffsetRange(*each, first, last))
     total = sum(each.size for each in found)
     if options.min_partitions is None or len(found) >= options.min_partitions:
         return found
     return [part for each in found for part in _split(each, max(1, round(options.min_partitions * each.size / total)))]
 
 
-def _split(whole: Range, count: int) -> list[Range]:
+def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
     count = min(count, whole.size)
     cuts = [whole.start_offset + whole.size * index // count for index in range(count + 1)]
-    return [Range(whole.topic, whole.partition, cuts[index], cuts[index + 1]) for index in range(count)]
+    return [OffsetRange(whole.topic, whole.partition, cuts[index], cuts[index + 1]) for index in range(count)]
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """As Spark's Kafka source writes them into checkpoints: {"topic": {"0": 23}}."""
+    """Formats offsets as Spark's Kafka source does in checkpoints: {"topic": {"0": 23}}."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset

@@ -82,14 +82,14 @@ class OptionError(ValueError):
     """An option that is missing, unknown, or means nothing."""
 
 
-class Delivery(Enum):
+class DeliveryMode(Enum):
     EXACTLY_ONCE = "exactlyOnce"
     AT_LEAST_ONCE = "atLeastOnce"
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends: `everywhere` an offset or EARLIEST, LATEST, unless `offsets` says otherwise; or the
+    """Beginning or end of reading: `everywhere` an offset or EARLIEST, LATEST, unless `offsets` says otherwise; or the
     first record with a timestamp, in ms."""
 
     everywhere: int
@@ -99,27 +99,27 @@ class Bound:
     needs_record: bool = False  # where no record is as late as a timestamp: an error, rather than the end
 
     def named(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Those that it names, or all where it names none."""
+        """Returns the partitions that it names, or all where it names none."""
         return {*self.offsets, *self.timestamps_ms} or set(partitions)
 
     @property
     def is_latest(self) -> bool:
-        """For any partition, and not by a timestamp."""
+        """Tells whether any partition is bounded by its end, and not by a timestamp."""
         by_time = self.timestamp_ms is not None or bool(self.timestamps_ms)
         return not by_time and (self.everywhere == LATEST or LATEST in self.offsets.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What is to be read; exactly one is set."""
+class TopicChoice:
+    """Choice of topics, partitions or a pattern; exactly one is set."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
     pattern: str | None = None
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> Choice | None:
-        """None where no option says it. Raises OptionError."""
+    def read(cls, given: Mapping[str, str]) -> TopicChoice | None:
+        """Reads the choice, None where no option makes one. Raises OptionError."""
         chosen = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name)]
         if len(chosen) > 1:
             raise OptionError("only one of the options subscribe, subscribePattern and assign can be set")
@@ -162,7 +162,7 @@ class SourceOptions:
             if is_stream:
                 raise OptionError(f"the option {name} means nothing to a stream, which has no end")
             _log.warning("the option %s means nothing to a batch, and is ignored", name)
-        chosen = Choice.read(given)
+        chosen = TopicChoice.read(given)
         if chosen is None:
             raise OptionError("one of the options subscribe, subscribePattern and assign has to be set")
         starting, ending = bounds(given, is_stream=is_stream)
@@ -194,7 +194,7 @@ class SinkOptions:
     brokers: Brokers
     topic: str | None
     prefix: str
-    delivery: Delivery
+    delivery: DeliveryMode
     idempotency_key: str | None
     key_retention_ms: int
     producer: Mapping[str, Any]
@@ -207,10 +207,10 @@ class SinkOptions:
             if is_stream:
                 raise OptionError(f"the option {name} means nothing to a stream, whose batches are known by numbers")
         try:
-            delivery = Delivery(given.get("delivery", Delivery.EXACTLY_ONCE.value))
+            delivery = DeliveryMode(given.get("delivery", DeliveryMode.EXACTLY_ONCE.value))
         except ValueError:
             raise OptionError(f"delivery is exactlyOnce or atLeastOnce, not {given['delivery']!r}") from None
-        if delivery is Delivery.AT_LEAST_ONCE and "idempotencykey" in given:
+        if delivery is DeliveryMode.AT_LEAST_ONCE and "idempotencykey" in given:
             raise OptionError("the option idempotencyKey takes delivery=exactlyOnce")
         return cls(
             brokers=_brokers(given),
@@ -242,7 +242,7 @@ def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, 
 
 
 def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
-    """Those of `names` that are given, in any case."""
+    """Returns those of `names` that are given, in any case."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
@@ -254,7 +254,7 @@ def flag(name: str, text: str) -> bool:
 
 
 def offsets_json(text: str) -> dict[TopicPartition, int]:
-    """{"topic": {"0": 23, "1": -2}}. Raises OptionError."""
+    """Parses {"topic": {"0": 23, "1": -2}}. Raises OptionError."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -273,7 +273,7 @@ def isolation_level(given: Mapping[str, str]) -> str:
 
 
 def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
-    """Where reading starts and ends. Raises OptionError."""
+    """Reads where a query starts and ends. Raises OptionError."""
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
     ending = _bound(given, "ending", LATEST)
     if ending.everywhere == EARLIEST or EARLIEST in ending.offsets.values():
@@ -287,7 +287,7 @@ def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
 
 
 def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
-    """By Spark's precedence: a timestamp, timestamps, offsets."""
+    """Reads one bound by Spark's precedence: a timestamp, timestamps, offsets."""
     timestamp_ms = number(given, f"{which}Timestamp")
     if timestamp_ms is not None:
         return Bound(LATEST, timestamp_ms=timestamp_ms)
@@ -320,7 +320,7 @@ def number(given: Mapping[str, str], name: str) -> int | None:
 
 
 def duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
-    """As Spark reads it: 15m, 30s, 100ms, 1h, 7d, or milliseconds. Raises OptionError."""
+    """Parses a time as Spark does: 15m, 30s, 100ms, 1h, 7d, or milliseconds. Raises OptionError."""
     text = given.get(name.lower(), default)
     match = _DURATION.fullmatch(text)
     if match is None or match[2].lower() not in _UNITS_MS:

@@ -38,7 +38,7 @@ _TRANSACTION = "state string, firstTimestamp timestamp, endTimestamp timestamp"
 
 
 def profile(spark: SparkSession, source: Input) -> Profile:
-    """Of one topic. Raises InputError where it is not clear which."""
+    """Measures one topic. Raises InputError where it is not clear which."""
     source = one_topic(source)
     found = Profile(str(source), source.topics[0])
     measure_records(found, source.frame(spark, _RECORD))
@@ -53,7 +53,7 @@ def profile(spark: SparkSession, source: Input) -> Profile:
 
 
 def measure_records(found: Profile, records: DataFrame) -> None:
-    """`records` with key, value, partition and timestamp."""
+    """Measures records with key, value, partition and timestamp."""
     key, value = F.coalesce(F.octet_length("key"), F.lit(0)), F.coalesce(F.octet_length("value"), F.lit(0))
     measured = records.select(
         "partition", key.alias("k"), value.alias("v"), "key", "value", F.unix_millis("timestamp").alias("ms")
@@ -93,13 +93,13 @@ def measure_records(found: Profile, records: DataFrame) -> None:
 
 
 def top_keys(keys: DataFrame, most: int = TOP_KEYS) -> list[KeyFacts]:
-    """Those with the most records."""
+    """Returns the keys with the most records."""
     counted = keys.groupBy("key").count().orderBy(F.desc("count"), "key").limit(most)
     return [KeyFacts(shown(row["key"]), row["count"]) for row in counted.collect()]
 
 
 def measure_log(found: Profile, batches: DataFrame, transactions: DataFrame) -> None:
-    """From the views of these names."""
+    """Measures the log by its views of these names."""
     data = batches.where("not isControl").persist(StorageLevel.DISK_ONLY)
     try:
         of_partitions = {
@@ -145,7 +145,7 @@ def measure_log(found: Profile, batches: DataFrame, transactions: DataFrame) -> 
 
 
 def step_of(duration_ms: int) -> int:
-    """A round number of ms that parts this time into TIMES steps at the most."""
+    """Returns a round number of ms that parts this time into TIMES steps at the most."""
     return next((each for each in (*_ROUND_MS, *_MINUTES) if duration_ms / each <= TIMES), 7 * _MINUTES[-1])
 
 
@@ -162,7 +162,7 @@ def _distribution(rows: list[Any], counted: str) -> Distribution:
 
 
 def _bucket(value: Column) -> Column:
-    """As `profile_facts.bucket_of`; null for null."""
+    """Computes `profile_facts.bucket_of` in SQL; null for null."""
     return F.when(value < 1, F.lit(-1)).otherwise(F.floor(F.log2(value) * STEPS).cast("int"))
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from odradek.client.common.errors import ClientError
 from odradek.spark.names import Sink
-from odradek.spark.options import Delivery, OptionError, SinkOptions
+from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.steps import Observe, ObserveTask, observe_no_task, observe_nothing
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """With `idempotencyKey` a write that is repeated under the same key writes nothing more."""
+    """Writer of a batch; one that is repeated under the same `idempotencyKey` writes nothing more."""
 
     def __init__(
         self, options: SinkOptions, *, observe: Observe = observe_nothing, observe_task: ObserveTask = observe_no_task
@@ -120,7 +120,7 @@ def require_columns(schema: StructType, topic: str | None) -> None:
 
 
 def _texts(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """What is a string by another name."""
+    """Returns other names of a string."""
     return ("varchar", "char") if "string" in wanted else ()
 
 
@@ -154,9 +154,9 @@ def _end(
     observe: Observe,
     call: Callable[[TwoPhaseSink, list[Vote]], Coroutine[Any, Any, None]],
 ) -> None:
-    """Nothing is known, and nothing can be done, where no task has answered."""
+    """Ends a batch; where no task has answered, nothing is known, and nothing can be done."""
     answered = [message for message in messages if message is not None]
-    if not answered or options.delivery is Delivery.AT_LEAST_ONCE:
+    if not answered or options.delivery is DeliveryMode.AT_LEAST_ONCE:
         return
     from odradek.client.sync.background import background_loop
     from odradek.spark.two_phase import SinkError, TwoPhaseSink
@@ -171,7 +171,7 @@ def _end(
 
 
 async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
-    """The write is done, whether or not its record, and those of keys that have expired, stay in the ledger."""
+    """Erases its record, or those of expired keys; the write is done whether or not they stay in the ledger."""
     from odradek.spark.ledger import LeaseLost
 
     try:

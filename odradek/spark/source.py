@@ -27,10 +27,10 @@ from odradek.client import OffsetOutOfRange, RawBatches, TopicPartition
 from odradek.client.columns import read_records
 from odradek.spark.offsets import (
     DataLost,
+    OffsetRange,
     OffsetReader,
     Offsets,
-    Position,
-    Range,
+    StreamPosition,
     Threshold,
     at_most,
     consumer,
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._options = options
         self._wanted = wanted
         self._offsets = OffsetReader(options)
-        self._target: Position | None = None  # of Trigger.AvailableNow
+        self._target: StreamPosition | None = None  # of Trigger.AvailableNow
         least = options.min_offsets_per_trigger
         self._threshold = None if least is None else Threshold(least, options.max_trigger_delay_ms / 1000)
 
@@ -88,14 +88,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def initialOffset(self) -> dict[str, Any]:
         offsets = self._offsets.resolve(self._options.starting, self._offsets.partitions())
-        return Position(offsets, self._offsets.topic_ids).json()
+        return StreamPosition(offsets, self._offsets.topic_ids).json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = Position.read(start)
+        begun = StreamPosition.read(start)
         target = self._latest() if self._target is None else self._target
         end = target.offsets
         earliest = self._offsets.earliest([each for each in end if each not in begun.offsets])
@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return start
         if isinstance(limit, ReadMaxRows):
             end = limited(first, end, limit.max_rows)
-        return Position(end, target.topic_ids).json()
+        return StreamPosition(end, target.topic_ids).json()
 
     def _told_of(self, found: list[str]) -> None:
         """Raises DataLost, or warns where that is allowed."""
@@ -126,11 +126,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target = self._latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begun, planned = Position.read(start).offsets, Position.read(end)
+        begun, planned = StreamPosition.read(start).offsets, StreamPosition.read(end)
         ended = planned.offsets
         there = self._offsets.partitions()  # a batch that is planned again may be of topics that are others by now
         gone = [f"{each.topic}-{each.partition} is gone" for each in sorted(set(ended) - set(there))]
-        anew = Position({}, planned.topic_ids)
+        anew = StreamPosition({}, planned.topic_ids)
         self._told_of(gone + losses(anew, {}, self._offsets.topic_ids, {}, {}))
         ended = {each: offset for each, offset in ended.items() if each in there}
         earliest = self._offsets.earliest(list(ended))
@@ -142,13 +142,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def stop(self) -> None:
         self._offsets.close()
 
-    def _latest(self) -> Position:
+    def _latest(self) -> StreamPosition:
         offsets = self._offsets.latest(self._offsets.partitions())
-        return Position(offsets, self._offsets.topic_ids)
+        return StreamPosition(offsets, self._offsets.topic_ids)
 
 
-def read_range(options: SourceOptions, asked: Range, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The visible records of a range, as columns. Raises DataLost, and TimeoutError when the broker brings nothing."""
+def read_range(options: SourceOptions, asked: OffsetRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Reads the visible records of a range. Raises DataLost, and TimeoutError when the broker brings nothing."""
     partition = TopicPartition(asked.topic, asked.partition)
     columns = decoded_columns(wanted)
     at = asked.start_offset
@@ -184,7 +184,7 @@ def read_range(options: SourceOptions, asked: Range, wanted: pa.Schema) -> Itera
         reader.close()
 
 
-def _columns(raw: RawBatches, asked: Range, columns: set[str], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _columns(raw: RawBatches, asked: OffsetRange, columns: set[str], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     table = read_records(
         raw.data,
         aborted=raw.aborted,

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 
-class Step(Enum):
-    """Where a commit can be interrupted."""
+class CommitStep(Enum):
+    """Points at which a commit can be interrupted."""
 
     BEGUN = auto()
     LEASED = auto()
@@ -19,16 +19,16 @@ class Step(Enum):
     FINISHED = auto()
 
 
-Observe = Callable[[Step, int], Awaitable[None]]
+Observe = Callable[[CommitStep, int], Awaitable[None]]
 """Is told of each step before the work goes on; the number counts the transactions that are ended."""
 
 
-async def observe_nothing(step: Step, number: int) -> None:
+async def observe_nothing(step: CommitStep, number: int) -> None:
     pass
 
 
 class TaskStep(Enum):
-    """Where a task can be interrupted."""
+    """Points at which a task can be interrupted."""
 
     BEGUN = auto()
     OPENED = auto()  # its transaction, which has no records yet

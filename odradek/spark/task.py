@@ -21,7 +21,7 @@ from odradek.client.columns.records import HEADERS_TYPE
 from odradek.client.sync import Admin, Producer
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.names import Sink
-from odradek.spark.options import Delivery, OptionError, SinkOptions
+from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.steps import ObserveTask, TaskStep, observe_no_task
 from odradek.spark.two_phase import Vote
 
@@ -34,7 +34,7 @@ _MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PartitionRows:
     """Rows for one partition, in their order."""
 
     topic: str
@@ -57,8 +57,8 @@ class Group:
 
 def groups(
     batch: pa.RecordBatch, topic: str | None, partition_count: Callable[[str], int], rng: random.Random
-) -> Iterator[Group]:
-    """The columns are those of Spark's Kafka sink: value, and key, headers, topic, partition if there are any; the
+) -> Iterator[PartitionRows]:
+    """Groups rows with the columns of Spark's Kafka sink: value; key, headers, topic, partition if there are any; the
     option `topic` goes before the column. Raises OptionError for columns that cannot be written."""
     names = set(batch.schema.names)
     if "value" not in names:
@@ -78,7 +78,7 @@ def groups(
             chosen = np.where(given >= 0, given, chosen)
         for partition in np.unique(chosen).tolist():
             own = rows.take(pa.array(np.flatnonzero(chosen == partition)))
-            yield Group(
+            yield PartitionRows(
                 name,
                 partition,
                 None if keys is None else keys.take(own),
@@ -88,7 +88,7 @@ def groups(
 
 
 def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int64]:
-    """As `partition_for_key`, for a binary array without nulls."""
+    """Computes `partition_for_key` for a binary array without nulls."""
     offsets = np.frombuffer(keys.buffers()[1], dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(int)
     content = np.frombuffer(keys.buffers()[2] or b"", dtype=np.uint8)
     lengths = np.diff(offsets)
@@ -100,7 +100,7 @@ def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int6
 
 
 def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Of keys that have one length, a row each. In 64 bits, so that a product is whole before it is cut."""
+    """Hashes keys of one length, a row each. In 64 bits, so that a product is whole before it is cut."""
     count, length = rows.shape
     wide = rows.astype(np.uint64)
     hashed = np.full(count, _SEED ^ length, dtype=np.uint64)
@@ -119,7 +119,7 @@ def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def _partitions(keys: pa.Array | None, count: int, partition_count: int, rng: random.Random) -> NDArray[np.int64]:
-    """By the hash of the key; rows without one go to one partition together, another one each time."""
+    """Chooses by the hash of the key; rows without one go to one partition together, another one each time."""
     chosen = np.full(count, rng.randrange(partition_count), dtype=np.int64)
     if keys is not None:
         rows = np.flatnonzero(np.asarray(keys.is_valid()))
@@ -163,7 +163,7 @@ def write_rows(
     rows: Iterable[pa.RecordBatch],
     observe: ObserveTask = observe_no_task,
 ) -> Vote | None:
-    """None where there is nothing to decide: no rows, or a delivery without transactions. What is written when an error
+    """Writes rows; returns None where nothing is to decide: no rows, or no transactions. What is written when an error
     is raised is aborted."""
     task = _Task(options, sink.task_id(run, batch, partition, attempt, f"{random.getrandbits(64):016x}"), observe)
     try:
@@ -199,7 +199,7 @@ class _Task:
         if self._producer is None:
             return None
         self._observe(TaskStep.WRITTEN)
-        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+        if self._options.delivery is DeliveryMode.AT_LEAST_ONCE:
             self._producer.flush()
             return None
         state = self._producer.prepare_transaction()
@@ -218,11 +218,11 @@ class _Task:
             **self._options.brokers.security,
             **self._options.producer,
         }
-        if self._options.delivery is Delivery.EXACTLY_ONCE:
+        if self._options.delivery is DeliveryMode.EXACTLY_ONCE:
             settings |= {"transactional_id": self._transactional_id, "two_phase_commit": True}
         self._producer = producer = Producer(**settings)
         producer.start()
-        if self._options.delivery is Delivery.EXACTLY_ONCE:
+        if self._options.delivery is DeliveryMode.EXACTLY_ONCE:
             self._initialize(producer)
             producer.begin_transaction()
         self._observe(TaskStep.OPENED)

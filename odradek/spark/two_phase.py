@@ -24,9 +24,18 @@ from enum import Enum, auto
 from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
-from odradek.spark.ledger import ONGOING, UNDECIDED, Entry, LeaseLost, Ledger, Part, read_entries, undecided
+from odradek.spark.ledger import (
+    ONGOING,
+    UNDECIDED,
+    LeaseLost,
+    Ledger,
+    LedgerEntry,
+    PreparedPart,
+    read_entries,
+    undecided,
+)
 from odradek.spark.names import Sink, sink_of
-from odradek.spark.steps import Observe, Step, observe_nothing
+from odradek.spark.steps import CommitStep, Observe, observe_nothing
 
 # The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
 FORGOTTEN_AFTER_MS = 3_600_000
@@ -74,29 +83,29 @@ class Vote:
     digest: int = 0
 
     @property
-    def part(self) -> Part:
-        return Part(self.transactional_id, self.state)
+    def part(self) -> PreparedPart:
+        return PreparedPart(self.transactional_id, self.state)
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     BEHIND = auto()
     DECIDED = auto()
     DOOMED = auto()
     OPEN = auto()
 
 
-def judge(entry: Entry, batch: int, votes: Iterable[Vote]) -> Verdict:
-    """The table above."""
+def judge(entry: LedgerEntry, batch: int, votes: Iterable[Vote]) -> BatchVerdict:
+    """Judges by the table above."""
     if entry.batch > batch:
-        return Verdict.BEHIND
+        return BatchVerdict.BEHIND
     if entry.batch == batch:
-        return Verdict.DECIDED
+        return BatchVerdict.DECIDED
     doomed = set(entry.doomed)
-    return Verdict.DOOMED if any(vote.transactional_id in doomed for vote in votes) else Verdict.OPEN
+    return BatchVerdict.DOOMED if any(vote.transactional_id in doomed for vote in votes) else BatchVerdict.OPEN
 
 
-def decision(entry: Entry, batch: int, votes: Sequence[Vote], open_ids: Iterable[str], at_ms: int) -> Entry:
-    """The next record of the ledger. What is open and no vote's is doomed; earlier doom is settled by the number."""
+def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: Iterable[str], at_ms: int) -> LedgerEntry:
+    """Returns the next record of the ledger. What is open and no vote's is doomed; the number settles earlier doom."""
     mine = {vote.transactional_id for vote in votes}
     return replace(
         entry,
@@ -111,8 +120,8 @@ def decision(entry: Entry, batch: int, votes: Sequence[Vote], open_ids: Iterable
     )
 
 
-def recovery(entry: Entry, open_ids: Iterable[str]) -> Entry:
-    """The record before an abort of what is open: in addition to what is doomed, since nothing is decided."""
+def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
+    """Returns the record before an abort of what is open: in addition to what is doomed, since nothing is decided."""
     decided = {part.transactional_id for part in entry.parts}
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
@@ -153,7 +162,7 @@ class TwoPhaseSink:
         kept_ms   of a batch write with a key: for how long the ledger knows the key. Its repetition has to have the
                   same rows; that of a stream's batch may have others, as with rand().
         """
-        await self._observe(Step.BEGUN, 0)
+        await self._observe(CommitStep.BEGUN, 0)
         try:
             await self._commit(await self._ledger.held(), votes, batch, kept_ms)
         except LeaseLost:
@@ -161,10 +170,10 @@ class TwoPhaseSink:
                 await self._commit(await self._ledger.take(), votes, batch, kept_ms)
             except LeaseLost as error:
                 raise SinkError(f"batch {batch} of {self._sink.name}: the lease was lost twice: {error}") from error
-        await self._observe(Step.FINISHED, 0)
+        await self._observe(CommitStep.FINISHED, 0)
 
     async def abort(self, votes: Sequence[Vote], batch: int) -> None:
-        """For a batch whose `commit` failed, or was never called. Spark calls it also when `commit` has raised after
+        """Aborts a batch whose `commit` failed, or was never called. Spark calls it also when `commit` has raised after
         its decision: then the batch is finished."""
         entry = await self._ledger.take()
         async with self._brokers.admin() as admin:
@@ -172,8 +181,8 @@ class TwoPhaseSink:
                 await self._finish(admin, entry)
             await self._abort(admin, self._others(entry, votes))
 
-    async def recover(self, run: str | None = None) -> Entry:
-        """Finish what was decided, and abort whatever else is open (of this run), for a query that is gone. If it is
+    async def recover(self, run: str | None = None) -> LedgerEntry:
+        """Finishes what was decided, and aborts whatever else is open (of this run), for a query that is gone. If it is
         not, its next commit fails, and the batch is written again. Returns the ledger's record."""
         try:
             return await self._recover(run)
@@ -184,13 +193,13 @@ class TwoPhaseSink:
                 raise SinkError(f"{self._sink.name}: the lease was lost twice: {error}") from error
 
     async def forget(self) -> None:
-        """Take the sink out of the ledger, for one that will not write again: a batch write that may be repeated, but
+        """Takes the sink out of the ledger, for one that will not write again: a batch write that may be repeated, but
         has no key by which its repetition would be known."""
         if (await self._ledger.held()).batch > UNDECIDED:
             await self._ledger.erase()
 
     async def forget_expired(self) -> None:
-        """Take some sinks out of the ledger whose keys have expired, the oldest first; each under its own lease."""
+        """Takes some sinks out of the ledger whose keys have expired, the oldest first; each under its own lease."""
         now_ms = self._clock_ms()
         entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
         for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:
@@ -206,7 +215,7 @@ class TwoPhaseSink:
         async with self._brokers.admin() as admin:
             return await self._open_ids(admin, run)
 
-    async def _recover(self, run: str | None) -> Entry:
+    async def _recover(self, run: str | None) -> LedgerEntry:
         entry = await self._ledger.take()
         async with self._brokers.admin() as admin:
             doomed = recovery(entry, await self._open_ids(admin, run))
@@ -215,40 +224,40 @@ class TwoPhaseSink:
             await self._finish(admin, doomed)
         return doomed
 
-    async def _commit(self, entry: Entry, votes: Sequence[Vote], batch: int, kept_ms: int | None) -> None:
+    async def _commit(self, entry: LedgerEntry, votes: Sequence[Vote], batch: int, kept_ms: int | None) -> None:
         where = f"batch {batch} of {self._sink.name}"
         if entry.is_expired(self._clock_ms()):
             entry = undecided(self._sink)
         async with self._brokers.admin() as admin:
             match judge(entry, batch, votes):
-                case Verdict.BEHIND:
+                case BatchVerdict.BEHIND:
                     raise CheckpointBehind(
                         f"{where}: batch {entry.batch} is committed already, so the checkpoint is an older copy."
                         " Restore the newest checkpoint, or start a new one with other starting offsets"
                     )
-                case Verdict.DECIDED:
+                case BatchVerdict.DECIDED:
                     await self._finish(admin, entry)
                     await self._abort(admin, self._others(entry, votes))
                     await self._note_finished(entry)
                     self._compare(entry, votes, where, is_keyed=kept_ms is not None)
-                case Verdict.DOOMED:
+                case BatchVerdict.DOOMED:
                     raise VotesDoomed(f"{where}: a recovery aborts its transactions; the batch has to be written again")
-                case Verdict.OPEN:
+                case BatchVerdict.OPEN:
                     open_ids = await self._open_ids(admin)
                     if not votes and not open_ids:
                         return  # nothing is to be committed, nor aborted: a replay finds the same
-                    await self._observe(Step.LISTED, 0)
+                    await self._observe(CommitStep.LISTED, 0)
                     now_ms = self._clock_ms()
                     expires_ms = None if kept_ms is None else now_ms + kept_ms
                     decided = replace(decision(entry, batch, votes, open_ids, now_ms), expires_ms=expires_ms)
                     await self._ledger.write(decided)
-                    await self._observe(Step.DECIDED, 0)
+                    await self._observe(CommitStep.DECIDED, 0)
                     await self._finish(admin, decided)
-                    await self._observe(Step.ENDED, 0)
+                    await self._observe(CommitStep.ENDED, 0)
                     await self._note_finished(decided)
 
-    async def _note_finished(self, entry: Entry) -> None:
-        """So that a replay asks nothing, however late it comes. The batch is committed also without the note."""
+    async def _note_finished(self, entry: LedgerEntry) -> None:
+        """Notes the end, so that a late replay asks nothing. The batch is committed also without the note."""
         if entry.is_finished:
             return
         try:
@@ -256,8 +265,8 @@ class TwoPhaseSink:
         except LeaseLost as error:
             _log.info("%s: batch %d is finished, which the ledger does not say: %s", entry.sink, entry.batch, error)
 
-    async def _finish(self, admin: Admin, entry: Entry) -> None:
-        """End what was decided, then abort the doomed. Only an answer without an error proves a commit, as long as the
+    async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
+        """Ends what was decided, then aborts the doomed. Only an answer without an error proves a commit as long as the
         broker remembers the transactional id."""
         parts = () if entry.is_finished else entry.parts
         results = await asyncio.gather(
@@ -269,8 +278,8 @@ class TwoPhaseSink:
                 raise result
         await self._abort(admin, entry.doomed)
 
-    async def _commit_part(self, admin: Admin, entry: Entry, part: Part, number: int) -> None:
-        await self._observe(Step.ENDING, number)
+    async def _commit_part(self, admin: Admin, entry: LedgerEntry, part: PreparedPart, number: int) -> None:
+        await self._observe(CommitStep.ENDING, number)
         where = self._sink.name
         try:
             await admin.end_transaction(part.transactional_id, part.state, committed=True)
@@ -295,11 +304,11 @@ class TwoPhaseSink:
     async def _abort(self, admin: Admin, transactional_ids: Iterable[str]) -> None:
         await asyncio.gather(*(_abort_one(admin, each) for each in transactional_ids))
 
-    def _others(self, entry: Entry, votes: Iterable[Vote]) -> list[str]:
+    def _others(self, entry: LedgerEntry, votes: Iterable[Vote]) -> list[str]:
         decided = {part.transactional_id for part in entry.parts}
         return [vote.transactional_id for vote in votes if vote.transactional_id not in decided]
 
-    def _compare(self, entry: Entry, votes: Sequence[Vote], where: str, *, is_keyed: bool) -> None:
+    def _compare(self, entry: LedgerEntry, votes: Sequence[Vote], where: str, *, is_keyed: bool) -> None:
         rows = sum(vote.rows for vote in votes)
         if rows != entry.rows:
             raise ReplayDiffers(f"{where} was committed with {entry.rows} rows, and its replay has {rows}")
@@ -319,7 +328,7 @@ class TwoPhaseSink:
 
 
 async def _abort_one(admin: Admin, transactional_id: str) -> None:
-    """By the pair that the coordinator has. A transaction that ends otherwise meanwhile is ended."""
+    """Aborts by the pair that the coordinator has. A transaction that ends otherwise meanwhile is ended."""
     try:
         found = (await admin.describe_transactions([transactional_id]))[transactional_id]
     except ClientError as error:

@@ -81,7 +81,7 @@ def new_authority(now: datetime, days: int) -> Credential:
 
 
 def new_server(authority: Credential, hosts: Sequence[str], now: datetime, days: int) -> Credential:
-    """hosts: names and addresses that clients use for it; the first is the common name"""
+    """Makes a server's certificate; `hosts` are its names and addresses, the first the common name."""
     alternatives = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     return _issued(authority, hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, now, days, alternatives)
 
@@ -91,7 +91,7 @@ def new_client(authority: Credential, name: str, now: datetime, days: int) -> Cr
 
 
 def is_good(found: Credential, authority: Credential, hosts: Sequence[str], at: datetime) -> bool:
-    """Whether it need not be made again: the authority's, for these hosts, and valid at that time."""
+    """Tells whether it need not be made again: the authority's, for these hosts, and valid at that time."""
     certificate = found.certificate
     try:
         certificate.verify_directly_issued_by(authority.certificate)
@@ -115,7 +115,7 @@ def pkcs12_store(name: str, credential: Credential, authority: Credential, passw
 
 
 def pkcs12_truststore(authority: Credential, password: str) -> bytes:
-    """As Java wants it: its own mark on what is trusted."""
+    """Serialises as Java wants it, with its own mark on what is trusted."""
     trusted = pkcs12.PKCS12Certificate(authority.certificate, b"ca")
     return pkcs12.serialize_java_truststore([trusted], BestAvailableEncryption(password.encode()))
 
@@ -180,7 +180,7 @@ FRESH_SHARE = 4  # a certificate is renewed when less than a quarter of its time
 
 
 class CannotIssue(ValueError):
-    """What is in the directory cannot be used, and is not overwritten."""
+    """Content of the directory that cannot be used, and is not overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,10 @@ def client_file(name: str) -> str:
 def fill(
     directory: Path, *, hosts: Sequence[str], clients: Sequence[str], password: str, now: datetime, days: int
 ) -> Made:
-    """hosts, clients: names of the broker, of users; password: of the PKCS12 stores. Raises CannotIssue, OSError."""
+    """Makes what is missing. hosts, clients: names of the broker, of users; password: of the PKCS12 stores.
+
+    Raises CannotIssue, OSError.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     new: list[str] = []
     kept: list[str] = []
@@ -229,7 +232,7 @@ def fill(
 
 
 def _authority(directory: Path, now: datetime) -> Credential | None:
-    """None where there is none yet. Raises CannotIssue."""
+    """Reads the authority, None where there is none yet. Raises CannotIssue."""
     certificate, key = directory / CA, directory / CA_KEY
     if not certificate.exists() and not key.exists():
         return None
@@ -253,7 +256,7 @@ def _is_there(directory: Path, name: str, authority: Credential, hosts: Sequence
 
 
 def _write(path: Path, content: bytes, *, is_secret: bool = True) -> None:
-    """All or nothing; what is secret, for its owner only from the first byte: into no file or link that is there."""
+    """Writes all or nothing; a secret for its owner only from the first byte: into no file or link that is there."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)

@@ -169,7 +169,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class InDoubt:
+class InDoubtTransaction:
     """Transaction in doubt; `holds` are the partitions whose oldest it is: in its others, readers wait for another."""
 
     transaction: TransactionDescription
@@ -178,7 +178,7 @@ class InDoubt:
 
 async def find_in_doubt(
     asking: Asking, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
-) -> list[InDoubt]:
+) -> list[InDoubtTransaction]:
     """Returns the open transactions that are older than that, oldest first. Raises ClientError."""
     found = [
         each
@@ -193,7 +193,7 @@ async def find_in_doubt(
     oldest = oldest_in(await open_transactions(asking, partitions))
     ends = await end_offsets(asking, partitions)
     return [
-        InDoubt(each, tuple(held(each, oldest, ends)))
+        InDoubtTransaction(each, tuple(held(each, oldest, ends)))
         for each in sorted(found, key=lambda each: (each.started_ms or 0, each.transactional_id))
     ]
 

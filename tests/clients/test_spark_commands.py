@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.spark.steps import Step
+from odradek.spark.steps import CommitStep
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_producers import TWO_PHASE
@@ -40,7 +40,7 @@ async def told(*words: str) -> Any:
 async def test_what_a_query_left_open_is_told_and_ended_as_its_ledger_says(broker: Broker) -> None:
     at = ("-b", broker.bootstrap)
     topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
-    query, stop = Query(broker.bootstrap, topic), Stop(Step.DECIDED)
+    query, stop = Query(broker.bootstrap, topic), Stop(CommitStep.DECIDED)
     assert await told("spark", "sinks", *at) == []
     driver = query.driver(stop)
     await driver.write_until(stop)

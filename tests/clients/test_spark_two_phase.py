@@ -17,9 +17,9 @@ import pytest
 import pytest_asyncio
 
 from odradek.client import Admin, ClientError
-from odradek.spark.ledger import Entry, LeaseLost, read_entries
+from odradek.spark.ledger import LeaseLost, LedgerEntry, read_entries
 from odradek.spark.names import Sink, TaskName, sink_of, task_of
-from odradek.spark.steps import Step
+from odradek.spark.steps import CommitStep
 from odradek.spark.two_phase import (
     FORGOTTEN_AFTER_MS,
     CheckpointBehind,
@@ -41,15 +41,15 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka keeps prepar
 
 SEEDS = int(os.environ.get("SPARK_SEEDS", "6"))
 STEPS = [
-    (Step.BEGUN, 0),
-    (Step.LEASED, 0),
-    (Step.LISTED, 0),
-    (Step.APPENDED, 0),
-    (Step.DECIDED, 0),
-    (Step.ENDING, 0),
-    (Step.ENDING, 1),
-    (Step.ENDED, 0),
-    (Step.FINISHED, 0),
+    (CommitStep.BEGUN, 0),
+    (CommitStep.LEASED, 0),
+    (CommitStep.LISTED, 0),
+    (CommitStep.APPENDED, 0),
+    (CommitStep.DECIDED, 0),
+    (CommitStep.ENDING, 0),
+    (CommitStep.ENDING, 1),
+    (CommitStep.ENDED, 0),
+    (CommitStep.FINISHED, 0),
 ]
 
 
@@ -67,14 +67,14 @@ async def query(broker: Broker, request: pytest.FixtureRequest) -> AsyncIterator
     await made.close()
 
 
-def named(step: tuple[Step, int]) -> str:
+def named(step: tuple[CommitStep, int]) -> str:
     return f"{step[0].name}{step[1] or ''}".lower()
 
 
 # How a query goes on after a driver has stopped.
 
 
-async def its_commit_raised(query: Query, stopped: tuple[Step, int]) -> None:
+async def its_commit_raised(query: Query, stopped: tuple[CommitStep, int]) -> None:
     """Spark calls abort() with the same votes; the query is started again."""
     driver = query.driver(Stop(*stopped, crashes=True))
     with pytest.raises(Crash):
@@ -82,13 +82,13 @@ async def its_commit_raised(query: Query, stopped: tuple[Step, int]) -> None:
     await query.driver().write()
 
 
-async def it_is_started_again(query: Query, stopped: tuple[Step, int]) -> None:
+async def it_is_started_again(query: Query, stopped: tuple[CommitStep, int]) -> None:
     stop = Stop(*stopped)
     await query.driver(stop).write_until(stop)
     await query.driver().write()
 
 
-async def a_second_driver_overtakes_it(query: Query, stopped: tuple[Step, int]) -> None:
+async def a_second_driver_overtakes_it(query: Query, stopped: tuple[CommitStep, int]) -> None:
     """One batch ahead by the time the old one goes on."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
@@ -102,7 +102,7 @@ async def a_second_driver_overtakes_it(query: Query, stopped: tuple[Step, int]) 
         await new.commit()
 
 
-async def it_goes_on_while_a_second_driver_prepares(query: Query, stopped: tuple[Step, int]) -> None:
+async def it_goes_on_while_a_second_driver_prepares(query: Query, stopped: tuple[CommitStep, int]) -> None:
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
     await old.write_until(stop)
@@ -113,13 +113,13 @@ async def it_goes_on_while_a_second_driver_prepares(query: Query, stopped: tuple
         await new.commit()
 
 
-async def it_is_recovered(query: Query, stopped: tuple[Step, int]) -> None:
+async def it_is_recovered(query: Query, stopped: tuple[CommitStep, int]) -> None:
     stop = Stop(*stopped)
     await query.driver(stop).write_until(stop)
     await query.recover()
 
 
-async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[Step, int]) -> None:
+async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[CommitStep, int]) -> None:
     stop = Stop(*stopped)
     old = query.driver(stop)
     await old.write_until(stop)
@@ -129,7 +129,7 @@ async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[Step, int]) -
     assert isinstance(await old.ended(), VotesDoomed | NotExactlyOnce | None)
 
 
-async def a_listener_comes_late(query: Query, stopped: tuple[Step, int]) -> None:
+async def a_listener_comes_late(query: Query, stopped: tuple[CommitStep, int]) -> None:
     """It recovers the run that has ended, while the next one is at work."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
@@ -139,7 +139,7 @@ async def a_listener_comes_late(query: Query, stopped: tuple[Step, int]) -> None
     await new.commit()
 
 
-WAYS: list[Callable[[Query, tuple[Step, int]], Awaitable[None]]] = [
+WAYS: list[Callable[[Query, tuple[CommitStep, int]], Awaitable[None]]] = [
     its_commit_raised,
     it_is_started_again,
     a_second_driver_overtakes_it,
@@ -153,7 +153,7 @@ WAYS: list[Callable[[Query, tuple[Step, int]], Awaitable[None]]] = [
 @pytest.mark.parametrize("stopped", STEPS, ids=named)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_nothing_is_lost_or_doubled(
-    query: Query, stopped: tuple[Step, int], way: Callable[[Query, tuple[Step, int]], Awaitable[None]]
+    query: Query, stopped: tuple[CommitStep, int], way: Callable[[Query, tuple[CommitStep, int]], Awaitable[None]]
 ) -> None:
     await query.driver().write()
     await way(query, stopped)
@@ -179,15 +179,15 @@ async def test_a_finished_batch_is_noted_and_its_replay_asks_nothing(query: Quer
     await driver.write()
     entry = (await read_entries(query.brokers))[query.sink.name]
     assert entry.is_finished
-    asked: list[Step] = []
+    asked: list[CommitStep] = []
 
-    async def observe(step: Step, number: int) -> None:
+    async def observe(step: CommitStep, number: int) -> None:
         asked.append(step)
 
     replay = query.driver(observe)
     await replay.prepare(batch=0)
     await replay.commit()
-    assert Step.ENDING not in asked
+    assert CommitStep.ENDING not in asked
     await query.check()
 
 
@@ -234,7 +234,7 @@ async def test_a_replay_with_other_rows_is_told(query: Query, caplog: pytest.Log
 
 
 async def test_what_an_operator_ends_after_the_decision_is_named(query: Query) -> None:
-    stop = Stop(Step.DECIDED)
+    stop = Stop(CommitStep.DECIDED)
     driver = query.driver(stop)
     await driver.write_until(stop)
     lost = driver.votes[1]
@@ -252,7 +252,7 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
 ) -> None:
     with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | TWO_PHASE) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
-        query, stop = Query(broker.bootstrap, topic), Stop(Step.DECIDED)
+        query, stop = Query(broker.bootstrap, topic), Stop(CommitStep.DECIDED)
         driver = query.driver(stop)
         await driver.write_until(stop)
         await asyncio.to_thread(broker.kill9)
@@ -272,7 +272,7 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
     settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
-        query, stop = Query(broker.bootstrap, topic), Stop(Step.ENDED)
+        query, stop = Query(broker.bootstrap, topic), Stop(CommitStep.ENDED)
         await query.driver(stop).write_until(stop)
         replay = query.driver(clock_ms=lambda: wall_clock_ms() + hours * FORGOTTEN_AFTER_MS)
         await replay.prepare(batch=0)
@@ -353,22 +353,22 @@ class ObedientAbort(TwoPhaseSink):
 class SweepWithoutDoom(TwoPhaseSink):
     """After its decision it aborts whatever is open and not its own."""
 
-    async def _finish(self, admin: Admin, entry: Entry) -> None:
+    async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
         await super()._finish(admin, entry)
-        await self._observe(Step.FINISHED, 1)
+        await self._observe(CommitStep.FINISHED, 1)
         decided = {part.transactional_id for part in entry.parts}
         await self._abort(admin, set(await self._open_ids(admin)) - decided)
 
 
 async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
     with pytest.raises(Crash):
-        await query.driver(Stop(Step.DECIDED, crashes=True), ObedientAbort).write()
+        await query.driver(Stop(CommitStep.DECIDED, crashes=True), ObedientAbort).write()
     with pytest.raises(NotExactlyOnce):
         await query.check()
 
 
 async def test_a_sweep_without_the_doomed_list_loses_what_a_second_driver_decides(query: Query) -> None:
-    stop = Stop(Step.FINISHED, 1)
+    stop = Stop(CommitStep.FINISHED, 1)
     old, new = query.driver(stop, SweepWithoutDoom), query.driver(kind=SweepWithoutDoom)
     await old.write_until(stop)
     await new.write()

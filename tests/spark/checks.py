@@ -13,7 +13,7 @@ from odradek.client import TopicPartition
 from odradek.client.producing.partitioner import partition_for_key
 from odradek.client.sync import Admin
 from odradek.spark.brokers import Brokers
-from odradek.spark.ledger import LEDGER_TOPIC, ONGOING, Entry, read_entries
+from odradek.spark.ledger import LEDGER_TOPIC, ONGOING, LedgerEntry, read_entries
 from odradek.spark.names import Sink
 from odradek.spark.two_phase import TwoPhaseSink
 from tests.clients.speakers import wait_for
@@ -132,7 +132,7 @@ async def checked(bootstrap: str, output: str, sink: Sink) -> int:
     return decided
 
 
-async def decision_of(bootstrap: str, sink: Sink, batch: int) -> Entry:
+async def decision_of(bootstrap: str, sink: Sink, batch: int) -> LedgerEntry:
     """The record by which the batch was decided; a recovery may have written a later one."""
     brokers = Brokers(bootstrap)
     async with brokers.admin() as admin:
@@ -144,7 +144,7 @@ async def decision_of(bootstrap: str, sink: Sink, batch: int) -> Entry:
         consumer.seek_to_beginning()
         while await consumer.position(partition) < end:
             for record in (await consumer.getmany(timeout_ms=50)).get(partition, []):
-                entry = None if record.value is None else Entry.from_json(record.value)
+                entry = None if record.value is None else LedgerEntry.from_json(record.value)
                 if entry is not None and (entry.sink, entry.batch) == (sink.name, batch):
                     return entry
     raise AssertionError(f"batch {batch} of {sink.name} was not decided")

@@ -26,7 +26,7 @@ from odradek.spark.options import SinkOptions, SourceOptions
 from odradek.spark.record_columns import ARROW, chosen
 from odradek.spark.sink import BATCH_ID, BatchWriter, StreamWriter
 from odradek.spark.source import BatchReader, StreamReader
-from odradek.spark.steps import Step, TaskStep
+from odradek.spark.steps import CommitStep, TaskStep
 
 FORMAT = "odradek-faulty"
 PATIENCE_S = 600.0
@@ -108,7 +108,7 @@ class Probe:
     plan: Plan
     batch: int | None = None
 
-    async def commit(self, step: Step, number: int) -> None:
+    async def commit(self, step: CommitStep, number: int) -> None:
         if self.plan.at == f"commit.{step.name}" and number == self.plan.number and self._is_in_batch(self.batch):
             await asyncio.to_thread(self.plan.happen)
 

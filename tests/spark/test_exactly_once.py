@@ -11,7 +11,7 @@ import pytest
 
 from odradek.client.sync import Producer
 from odradek.spark.audit import Comparison, compare, exactly_once
-from odradek.spark.jobs.shown import Place
+from odradek.spark.jobs.shown import RecordPlace
 from odradek.tools.commands.errors import DIFFERENT, DONE, MISUNDERSTOOD, REFUSED
 from odradek.tools.commands.tree import run
 from tests.support.broker_process import Broker
@@ -48,9 +48,9 @@ def test_what_is_lost_repeated_and_invented_is_told_with_its_place(spark: Any) -
     repeated = found["repeated", "a"]
     assert (repeated.input_count, repeated.output_count) == (1, 3)
     assert (repeated.first_input, repeated.first_output, repeated.last_output) == (
-        Place(0, 0),
-        Place(0, 0),
-        Place(0, 2),
+        RecordPlace(0, 0),
+        RecordPlace(0, 0),
+        RecordPlace(0, 2),
     )
     assert found["lost", "c"].first_output is None
 

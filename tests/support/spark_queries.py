@@ -13,7 +13,7 @@ from odradek.client import Admin, Consumer, Producer, TopicPartition
 from odradek.spark.brokers import Brokers
 from odradek.spark.ledger import ONGOING, read_entries
 from odradek.spark.names import Sink
-from odradek.spark.steps import Observe, Step, observe_nothing
+from odradek.spark.steps import CommitStep, Observe, observe_nothing
 from odradek.spark.two_phase import TwoPhaseSink, Vote, wall_clock_ms
 
 PARTITIONS = 2
@@ -27,13 +27,13 @@ class Crash(Exception):
 class Stop:
     """Holds up a driver at a step, until `go_on`; or lets it crash there."""
 
-    def __init__(self, step: Step, number: int = 0, *, crashes: bool = False) -> None:
+    def __init__(self, step: CommitStep, number: int = 0, *, crashes: bool = False) -> None:
         self._at = (step, number)
         self._crashes = crashes
         self.reached = asyncio.Event()
         self._goes_on = asyncio.Event()
 
-    async def __call__(self, step: Step, number: int) -> None:
+    async def __call__(self, step: CommitStep, number: int) -> None:
         if (step, number) != self._at or self.reached.is_set():
             return
         self.reached.set()

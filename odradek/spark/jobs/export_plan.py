@@ -1,4 +1,4 @@
-"""What an export has written, and what it writes next. Knows neither Spark nor Parquet.
+"""Plans of an export: what it has written, and what it writes next. Knows neither Spark nor Parquet.
 
 An export is a sequence of plans. A plan is a list of chunks: ranges of offsets, each of one partition. Everything about
 it is decided before the first record is read, and stored with names that cannot be taken twice:
@@ -42,8 +42,8 @@ class ExportError(ValueError):
     """The export cannot go on without losing or repeating records; the message says what to do."""
 
 
-class Step(Enum):
-    """Where an export can be interrupted."""
+class ExportStep(Enum):
+    """Points at which an export can be interrupted."""
 
     PLANNED = auto()  # the plan is stored
     WRITTEN = auto()  # the files of a chunk, under other names
@@ -52,14 +52,14 @@ class Step(Enum):
     DONE = auto()  # the plan
 
 
-Observe: TypeAlias = Callable[[Step], None]
+Observe: TypeAlias = Callable[[ExportStep], None]
 
 
-def observe_nothing(step: Step) -> None:
+def observe_nothing(step: ExportStep) -> None:
     pass
 
 
-class Chunk(NamedTuple):
+class ExportChunk(NamedTuple):
     """start_offset <= offset < end_offset"""
 
     topic: str
@@ -90,7 +90,7 @@ class Plan:
     number: int
     start: Offsets
     end: Offsets
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[ExportChunk, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -108,14 +108,14 @@ class Plan:
             fields["number"],
             from_json(fields["start"]),
             from_json(fields["end"]),
-            tuple(Chunk(*each) for each in fields["chunks"]),
+            tuple(ExportChunk(*each) for each in fields["chunks"]),
             fields["topic_ids"],
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a source has, for each partition.
+class SourceBounds:
+    """Offsets that a source has, for each partition.
 
     earliest   of the log
     first      where an export that knows nothing of the partition begins
@@ -128,8 +128,8 @@ class Bounds:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
-def begin(previous: Plan | None, bounds: Bounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
-    """Where the next plan begins and ends, by what was exported and what is there.
+def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
+    """Returns where the next plan begins and ends, by what was exported and what is there.
 
     allows_loss   go on where records were deleted before they were exported
 
@@ -161,7 +161,7 @@ def begin(previous: Plan | None, bounds: Bounds, *, allows_loss: bool = False) -
 
 
 def next_plan(
-    previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[Chunk], topic_ids: Mapping[str, str]
+    previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[ExportChunk], topic_ids: Mapping[str, str]
 ) -> Plan:
     """Partitions and topics that are not read this time keep their place."""
     kept = {} if previous is None else previous.end
@@ -170,14 +170,14 @@ def next_plan(
     return Plan(number, kept | start, kept | end, tuple(chunks), {**known, **topic_ids})
 
 
-def cut(start: Offsets, end: Offsets, most_records: int) -> list[Chunk]:
+def cut(start: Offsets, end: Offsets, most_records: int) -> list[ExportChunk]:
     """Chunks of so many offsets; round numbers, so that the files of later exports are aligned."""
     chunks = []
     for each in sorted(start):
         at = start[each]
         while at < end[each]:
             until = min(end[each], (at // most_records + 1) * most_records)
-            chunks.append(Chunk(each.topic, each.partition, at, until))
+            chunks.append(ExportChunk(each.topic, each.partition, at, until))
             at = until
     return chunks
 
@@ -191,7 +191,7 @@ class ExportDirectory:
         self._plans = self._state / "plans"
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """identity: what all plans have to have in common. Raises ExportError for a directory of something else."""
+        """Opens the directory for plans with this `identity`. Raises ExportError for a directory of something else."""
         wanted = {"layout": LAYOUT, **identity}
         path = self._state / "export.json"
         if not path.exists():
@@ -213,32 +213,32 @@ class ExportDirectory:
         return self._done(plan.number).exists()
 
     def store(self, plan: Plan) -> Plan:
-        """The plan of this number: this one, or the one of another export that was faster."""
+        """Stores a plan; returns it, or the one of this number of another export that was faster."""
         path = self._plan(plan.number)
         create(path, plan.to_json())
         return Plan.from_json(_read(path))
 
-    def completed(self, plan: Plan) -> dict[Chunk, list[ExportedFile]]:
-        """The chunks whose files are all in their places."""
+    def completed(self, plan: Plan) -> dict[ExportChunk, list[ExportedFile]]:
+        """Returns the chunks whose files are all in their places."""
         folder = self._markers(plan.number)
         names = {path.stem for path in folder.glob("*.json")} if folder.exists() else set()
         return {chunk: self.files_of(plan.number, chunk) or [] for chunk in plan.chunks if chunk.name in names}
 
-    def files_of(self, plan_number: int, chunk: Chunk) -> list[ExportedFile] | None:
-        """None where the chunk is not complete."""
+    def files_of(self, plan_number: int, chunk: ExportChunk) -> list[ExportedFile] | None:
+        """Returns the files of a chunk, None where it is not complete."""
         try:
             fields = _read(self._markers(plan_number) / f"{chunk.name}.json")
         except FileNotFoundError:
             return None
         return [ExportedFile(*each) for each in fields["files"]]
 
-    def complete(self, plan_number: int, chunk: Chunk, files: Sequence[ExportedFile]) -> None:
+    def complete(self, plan_number: int, chunk: ExportChunk, files: Sequence[ExportedFile]) -> None:
         folder = self._markers(plan_number)
         folder.mkdir(exist_ok=True)
         replace(folder / f"{chunk.name}.json", {"files": [list(each) for each in files]})
 
     def finish(self, plan: Plan) -> list[ExportedFile]:
-        """The files of all chunks, which have to be complete. What only an unfinished plan needs is removed."""
+        """Returns the files of all chunks, which have to be complete; removes what only an unfinished plan needs."""
         with suppress(FileNotFoundError):
             return [ExportedFile(*each) for each in _read(self._done(plan.number))["files"]]
         completed = self.completed(plan)
@@ -252,7 +252,7 @@ class ExportDirectory:
         return files
 
     def scratch(self, plan_number: int) -> Path:
-        """For files that are being written."""
+        """Returns the folder for files that are being written."""
         return self._state / f"unfinished-{plan_number:08d}"
 
     def _plan(self, number: int) -> Path:
@@ -266,7 +266,7 @@ class ExportDirectory:
 
 
 def create(path: Path, fields: Mapping[str, Any]) -> bool:
-    """False if the name is taken. Whoever reads the file finds all of it."""
+    """Creates a file whole; returns False if the name is taken."""
     unnamed = _written(path, fields)
     try:
         os.link(unnamed, path)

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from odradek.spark.jobs.export_plan import (
-    Chunk,
+    ExportChunk,
     ExportDirectory,
     ExportedFile,
     ExportError,
+    ExportStep,
     Observe,
-    Step,
     observe_nothing,
     sync_directory,
 )
@@ -31,7 +31,7 @@ MOST_DAYS = 500  # in one chunk, each with an open file
 def write_chunk(
     out: ExportDirectory,
     plan_number: int,
-    chunk: Chunk,
+    chunk: ExportChunk,
     records: Iterable[pa.RecordBatch],
     *,
     by_date: bool = True,
@@ -56,7 +56,7 @@ def write_chunk(
     except BaseException:
         days.abandon()
         raise
-    observe(Step.WRITTEN)
+    observe(ExportStep.WRITTEN)
     files = []
     for day, (path, rows) in sorted(written.items()):
         folder = out.root / f"topic={chunk.topic}" / (f"date={day}" if by_date else "")
@@ -67,10 +67,10 @@ def write_chunk(
         for each in (folder, folder.parent, out.root):
             sync_directory(each)
         files.append(ExportedFile(place.relative_to(out.root).as_posix(), rows, size_bytes))
-        observe(Step.PUBLISHED)
+        observe(ExportStep.PUBLISHED)
     out.complete(plan_number, chunk, files)
     scratch.rmdir()
-    observe(Step.COMPLETED)
+    observe(ExportStep.COMPLETED)
     return files
 
 
@@ -110,7 +110,7 @@ class _Days:
             largest.write()
 
     def close(self) -> dict[str, tuple[Path, int]]:
-        """File and number of rows of each day; they are on disk."""
+        """Returns file and number of rows of each day, which are on disk."""
         for day in self._days.values():
             day.write()
             day.writer.close()
@@ -136,7 +136,7 @@ class _Days:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterable[tuple[str, pa.Table]]:
-    """In the order of the log within each day."""
+    """Parts rows by day, in the order of the log within each."""
     days = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
     table = pa.Table.from_batches([batch])
     distinct = pc.unique(days)

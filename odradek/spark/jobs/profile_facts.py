@@ -1,4 +1,4 @@
-"""What a profile says about a topic. Plain values: `profile.py` measures them, `profile_page.py` shows them."""
+"""Facts of a profile. Plain values: `profile.py` measures them, `profile_page.py` shows them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of values in buckets that grow by a twelfth or so; what it tells is as exact as they are."""
+    """Distribution of values in buckets that grow by a twelfth or so; as exact as they are."""
 
     counts: Mapping[int, int] = field(default_factory=dict)  # number of the bucket → values in it
 
@@ -35,7 +35,7 @@ class Distribution:
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> float:
-        """The end of the bucket with this value; 0 where there are none."""
+        """Returns the end of the bucket with this value; 0 where there are none."""
         wanted, seen = share * self.total, 0
         for number in sorted(self.counts):
             seen += self.counts[number]
@@ -44,7 +44,7 @@ class Distribution:
         return 0
 
     def by_doubling(self) -> list[Bucket]:
-        """Without gaps; for charts."""
+        """Returns wider buckets, without gaps; for charts."""
         doublings: dict[int, int] = {}
         for number, count in self.counts.items():
             place = -1 if number < 0 else number // STEPS
@@ -58,7 +58,7 @@ class Distribution:
 
 
 def bucket_of(value: float) -> int:
-    """-1 for what is less than 1."""
+    """Returns the number of a value's bucket; -1 below 1."""
     return -1 if value < 1 else floor(log2(value) * STEPS)
 
 
@@ -87,7 +87,7 @@ class TimeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class LogFacts:
-    """What batch headers and markers say. Times in ms.
+    """Facts from batch headers and markers. Times in ms.
 
     span     from the first to the last record of a batch: how long producers collect
     open_for from the first record of a transaction to its marker: how long readers of committed records wait for it
@@ -132,19 +132,19 @@ class Profile:
 
     @property
     def skew(self) -> float:
-        """The largest partition, in times of the mean."""
+        """Returns the largest partition, in times of the mean."""
         largest = max((each.records for each in self.partitions), default=0)
         return largest * len(self.partitions) / self.records if self.records else 1.0
 
     @property
     def compression_ratio(self) -> float | None:
-        """Payload to log, headers and markers included: less than 1 where these outweigh what compression saves."""
+        """Returns payload to log, headers and markers included: below 1 where these outweigh what compression saves."""
         if self.log is None or not self.log.size_bytes:
             return None
         return self.payload_bytes / self.log.size_bytes
 
     def findings(self) -> list[str]:
-        """What a person should look at, most striking first."""
+        """Returns what a person should look at, most striking first."""
         return list(_findings(self))
 
 

@@ -58,7 +58,7 @@ footer { margin-top: 28px; color: var(--soft); font-size: 13px; }
 
 
 def page(profile: Profile, made: datetime) -> str:
-    """made   shown as the time of the profile; aware of its zone"""
+    """Returns the page; `made` is the time of the profile, aware of its zone."""
     body = "".join(
         [
             f"<header><h1>{escape(profile.topic)}</h1><p>{escape(profile.source)} · {_period(profile)}</p></header>",

@@ -45,7 +45,7 @@ class JobFailed(Exception):
 def session(
     title: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, is_verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """A session with `format("odradek")`, stopped in the end; one that is active already is taken, and left running.
+    """Yields a session with `format("odradek")`, stopped in the end; takes an active one, and leaves it running.
 
     master     `local[*]` if neither it nor spark-submit says anything
     is_verbose leave what the JVM writes on stderr
@@ -99,12 +99,12 @@ def _started(title: str, master: str | None, settings: Mapping[str, str], told: 
 
 
 def _is_submitted() -> bool:
-    """By spark-submit, which has started the JVM, and has its own options for master and settings."""
+    """Tells whether spark-submit has started the JVM: it has its own options for master and settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 class _Told:
-    """What Spark's processes write on stderr: into a file, from their start on."""
+    """File for what Spark's processes write on stderr, from their start on."""
 
     def __init__(self, is_left: bool) -> None:
         self._path: Path | None = None
@@ -115,7 +115,7 @@ class _Told:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """A process that is started meanwhile keeps the file as its stderr."""
+        """Gives the file as stderr to processes that are started meanwhile."""
         if self._path is None:
             yield
             return
@@ -148,7 +148,7 @@ def _not_started(error: Exception, told: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """The line of a trace that says what was wrong: the last one with the name of a Python error, else the first."""
+    """Finds the line of a trace that says what was wrong: the last with the name of a Python error, else the first."""
     found = _OURS.findall(text)
     return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")
 
@@ -162,7 +162,7 @@ _WIDTH = 30
 
 @contextmanager
 def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Iterator[None]:
-    """Nothing is drawn where stderr is no terminal, nor through Spark Connect, which does not tell."""
+    """Draws a bar, but where stderr is no terminal, or through Spark Connect, which does not tell."""
     stream = sys.stderr if to is None else to
     context = getattr(spark, "_sc", None)
     if context is None or not stream.isatty():
@@ -184,7 +184,7 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
 
 @contextmanager
 def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
-    """counts: done and planned; asked from a thread of its own. The bar is wiped out in the end."""
+    """Draws done and planned `counts`, asked from a thread of its own. The bar is wiped out in the end."""
     begun = time.monotonic()
     ended = threading.Event()
 
@@ -209,7 +209,7 @@ def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, ever
 
 
 def bar(title: str, done: int, planned: int, seconds: float) -> str:
-    """One line, without its end."""
+    """Formats the bar as a line, without its end."""
     filled = _WIDTH * done // planned if planned else 0
     minutes, rest = divmod(int(seconds), 60)
     tasks = f"{done:,} of {planned:,} tasks" if planned else "starting"

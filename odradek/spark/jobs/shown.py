@@ -9,13 +9,13 @@ MOST_CHARACTERS = 120
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class RecordPlace:
     partition: int
     offset: int
 
     @classmethod
-    def of(cls, row: Any) -> Place | None:
-        """From a row of Spark with these fields."""
+    def of(cls, row: Any) -> RecordPlace | None:
+        """Makes a place of a row of Spark with these fields."""
         return None if row is None else cls(row["partition"], row["offset"])
 
     def __str__(self) -> str:
@@ -23,7 +23,7 @@ class Place:
 
 
 def shown(value: object) -> str | None:
-    """Text where the bytes are text, else hexadecimal; shortened. None stays None."""
+    """Shows bytes as text where they are text, else hexadecimal; shortened. None stays None."""
     if value is None:
         return None
     if isinstance(value, bytes | bytearray):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.protocol.acls import ANY_HOST, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from odradek.tools.commands.options import Actions
+from odradek.tools.commands.options import CommandActions
 from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Resource:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("list", "ACLs, all or those of a resource or principal", list_, json=True) as listing:
         _add_resources(listing, "those that apply to it, prefixes and * included; may be repeated")
         listing.add_argument("--principal", metavar="User:NAME", help="those of this principal")

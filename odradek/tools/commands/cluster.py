@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import Actions
+from odradek.tools.commands.options import CommandActions
 from odradek.tools.commands.output import headings, print_object, print_rows
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("describe", "brokers, controller, features", describe, json=True):
         pass
     with actions.add("cluster-id", "the id of the cluster", cluster_id):
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_features(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("describe", "what the brokers support, and the finalised level", describe_features, json=True):
         pass
     with actions.add("upgrade", "raise features to these levels", upgrade) as raising:

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import Actions, complete_topics
+from odradek.tools.commands.options import CommandActions, complete_topics
 from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SETTING = re.compile(r"\s*([^=,\s]+)\s*=\s*(?:\[([^\]]*)\]|([^,]*))\s*(?:,|$)")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add(
         "describe", "the settings of a topic, broker or group, with their sources", describe, resource, json=True
     ) as describing:

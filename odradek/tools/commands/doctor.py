@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """REFUSED if there is a problem; a warning is none."""
+    """Returns REFUSED if there is a problem; a warning is none."""
     from odradek.serve import default_data_directory
     from odradek.tools.doctor.facts import broker_facts, directory_facts, machine_facts
     from odradek.tools.doctor.findings import Level, of_broker, of_directory, of_machine

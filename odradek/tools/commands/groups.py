@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import NOT_FOUND, CommandError
-from odradek.tools.commands.options import Actions, add_names, names
+from odradek.tools.commands.options import CommandActions, add_names, names
 from odradek.tools.commands.output import Row, headings, print_rows
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("list", "all groups, with their type and state", list_, json=True) as listing:
         _add_state(listing)
         listing.add_argument("--type", action="append", default=[], metavar="TYPE", help="classic, consumer, share …")
@@ -138,7 +138,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_share(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("list", "all share groups, with their state", list_share, json=True) as listing:
         _add_state(listing)
     with actions.add("describe", "start offsets and lag, or the members", describe_share, names, json=True) as showing:

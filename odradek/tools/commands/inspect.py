@@ -98,7 +98,7 @@ class ByteBar:
             self._write("\r\x1b[K")
 
     def add(self, name: str, size_bytes: int) -> None:
-        """name: of what is being read"""
+        """Counts bytes of what is being read, and draws."""
         self._done_bytes += size_bytes
         now = self._clock()
         if now < self._next_at:

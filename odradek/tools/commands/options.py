@@ -24,7 +24,7 @@ Check = Callable[[argparse.Namespace], object]
 Act = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, None]]
 
 
-class Actions:
+class CommandActions:
     """Actions of a command, as `list` of `odradek topics list`; each talks to a cluster."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:

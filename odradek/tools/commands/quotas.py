@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import Actions, setting
+from odradek.tools.commands.options import CommandActions, setting
 from odradek.tools.commands.output import headings, print_object, print_rows
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ OF_EVERYBODY = "<default>"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("list", "the quotas that are set, all of them or those of an entity", list_, json=True) as listing:
         _add_entity(listing)
     with actions.add("set", "set quotas of an entity; its others stay", set_, _check_set) as setting_:

@@ -77,7 +77,7 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
 
 
 def as_json(record: ConsumerRecord) -> bytes:
-    """One object on one line. What is not UTF-8 is replaced there; `-f` gives the bytes."""
+    """Formats one object on one line. What is not UTF-8 is replaced there; `-f` gives the bytes."""
     return (
         json.dumps(
             {
@@ -99,5 +99,5 @@ def _text(content: bytes | None) -> str | None:
 
 
 def delimiter(text: str) -> bytes:
-    r"""With \n, \t, \r, \0, \\ and \x41."""
+    r"""Parses a delimiter with \n, \t, \r, \0, \\ and \x41."""
     return formatted(text.replace("%", "%%"))(ConsumerRecord("", 0, 0, 0, None, None, ()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.groups import milliseconds, selected
-from odradek.tools.commands.options import Actions, add_topic
+from odradek.tools.commands.options import CommandActions, add_topic
 from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add(
         "offsets", "log start offset, last stable offset and high watermark", offsets, json=True
     ) as counting:

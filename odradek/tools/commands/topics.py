@@ -6,7 +6,7 @@ import argparse
 import base64
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import Actions, add_names, names, setting
+from odradek.tools.commands.options import CommandActions, add_names, names, setting
 from odradek.tools.commands.output import headings, print_object, print_rows
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("list", "the names of all topics", list_, json=True) as listing:
         listing.add_argument("--internal", action="store_true", help="with internal topics")
     with actions.add("describe", "partitions, leaders, replicas and settings", describe, json=True) as describing:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.errors import ClientError
 from odradek.tools.commands.errors import NOT_FOUND, CommandError, explained
-from odradek.tools.commands.options import Actions, add_topic, security
+from odradek.tools.commands.options import CommandActions, add_topic, security
 from odradek.tools.commands.output import duration, headings, print_rows
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # Kafka's transaction.max.timeout.ms
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add(
         "list",
         "the transactional ids that the coordinators know, or those in doubt",

@@ -200,7 +200,7 @@ DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka 
 
 def parser(wanted: str | None = None) -> argparse.ArgumentParser:
     """Returns the parser of all commands; with the options of `wanted` alone, or of all for None."""
-    top = _Parser("odradek", description=DESCRIPTION, epilog=STATUSES)
+    top = _CommandParser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
         text = f"{command.summary[0].upper()}{command.summary[1:]}. {command.more}".rstrip()
@@ -230,7 +230,7 @@ class _Help(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     def __init__(self, prog: str | None = None, **settings: Any) -> None:
         super().__init__(prog, **{"formatter_class": _Help} | settings)
 

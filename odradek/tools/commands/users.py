@@ -8,7 +8,7 @@ from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import Actions
+from odradek.tools.commands.options import CommandActions
 from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MECHANISMS = ("SCRAM-SHA-256", DEFAULT_MECHANISM)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
+    actions = CommandActions(parser)
     with actions.add("list", "users that have a password, with their mechanisms", list_, json=True):
         pass
     with actions.add("set-password", "add a user, or change the password", set_) as setting:

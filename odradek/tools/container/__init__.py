@@ -1,1 +1,1 @@
-"""What only the container image needs: its entry point, its environment, its health check. See docs/docker.md."""
+"""Parts of the container image: its entry point, its environment, its health check. See docs/docker.md."""

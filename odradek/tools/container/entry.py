@@ -26,24 +26,24 @@ READY_NOTE = (
 )
 
 
-class Kind(Enum):
+class Invocation(Enum):
     SERVE = auto()
     COMMAND = auto()
     PROGRAM = auto()
 
 
-def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Kind, list[str]]:
-    """What `words` after the image's name ask for, and the words that are left for it."""
+def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, list[str]]:
+    """Returns what `words` after the image's name ask for, and the words that are left for it."""
     rest = list(words)
     if rest and rest[0] == "odradek":
         del rest[0]
     if not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help")):
-        return Kind.SERVE, rest
+        return Invocation.SERVE, rest
     if rest[0] == "serve" and not {"-h", "--help"}.intersection(rest):
-        return Kind.SERVE, rest[1:]
+        return Invocation.SERVE, rest[1:]
     if rest[0] in commands or rest[0].startswith("-"):
-        return Kind.COMMAND, rest
-    return Kind.PROGRAM, rest
+        return Invocation.COMMAND, rest
+    return Invocation.PROGRAM, rest
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -52,13 +52,13 @@ def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     kind, rest = kind_of(words, () if not words else _commands())
     match kind:
-        case Kind.SERVE:
+        case Invocation.SERVE:
             return serve(rest)
-        case Kind.COMMAND:
+        case Invocation.COMMAND:
             from odradek.cli import main as command
 
             return command(rest)
-        case Kind.PROGRAM:
+        case Invocation.PROGRAM:
             return _become(rest)
 
 

@@ -76,7 +76,7 @@ def complete(
     read_secret: Callable[[str], str],
     formatted_cluster_id: str | None = None,
 ) -> Environment:
-    """given, in_file: the variables of the container; the settings of the mounted server.properties
+    """Completes the variables of the container (`given`), by the settings of the mounted server.properties (`in_file`).
 
     read_secret           the content of a file below SECRETS, by its name; raises SecretMissing
     formatted_cluster_id  that of the data directory, if there is one
@@ -102,7 +102,7 @@ def complete(
 
 
 def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path:
-    """The first that says one: Kafka prefers log.dirs to log.dir."""
+    """Returns the first that is set: Kafka prefers log.dirs to log.dir."""
     for name in ("log.dirs", "log.dir"):
         found = given.get(variable_of(name)) or in_file.get(name)
         if found:
@@ -111,17 +111,17 @@ def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path
 
 
 def variable_of(setting: str) -> str:
-    """For names without `_` and `-`."""
+    """Converts names without `_` and `-`."""
     return f"KAFKA_{setting.upper().replace('.', '_')}"
 
 
 def setting_of(variable: str) -> str:
-    """For names without `_` and `-`."""
+    """Converts names without `_` and `-`."""
     return variable.removeprefix("KAFKA_").lower().replace("_", ".")
 
 
 def on_every_interface(advertised: str) -> str:
-    """`listeners` for given `advertised.listeners`: the same names and ports."""
+    """Returns `listeners` for given `advertised.listeners`: the same names and ports."""
     listeners = []
     for entry in advertised.split(","):
         name, separator, address = entry.strip().partition("://")

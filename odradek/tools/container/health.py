@@ -16,7 +16,7 @@ DEFAULT_HTTP_PORT = "9644"
 
 
 def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
-    """The HTTP port, None where there is none in the clear; that of the first listener that is not a controller's."""
+    """Returns the HTTP port, None where there is none in the clear; that of the first listener but a controller's."""
     http_port = int(settings.get("odradek.http.port", DEFAULT_HTTP_PORT))
     if settings.get("odradek.http.security.protocol") == "SSL":
         http_port = -1
@@ -27,7 +27,7 @@ def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def check(http_port: int | None, port: int) -> str | None:
-    """None if the broker is ready, otherwise why not."""
+    """Returns None if the broker is ready, otherwise why not."""
     with socket.create_connection(("127.0.0.1", port if http_port is None else http_port), TIMEOUT_S) as connection:
         if http_port is None:
             return None

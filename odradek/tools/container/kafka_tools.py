@@ -18,7 +18,7 @@ class Unsupported(Exception):
 
 
 @dataclass(slots=True)
-class Asked:
+class ToolOptions:
     """The options after a script's name. Those without a value have an empty one."""
 
     options: dict[str, list[str]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Asked:
         return self.options[option][-1] if option in self.options else None
 
     def pairs(self, option: str) -> dict[str, str]:
-        """The values of a repeated option, of the form name=value."""
+        """Returns the values of a repeated option, of the form name=value."""
         return dict(value.partition("=")[::2] for value in self.options.get(option, ()))
 
 
@@ -40,10 +40,10 @@ class Tool:
 
     flags: frozenset[str]
     valued: frozenset[str]
-    translate: Callable[[Asked], list[str]]
+    translate: Callable[[ToolOptions], list[str]]
 
 
-def topics(asked: Asked) -> list[str]:
+def topics(asked: ToolOptions) -> list[str]:
     names = [name for names in asked.options.get("--topic", ()) for name in names.split(",")]
     if asked.has("--list"):
         return ["topics", "list", *([] if asked.has("--exclude-internal") else ["--internal"])]
@@ -63,11 +63,11 @@ def topics(asked: Asked) -> list[str]:
     raise Unsupported("name one of --list, --create, --describe, --alter, --delete")
 
 
-def cluster(asked: Asked) -> list[str]:
+def cluster(asked: ToolOptions) -> list[str]:
     return ["cluster", "describe"]
 
 
-def groups(asked: Asked) -> list[str]:
+def groups(asked: ToolOptions) -> list[str]:
     if asked.has("--list"):
         return ["groups", "list"]
     named = asked.options.get("--group", [])
@@ -78,7 +78,7 @@ def groups(asked: Asked) -> list[str]:
     raise Unsupported("name --list, or --describe or --delete with --group; `odradek groups --help` has the rest")
 
 
-def console_producer(asked: Asked) -> list[str]:
+def console_producer(asked: ToolOptions) -> list[str]:
     words = ["produce", *_valued(asked, "--topic", "-t")]
     properties = asked.pairs("--property")
     if properties.get("parse.key") == "true":
@@ -86,7 +86,7 @@ def console_producer(asked: Asked) -> list[str]:
     return words
 
 
-def console_consumer(asked: Asked) -> list[str]:
+def console_consumer(asked: ToolOptions) -> list[str]:
     words = ["consume", *_valued(asked, "--topic", "-t"), *_valued(asked, "--partition", "-p")]
     words += _valued(asked, "--group", "-G") + _valued(asked, "--max-messages", "-c")
     words += ["--isolation-level", asked.last("--isolation-level") or "read_uncommitted"]  # Kafka's default
@@ -134,9 +134,9 @@ TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
 def translated(tool: str, words: Sequence[str]) -> list[str]:
-    """The words after `odradek` that do what Kafka's script `tool` does for `words`. Raises Unsupported."""
+    """Returns the words after `odradek` that do what Kafka's script `tool` does for `words`. Raises Unsupported."""
     known = TOOLS[tool]
-    asked = Asked()
+    asked = ToolOptions()
     waiting = list(words)
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
@@ -156,12 +156,12 @@ def translated(tool: str, words: Sequence[str]) -> list[str]:
     return command
 
 
-def _valued(asked: Asked, option: str, ours: str) -> list[str]:
+def _valued(asked: ToolOptions, option: str, ours: str) -> list[str]:
     value = asked.last(option)
     return [] if value is None else [ours, value]
 
 
-def _flag(asked: Asked, option: str) -> list[str]:
+def _flag(asked: ToolOptions, option: str) -> list[str]:
     return [option] if asked.has(option) else []
 
 

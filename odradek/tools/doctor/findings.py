@@ -1,4 +1,4 @@
-"""What facts mean to somebody whose broker or client does not work, and what to change. Plain functions."""
+"""Findings from facts, for somebody whose broker or client does not work, and what to change. Plain functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """advice: what to do about it; None where there is nothing to do."""
 
     level: Level
@@ -78,58 +78,58 @@ class BrokerFacts:
     told: tuple[Reached, ...] = ()
 
 
-def of_machine(facts: MachineFacts) -> Iterator[Finding]:
+def of_machine(facts: MachineFacts) -> Iterator[Diagnosis]:
     about = "open files"
     if facts.open_files_hard < OPEN_FILES_NEEDED:
-        yield Finding(
+        yield Diagnosis(
             Level.WARNING,
             about,
             f"at most {facts.open_files_hard} for each process, and each partition and each connection takes one",
             "raise the hard limit: LimitNOFILE= of the service, --ulimit nofile=65536 of docker, or limits.conf",
         )
     else:
-        yield Finding(Level.OK, about, f"up to {facts.open_files_hard}, which the broker asks for when it starts")
+        yield Diagnosis(Level.OK, about, f"up to {facts.open_files_hard}, which the broker asks for when it starts")
     if not facts.has_uvloop:
-        yield Finding(
+        yield Diagnosis(
             Level.WARNING, "uvloop", "is not installed: the broker takes about twice the CPU", "pip install uvloop"
         )
 
 
-def of_directory(facts: DirectoryFacts) -> Iterator[Finding]:
+def of_directory(facts: DirectoryFacts) -> Iterator[Diagnosis]:
     about = f"data directory {facts.path}"
     if not facts.exists:
-        yield Finding(Level.OK, about, "does not exist yet; the first start makes it")
+        yield Diagnosis(Level.OK, about, "does not exist yet; the first start makes it")
         return
     if not facts.is_writable:
-        yield Finding(
+        yield Diagnosis(
             Level.PROBLEM,
             about,
             "cannot be written to by this user",
             "start the broker as its owner, or chown it; in a container, give the volume to the user of the image",
         )
     if facts.free_bytes < FREE_BYTES_NEEDED:
-        yield Finding(
+        yield Diagnosis(
             Level.WARNING,
             about,
             f"{facts.free_bytes >> 20} MiB are free",
             "lower log.retention.bytes or log.retention.ms, or choose another disk with --data-dir",
         )
     if facts.file_system in MEMORY_FILE_SYSTEMS:
-        yield Finding(
+        yield Diagnosis(
             Level.WARNING,
             about,
             f"is in memory ({facts.file_system}): a reboot empties it",
             "choose a disk with --data-dir",
         )
     elif facts.file_system in NETWORK_FILE_SYSTEMS:
-        yield Finding(
+        yield Diagnosis(
             Level.WARNING,
             about,
             f"is on {facts.file_system}: locks and fdatasync may not mean there what the log relies on",
             "choose a local disk with --data-dir",
         )
     if facts.newest_ms is not None and facts.newest_ms > facts.now_ms + CLOCK_MS:
-        yield Finding(
+        yield Diagnosis(
             Level.WARNING,
             about,
             f"has files from {(facts.newest_ms - facts.now_ms) // 60_000} minutes in the future: a clock was set back",
@@ -138,29 +138,29 @@ def of_directory(facts: DirectoryFacts) -> Iterator[Finding]:
     yield from _state_of(facts, about)
 
 
-def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Finding]:
+def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Diagnosis]:
     if facts.is_used:
-        yield Finding(Level.OK, about, "is in use by a broker")
+        yield Diagnosis(Level.OK, about, "is in use by a broker")
     elif not facts.is_data_directory:
-        yield Finding(Level.OK, about, "is not used by a broker yet")
+        yield Diagnosis(Level.OK, about, "is not used by a broker yet")
     elif facts.was_stopped_cleanly:
-        yield Finding(Level.OK, about, "the last stop was clean")
+        yield Diagnosis(Level.OK, about, "the last stop was clean")
     else:
-        yield Finding(
+        yield Diagnosis(
             Level.WARNING,
             about,
             "the last stop was a crash, or a kill -9",
             "nothing to do: the next start reads what it has to, and loses nothing that was acknowledged",
         )
     if facts.refused:
-        yield Finding(
+        yield Diagnosis(
             Level.PROBLEM,
             about,
             f"logs that a start refused, since they are damaged: {', '.join(facts.refused)}",
             "`odradek inspect check` says where; .odradek_refused in each says what the start found",
         )
     if facts.set_aside:
-        yield Finding(
+        yield Diagnosis(
             Level.OK,
             about,
             f"{len(facts.set_aside)} left over from deleted topics or unfinished work, such as {facts.set_aside[0]}",
@@ -168,12 +168,12 @@ def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Finding]:
         )
 
 
-def of_broker(facts: BrokerFacts) -> Iterator[Finding]:
+def of_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
     for address in facts.bootstrap:
         if address.error is None:
-            yield Finding(Level.OK, f"port {address}", "accepts connections")
+            yield Diagnosis(Level.OK, f"port {address}", "accepts connections")
         else:
-            yield Finding(
+            yield Diagnosis(
                 Level.PROBLEM,
                 f"port {address}",
                 f"cannot be reached: {address.error}",
@@ -182,7 +182,7 @@ def of_broker(facts: BrokerFacts) -> Iterator[Finding]:
     if all(address.error is not None for address in facts.bootstrap):
         return
     if facts.refusal is not None:
-        yield Finding(
+        yield Diagnosis(
             Level.PROBLEM,
             "Kafka protocol",
             facts.refusal,
@@ -194,15 +194,15 @@ def of_broker(facts: BrokerFacts) -> Iterator[Finding]:
         yield _told(address, are_all_local=all(is_local(host) for host in given))
 
 
-def _told(address: Reached, *, are_all_local: bool) -> Finding:
+def _told(address: Reached, *, are_all_local: bool) -> Diagnosis:
     about = f"advertised address {address}"
     if address.error is None and (are_all_local or not is_local(address.host)):
-        return Finding(Level.OK, about, "is where clients are sent, and can be reached from here")
+        return Diagnosis(Level.OK, about, "is where clients are sent, and can be reached from here")
     if is_local(address.host) and not are_all_local:
         says = "sends clients to their own machine, since it is local and the broker was reached by another address"
     else:
         says = f"is where clients are sent, and cannot be reached from here: {address.error}"
-    return Finding(
+    return Diagnosis(
         Level.PROBLEM,
         about,
         says,

@@ -76,12 +76,12 @@ PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-\d+(\.[0-9a-f]{32}-(delete|stra
 
 
 class UnknownFile(Exception):
-    """Nothing is known that bears such a name."""
+    """File with a name that no known kind has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What is to be read, and how."""
+    """File to be read, and how."""
 
     path: Path
     kind: str
@@ -100,7 +100,7 @@ class Inspected:
 
 
 def recognised(path: Path, kind: str | None = None, topic: str | None = None) -> Inspected:
-    """By its name, unless `kind` is given. Raises UnknownFile; ValueError for a kind that does not exist."""
+    """Recognises a file by its name, unless `kind` is given. Raises UnknownFile; ValueError for an unknown kind."""
     segment = BY_OFFSET.fullmatch(path.name)
     directory = PARTITION_DIRECTORY.fullmatch(path.absolute().parent.name)
     if kind is None:
@@ -123,7 +123,7 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
 
 
 def is_recording(path: Path) -> bool:
-    """By its first bytes: its name is the user's choice."""
+    """Tells by the first bytes: the name is the user's choice."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -132,7 +132,7 @@ def is_recording(path: Path) -> bool:
 
 
 def files_below(directory: Path) -> Iterator[Path]:
-    """All that are known, in order."""
+    """Yields all files that are known, in order."""
     for path in sorted(directory.rglob("*")):
         if path.is_file():
             try:
@@ -147,7 +147,7 @@ TIMES = frozenset({"timestamp", "maxTimestamp", "deleteHorizonMs"})
 
 
 def json_line(path: str, finding: Finding) -> str:
-    """`at` is the byte. Keys and values of records are text where they are UTF-8, else {"base64": …}."""
+    """Formats an entry; `at` is the byte. Keys and values are text where they are UTF-8, else {"base64": …}."""
     head: dict[str, Any] = {"file": path, "at": finding.position}
     match finding:
         case Entry():
@@ -174,7 +174,7 @@ def text_line(finding: Finding, *, is_full: bool = False) -> str:
 
 
 def _is_nothing(value: object) -> bool:
-    """What a batch need not say to people: no producer, no transaction."""
+    """Tells what a batch need not say to people: no producer, no transaction."""
     return value is False or value == -1
 
 
@@ -250,5 +250,5 @@ def _expanded(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _write(out: TextIO, line: str) -> None:
-    """Whatever bytes stand in a file, the terminal gets what it can show."""
+    """Writes what the terminal can show, whatever bytes stand in a file."""
     out.write(line.encode(out.encoding or "utf-8", "backslashreplace").decode(out.encoding or "utf-8") + "\n")

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that was understood.
+    """Part of a file that was understood.
 
     position  byte in the file at which it begins; of a record, at which its batch begins
     fields    by Kafka's names in camelCase; values are those of JSON, and bytes
@@ -32,7 +32,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth saying that is no damage."""
+    """Remark that is no damage."""
 
     position: int
     text: str

@@ -34,7 +34,7 @@ class FrameKind:
 
     @classmethod
     def parse(cls, text: str) -> FrameKind:
-        """`request`, or `response:Fetch:12`. Raises ValueError."""
+        """Parses `request` or `response:Fetch:12`. Raises ValueError."""
         if text == REQUEST:
             return cls()
         word, name, version = (*text.split(":"), "", "")[:3]
@@ -58,7 +58,7 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Position and bytes of each, without its length; all of it as one where lengths do not tile the file."""
+    """Yields position and bytes of each, without its length; all of it as one where lengths do not tile the file."""
     found = []
     position = 0
     while position + LENGTH_BYTES <= len(data):

@@ -28,7 +28,8 @@ OLD_MAGICS = (0, 1)
 
 
 def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records: bool = True) -> Iterator[Finding]:
-    """
+    """Reads batches, up to the first that cannot be read.
+
     base_offset  the first that may stand here; that in the file's name
     topic        decides how records are read; None: as bytes
     """
@@ -53,7 +54,7 @@ def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records:
 
 
 def _what_is_wrong(view: memoryview, position: int) -> Damage | None:
-    """Why no batch can be read at `position`, and so none behind it."""
+    """Explains why no batch can be read at `position`, and so none behind it."""
     rest = len(view) - position
     if not any(view[position : position + HEADER_BYTES]) and not any(view[position:]):
         return Damage(position, f"{rest} zero bytes behind the last batch, as a crash may leave them")

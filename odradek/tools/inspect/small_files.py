@@ -115,7 +115,7 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
 
 
 def _entries(data: bytes, structure: Any, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
-    """Each entry as a dictionary with its position; then at most one Damage or Note about the end."""
+    """Yields each entry as a dictionary with its position; then at most one Damage or Note about the end."""
     size: int = structure.sizeof()
     used = len(data)
     if may_end_in_zeros:  # Kafka preallocates; an entry's own trailing zeros stay
@@ -145,7 +145,7 @@ def read_leader_epoch_checkpoint(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
-    """Version, count, then so many rows."""
+    """Reads version, count, then so many rows."""
     if not data:
         yield Note(0, "empty, which stands for no entries")
         return
@@ -170,7 +170,7 @@ def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
 
 
 def read_properties(data: bytes, _: int) -> Iterator[Finding]:
-    """meta.properties: as Java writes it."""
+    """Reads meta.properties, as Java writes it."""
     yield from _pairs(data, "=", comments=("#", "!"))
 
 
@@ -182,7 +182,7 @@ def read_partition_metadata(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def read_json(data: bytes, _: int) -> Iterator[Finding]:
-    """quorum-state and .kafka_cleanshutdown."""
+    """Reads quorum-state and .kafka_cleanshutdown."""
     try:
         fields = json.loads(data)
     except ValueError as error:
@@ -195,7 +195,7 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
-    """.lock: its being there, and locked, is all it says."""
+    """Reads .lock: its being there, and locked, is all it says."""
     if data:
         yield Note(0, f"{len(data)} bytes, which are never read")
     else:

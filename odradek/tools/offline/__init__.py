@@ -11,14 +11,14 @@ that a broker may append, compact and delete meanwhile.
 """
 
 from odradek.tools.offline.directories import NoLogs, PartitionLog, partitions_at
-from odradek.tools.offline.segments import Segment, segments_of
+from odradek.tools.offline.segments import SegmentFile, segments_of
 from odradek.tools.offline.walk import DamagedLog, Stretch, headers, stretches
 
 __all__ = [
     "DamagedLog",
     "NoLogs",
     "PartitionLog",
-    "Segment",
+    "SegmentFile",
     "Stretch",
     "headers",
     "partitions_at",

@@ -47,7 +47,7 @@ class PartitionLog:
 
 
 def partitions_at(*paths: str | Path) -> list[PartitionLog]:
-    """Sorted by topic and partition.
+    """Lists partitions, sorted by topic and partition.
 
     paths   data directories and directories of partitions, in any mixture; `*`, `?` and `[…]` stand for what matches,
             commas separate several
@@ -68,7 +68,7 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
 
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
-    """Topic and partition, if the directory has such a name and holds a log, which may be empty."""
+    """Returns topic and partition, if the directory has such a name and holds a log, which may be empty."""
     match = _PARTITION.fullmatch(directory.name)
     if match is None or not any(_SEGMENT.fullmatch(name) or name == _METADATA for name in os.listdir(directory)):
         return None
@@ -133,7 +133,7 @@ def _checkpointed(log: PartitionLog, checkpoints: _Checkpoints) -> PartitionLog:
 
 
 def offsets_in(checkpoint: Path) -> dict[tuple[str, int], int]:
-    """(topic, partition) → offset. A file that is missing, empty, or of another format holds nothing."""
+    """Returns (topic, partition) → offset. A file that is missing, empty, or of another format holds nothing."""
     try:
         lines = checkpoint.read_text().splitlines()
     except (OSError, UnicodeDecodeError):

@@ -26,7 +26,7 @@ _ATTEMPTS = 10  # at a listing during which no file disappears
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentFile:
     """A log file as it was when the directory was listed.
 
     size_bytes   how far it may be read; a live log grows on
@@ -41,14 +41,14 @@ class Segment:
     is_active: bool = False
 
     def beside(self, suffix: str) -> Path:
-        """An index of this segment; it need not exist."""
+        """Returns the path of an index of this segment; it need not exist."""
         if self.path.name.endswith(SWAP):
             return self.path.with_name(f"{self.base_offset:020d}{suffix}{SWAP}")
         return self.path.with_name(f"{self.base_offset:020d}{suffix}")
 
 
-def segments_of(directory: Path) -> list[Segment]:
-    """Ascending, the active one last. Files that a broker would remove at its start are left out.
+def segments_of(directory: Path) -> list[SegmentFile]:
+    """Lists segments, the active one last. Files that a broker would remove at its start are left out.
 
     A finished `.swap` stands for the segments that it was made from, since some of them may be gone already.
     Raises FileNotFoundError when the directory disappears.
@@ -61,7 +61,7 @@ def segments_of(directory: Path) -> list[Segment]:
     raise FileNotFoundError(f"{directory}: its segments disappear as fast as they are listed")
 
 
-def _listed(directory: Path) -> list[Segment]:
+def _listed(directory: Path) -> list[SegmentFile]:
     names = os.listdir(directory)
     plain = {base for name in names if (base := _base(name, LOG)) is not None}
     swaps = {base for name in names if (base := _base(name, LOG + SWAP)) is not None}
@@ -76,7 +76,7 @@ def _listed(directory: Path) -> list[Segment]:
     found = []
     for base, path in sorted(files.items()):
         facts = os.stat(path)
-        found.append(Segment(path, base, facts.st_size, facts.st_ino, is_active=base == max(files)))
+        found.append(SegmentFile(path, base, facts.st_size, facts.st_ino, is_active=base == max(files)))
     return found
 
 
@@ -99,13 +99,13 @@ def _end_offset(path: Path, base_offset: int) -> int:
             position += header.size_bytes
 
 
-def segment_with(segments: Sequence[Segment], offset: int) -> int:
-    """The place in the list of the segment in which the offset lies, or would lie."""
+def segment_with(segments: Sequence[SegmentFile], offset: int) -> int:
+    """Returns the place in the list of the segment in which the offset lies, or would lie."""
     return max(0, bisect_right([each.base_offset for each in segments], offset) - 1)
 
 
-def position_before(segment: Segment, offset: int) -> int:
-    """The position of a batch that begins at or before `offset`, by the offset index; 0 where that does not help.
+def position_before(segment: SegmentFile, offset: int) -> int:
+    """Returns the position of a batch that begins at or before `offset`, by the offset index; 0 where that fails.
 
     An index may be missing, torn, or end in zeros; so what it says is checked at the log.
     """
@@ -117,24 +117,24 @@ def position_before(segment: Segment, offset: int) -> int:
     return position if _ends_at(segment, position, segment.base_offset + relative) else 0
 
 
-def position_after(segment: Segment, position: int) -> int | None:
-    """The first batch behind `position` that the offset index knows; None where it knows none."""
+def position_after(segment: SegmentFile, position: int) -> int | None:
+    """Returns the first batch behind `position` that the offset index knows; None where it knows none."""
     for relative, indexed in _entries(segment.beside(OFFSET_INDEX), _INDEX_ENTRY):
         if indexed > position and _ends_at(segment, indexed, segment.base_offset + relative):
             return indexed
     return None
 
 
-def largest_timestamp(segment: Segment) -> int | None:
-    """By the last entry of the time index of a segment that is not active; None where only the batches can tell."""
+def largest_timestamp(segment: SegmentFile) -> int | None:
+    """Reads the last entry of a finished segment's time index; None where only the batches can tell."""
     if segment.is_active:
         return None
     entries = _entries(segment.beside(TIME_INDEX), _TIME_ENTRY)
     return entries[-1][0] if entries else None
 
 
-def _ends_at(segment: Segment, position: int, last_offset: int) -> bool:
-    """Whether a batch lies at `position` that ends with this offset."""
+def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
+    """Tells whether a batch lies at `position` that ends with this offset."""
     if position + HEADER_BYTES > segment.size_bytes:
         return False
     with segment.path.open("rb", buffering=0) as file:
@@ -146,7 +146,7 @@ def _ends_at(segment: Segment, position: int, last_offset: int) -> bool:
 
 
 def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, int]]:
-    """Up to the first that does not ascend: Kafka preallocates its indexes with zeros."""
+    """Reads entries up to the first that does not ascend: Kafka preallocates its indexes with zeros."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -186,7 +186,7 @@ class SnapshotProducer(NamedTuple):
 
 
 def read_aborted(path: Path) -> list[Aborted]:
-    """By ascending last offset; none where there is no such file."""
+    """Reads aborted transactions by ascending last offset; none where there is no such file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

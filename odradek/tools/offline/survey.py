@@ -17,7 +17,7 @@ from odradek.tools.offline.segments import (
     SNAPSHOT,
     TXN_INDEX,
     BadIndex,
-    Segment,
+    SegmentFile,
     largest_timestamp,
     read_aborted,
     read_snapshot,
@@ -26,8 +26,8 @@ from odradek.tools.offline.transactions import Aborted, Transactions
 from odradek.tools.offline.walk import OnDamage, headers, read_stable, refuse
 
 
-class Place(NamedTuple):
-    """Where a batch lies."""
+class BatchPlace(NamedTuple):
+    """Place of a batch."""
 
     offset: int
     base_offset: int  # of its segment
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Survey:
+class PartitionSurvey:
     """
     start_offset   of the log: what its checkpoint says, or the first segment
     places         of batches about `cut_bytes` apart, the first of each segment among them
@@ -50,8 +50,8 @@ class Survey:
     end_offset: int
     last_stable_offset: int
     aborted: list[Aborted]
-    places: list[Place]
-    not_older: dict[int, Place] = field(default_factory=dict)
+    places: list[BatchPlace]
+    not_older: dict[int, BatchPlace] = field(default_factory=dict)
 
 
 def survey(
@@ -61,15 +61,17 @@ def survey(
     timestamps: Collection[int] = (),
     by_index: bool = False,
     on_damage: OnDamage = refuse,
-) -> Survey:
-    """cut_bytes   the distance of `places`
+) -> PartitionSurvey:
+    """Surveys a partition.
+
+    cut_bytes   the distance of `places`
     by_index    believe the transaction indexes and snapshots of finished segments, and read the last segment only;
                 unless timestamps are asked for, or the files are not there
 
     Raises DamagedLog by way of `on_damage`; FileNotFoundError when the partition is deleted.
     """
 
-    def read(segments: list[Segment]) -> Survey:
+    def read(segments: list[SegmentFile]) -> PartitionSurvey:
         if by_index and segments and not timestamps:
             with suppress(BadIndex, FileNotFoundError):  # the batches know as well
                 return _by_index(log, segments, cut_bytes, on_damage)
@@ -78,7 +80,7 @@ def survey(
     return read_stable(log.directory, read)
 
 
-def _by_index(log: PartitionLog, segments: list[Segment], cut_bytes: int, on_damage: OnDamage) -> Survey:
+def _by_index(log: PartitionLog, segments: list[SegmentFile], cut_bytes: int, on_damage: OnDamage) -> PartitionSurvey:
     active = segments[-1]
     aborted = [each for segment in segments[:-1] for each in read_aborted(segment.beside(TXN_INDEX))]
     snapshot = read_snapshot(active.beside(SNAPSHOT))
@@ -89,7 +91,7 @@ def _by_index(log: PartitionLog, segments: list[Segment], cut_bytes: int, on_dam
     found.aborted[:0] = aborted
     found.start_offset = max(log.log_start_offset, segments[0].base_offset)
     found.places[:0] = [
-        Place(each.base_offset, each.base_offset, each.inode, 0, each.size_bytes, largest_timestamp(each))
+        BatchPlace(each.base_offset, each.base_offset, each.inode, 0, each.size_bytes, largest_timestamp(each))
         for each in segments[:-1]
     ]
     return found
@@ -97,34 +99,37 @@ def _by_index(log: PartitionLog, segments: list[Segment], cut_bytes: int, on_dam
 
 def _survey(
     log: PartitionLog,
-    segments: list[Segment],
+    segments: list[SegmentFile],
     transactions: Transactions,
     cut_bytes: int,
     timestamps: Collection[int],
     on_damage: OnDamage,
-) -> Survey:
-    places: list[Place] = []
-    not_older: dict[int, Place] = {}
+) -> PartitionSurvey:
+    places: list[BatchPlace] = []
+    not_older: dict[int, BatchPlace] = {}
     waiting = sorted(timestamps)
     start_offset = max(log.log_start_offset, segments[0].base_offset) if segments else log.log_start_offset
     end_offset = start_offset
     for segment in segments:
         end_offset = max(end_offset, segment.base_offset)
-        begun: Place | None = None
+        begun: BatchPlace | None = None
         latest = NO_TIMESTAMP
         for position, header, data in headers(segment, 0, segment.base_offset, on_damage=on_damage):
             if begun is None or position >= begun.position + cut_bytes:
                 if begun is not None:
                     places.append(begun._replace(size_bytes=position - begun.position, max_timestamp=latest))
-                begun, latest = Place(header.base_offset, segment.base_offset, segment.inode, position), NO_TIMESTAMP
+                begun, latest = (
+                    BatchPlace(header.base_offset, segment.base_offset, segment.inode, position),
+                    NO_TIMESTAMP,
+                )
             latest = max(latest, header.max_timestamp)
             while waiting and header.max_timestamp >= waiting[0] and not header.is_control:
                 if header.last_offset < start_offset:
                     break
-                not_older[waiting.pop(0)] = Place(header.base_offset, segment.base_offset, segment.inode, position)
+                not_older[waiting.pop(0)] = BatchPlace(header.base_offset, segment.base_offset, segment.inode, position)
             transactions.add(header, data)
             end_offset = header.base_offset + header.last_offset_delta + 1  # offsets ascend
         if begun is not None:
             places.append(begun._replace(size_bytes=segment.size_bytes - begun.position, max_timestamp=latest))
     stable = transactions.last_stable_offset(end_offset)
-    return Survey(log, start_offset, end_offset, stable, transactions.aborted, places, not_older)
+    return PartitionSurvey(log, start_offset, end_offset, stable, transactions.aborted, places, not_older)

@@ -14,8 +14,8 @@ from odradek.protocol.batch_header import NO_TIMESTAMP, BatchHeader
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.struct import Buffer
 from odradek.tools.offline.directories import PartitionLog
-from odradek.tools.offline.segments import Segment
-from odradek.tools.offline.transactions import Transaction, Transactions
+from odradek.tools.offline.segments import SegmentFile
+from odradek.tools.offline.transactions import PartitionTransaction, Transactions
 from odradek.tools.offline.walk import OnDamage, headers, read_stable, refuse
 
 Row: TypeAlias = dict[str, Any]
@@ -42,13 +42,13 @@ def offsets(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
     return read_stable(log.directory, lambda segments: [_offsets(log, segments, on_damage)])
 
 
-def _walked(segments: list[Segment], on_damage: OnDamage) -> Iterator[tuple[BatchHeader, Buffer | None]]:
+def _walked(segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[tuple[BatchHeader, Buffer | None]]:
     for segment in segments:
         for _, header, data in headers(segment, 0, segment.base_offset, on_damage=on_damage):
             yield header, data
 
 
-def _transactions(log: PartitionLog, segments: list[Segment], on_damage: OnDamage) -> Iterator[Row]:
+def _transactions(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[Row]:
     state = Transactions()
     for header, data in _walked(segments, on_damage):
         ended = state.add(header, data)
@@ -58,7 +58,7 @@ def _transactions(log: PartitionLog, segments: list[Segment], on_damage: OnDamag
         yield _transaction(log, transaction)
 
 
-def _transaction(log: PartitionLog, transaction: Transaction) -> Row:
+def _transaction(log: PartitionLog, transaction: PartitionTransaction) -> Row:
     marker = transaction.marker
     return {
         "topic": log.topic,
@@ -80,7 +80,7 @@ def _transaction(log: PartitionLog, transaction: Transaction) -> Row:
 
 
 @dataclass(slots=True)
-class _Producer:
+class _ProducerState:
     producer_epoch: int = -1
     last_sequence: int = -1
     last_offset: int = -1
@@ -88,13 +88,13 @@ class _Producer:
     coordinator_epoch: int | None = None
 
 
-def _producers(log: PartitionLog, segments: list[Segment], on_damage: OnDamage) -> Iterator[Row]:
-    state, known = Transactions(), dict[int, _Producer]()
+def _producers(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[Row]:
+    state, known = Transactions(), dict[int, _ProducerState]()
     for header, data in _walked(segments, on_damage):
         if not header.has_producer_id:
             continue
         state.add(header, data)
-        producer = known.setdefault(header.producer_id, _Producer())
+        producer = known.setdefault(header.producer_id, _ProducerState())
         if header.is_control:
             marker = None if data is None else read_marker(data, 0, header)
             if marker is None:
@@ -120,7 +120,7 @@ def _producers(log: PartitionLog, segments: list[Segment], on_damage: OnDamage) 
         }
 
 
-def _segment(log: PartitionLog, segment: Segment, on_damage: OnDamage) -> Row:
+def _segment(log: PartitionLog, segment: SegmentFile, on_damage: OnDamage) -> Row:
     batches = records = control_batches = end = 0
     next_offset, first_timestamp, max_timestamp = segment.base_offset, None, NO_TIMESTAMP
     for position, header, _ in headers(segment, 0, segment.base_offset, on_damage=on_damage):
@@ -150,7 +150,7 @@ def _segment(log: PartitionLog, segment: Segment, on_damage: OnDamage) -> Row:
     }
 
 
-def _offsets(log: PartitionLog, segments: list[Segment], on_damage: OnDamage) -> Row:
+def _offsets(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDamage) -> Row:
     state, start_offset = Transactions(), log.log_start_offset
     if segments:
         start_offset = max(start_offset, segments[0].base_offset)

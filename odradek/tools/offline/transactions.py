@@ -1,4 +1,4 @@
-"""What the batches of a partition say about transactions. Pure: headers and markers come in as they lie in the log.
+"""Transactions by the batches of a partition. Pure: headers and markers come in as they lie in the log.
 
 A transaction begins with the first transactional batch of a producer that has none open, and ends with a marker of that
 producer. Readers of committed records see nothing at or above the last stable offset, the first offset of the oldest
@@ -26,7 +26,7 @@ class Aborted(NamedTuple):
 
 
 @dataclass(slots=True)
-class Transaction:
+class PartitionTransaction:
     """One transaction in one partition, as far as it is in the log.
 
     `marker` is None while it is open. Sizes are those of its batches; timestamps in ms.
@@ -52,25 +52,22 @@ class Transaction:
 
 @dataclass(slots=True)
 class Transactions:
-    """To be given every batch, in the order of the log.
+    """State to be given every batch, in the order of the log.
 
     open      by producer id
     aborted   by ascending last offset
     """
 
-    open: dict[int, Transaction] = field(default_factory=dict)
+    open: dict[int, PartitionTransaction] = field(default_factory=dict)
     aborted: list[Aborted] = field(default_factory=list)
 
     @classmethod
     def after(cls, snapshot: Mapping[int, int]) -> Transactions:
-        """Where a walk begins in the midst of a log: producer id → first offset of what is open there."""
-        return cls({each: Transaction(each, -1, first, -1, first) for each, first in snapshot.items()})
+        """Begins in the midst of a log: producer id → first offset of what is open there."""
+        return cls({each: PartitionTransaction(each, -1, first, -1, first) for each, first in snapshot.items()})
 
-    def add(self, header: BatchHeader, data: Buffer | None) -> Transaction | None:
-        """data   of a control batch
-
-        Returns the transaction that the batch has ended.
-        """
+    def add(self, header: BatchHeader, data: Buffer | None) -> PartitionTransaction | None:
+        """Adds a batch, with the `data` of a control batch; returns the transaction that it has ended."""
         attributes = header.attributes
         if not attributes & TRANSACTIONAL or header.producer_id == NO_PRODUCER_ID:
             return None
@@ -79,14 +76,14 @@ class Transactions:
             return None if marker is None else self.end(marker)
         transaction = self.open.get(header.producer_id)
         if transaction is None:
-            transaction = self.open[header.producer_id] = Transaction(
+            transaction = self.open[header.producer_id] = PartitionTransaction(
                 header.producer_id, header.producer_epoch, header.base_offset, header.base_timestamp, header.last_offset
             )
         transaction.add(header)
         return None
 
-    def end(self, marker: Marker) -> Transaction | None:
-        """None where no transaction of the producer is open: it may have begun before the log does."""
+    def end(self, marker: Marker) -> PartitionTransaction | None:
+        """Ends a transaction; returns None where the producer has none open: it may have begun before the log does."""
         transaction = self.open.pop(marker.producer_id, None)
         if transaction is not None:
             transaction.marker = marker
@@ -99,6 +96,6 @@ class Transactions:
 
 
 def overlapping(aborted: Sequence[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
-    """Those that reach into [start_offset, end_offset). `aborted` by ascending last offset."""
+    """Returns those that reach into [start_offset, end_offset). `aborted` by ascending last offset."""
     first = bisect_left(aborted, start_offset, key=lambda each: each.last_offset)
     return [each for each in aborted[first:] if each.first_offset < end_offset]

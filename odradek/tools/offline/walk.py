@@ -1,4 +1,4 @@
-"""From batch to batch through the segments of a log: headers alone, or whole batches by the megabyte.
+"""Walks through the segments of a log from batch to batch: headers alone, or whole batches by the megabyte.
 
 A log ends with its last whole batch: behind it a live log may have one that is being written, a crash leaves one cut
 short, and preallocation zeros. Anywhere else these are damage.
@@ -22,7 +22,7 @@ from odradek.protocol.batch_header import (
     crc_ok,
     unpack_batch_header,
 )
-from odradek.tools.offline.segments import Segment, position_after, position_before, segment_with, segments_of
+from odradek.tools.offline.segments import SegmentFile, position_after, position_before, segment_with, segments_of
 
 HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped over, smaller ones are read through
 STRETCH_BYTES = 8 * 1024 * 1024
@@ -53,7 +53,7 @@ class SegmentReplaced(Exception):
     """Compaction or retention has changed the files since they were listed: list them again."""
 
 
-def read_stable(directory: Path, read: Callable[[list[Segment]], T]) -> T:
+def read_stable(directory: Path, read: Callable[[list[SegmentFile]], T]) -> T:
     """Reads the segments of a partition, once more if compaction or retention changes the files meanwhile.
 
     Raises FileNotFoundError when the partition is deleted.
@@ -71,7 +71,7 @@ OnDamage: TypeAlias = Callable[[DamagedLog], None]
 
 
 def refuse(damage: DamagedLog) -> NoReturn:
-    """What happens to damage unless a caller says otherwise."""
+    """Raises the damage, unless a caller says otherwise."""
     raise damage
 
 
@@ -87,9 +87,9 @@ class Stretch:
 
 
 def headers(
-    segment: Segment, position: int = 0, next_offset: int = 0, *, on_damage: OnDamage = refuse
+    segment: SegmentFile, position: int = 0, next_offset: int = 0, *, on_damage: OnDamage = refuse
 ) -> Iterator[tuple[int, BatchHeader, memoryview | None]]:
-    """Position and header of each batch; of control batches the bytes, too. Reads nothing else, and checks no CRC.
+    """Yields position and header of each batch; of control batches the bytes, too. Reads nothing else, checks no CRC.
 
     next_offset   the first that may stand at `position`
     on_damage     where it returns, the walk goes on at the next batch that can be found
@@ -139,7 +139,7 @@ def stretches(
     on_damage: OnDamage = refuse,
     stretch_bytes: int = STRETCH_BYTES,
 ) -> Iterator[Stretch]:
-    """The batches with start_offset <= offset < end_offset, control batches included, some megabytes at a time.
+    """Yields the batches with start_offset <= offset < end_offset, control batches included, some megabytes at a time.
 
     The first and the last batch may hold offsets outside. What compaction or retention does meanwhile costs a new
     listing: offsets that are gone are left out, and the caller knows from `first_offset` and `next_offset`.
@@ -168,8 +168,8 @@ def stretches(
                 raise
 
 
-def _position(segment: Segment, offset: int, hint: tuple[int, int, int] | None) -> int:
-    """Of a batch that begins at or before `offset`."""
+def _position(segment: SegmentFile, offset: int, hint: tuple[int, int, int] | None) -> int:
+    """Returns the position of a batch that begins at or before `offset`."""
     indexed = position_before(segment, offset) if offset > segment.base_offset else 0
     if hint is not None and hint[:2] == (segment.base_offset, segment.inode) and hint[2] > indexed:
         with segment.path.open("rb", buffering=0) as file:
@@ -180,7 +180,7 @@ def _position(segment: Segment, offset: int, hint: tuple[int, int, int] | None) 
 
 
 def _of_segment(
-    segment: Segment,
+    segment: SegmentFile,
     position: int,
     start_offset: int,
     end_offset: int,
@@ -240,14 +240,14 @@ def _of_segment(
 
 
 def _announced(data: memoryview, at: int) -> int:
-    """The size of the batch at `at` by its header; more than there is where not even that is whole."""
+    """Returns the size of the batch at `at` by its header; more than there is where not even that is whole."""
     return batch_size_at(data, at) if at + HEADER_BYTES <= len(data) else HEADER_BYTES
 
 
 def _after_damage(
-    segment: Segment, data: memoryview, position: int, next_offset: int, reason: str, on_damage: OnDamage
+    segment: SegmentFile, data: memoryview, position: int, next_offset: int, reason: str, on_damage: OnDamage
 ) -> int | None:
-    """Where reading goes on; None at the end of the log."""
+    """Returns where reading goes on; None at the end of the log."""
     rest = segment.size_bytes - position
     if is_end_of_log(segment, data, rest):
         return None
@@ -263,7 +263,7 @@ def _after_damage(
 
 
 def good_header(data: memoryview | bytearray, at: int, rest: int, next_offset: int) -> BatchHeader | None:
-    """The header at `at`; None where no batch can be read, for which `what_is_wrong` has words.
+    """Returns the header at `at`; None where no batch can be read, for which `what_is_wrong` has words.
 
     rest          bytes of the file from there on, which may be more than those in `data`
     next_offset   the first that may stand there
@@ -282,7 +282,7 @@ def good_header(data: memoryview | bytearray, at: int, rest: int, next_offset: i
 
 
 def what_is_wrong(data: memoryview, at: int, rest: int, next_offset: int) -> str:
-    """Why no batch can be read at `at`."""
+    """Explains why no batch can be read at `at`."""
     if rest < HEADER_BYTES:
         return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
     if len(data) - at < HEADER_BYTES:
@@ -299,8 +299,8 @@ def what_is_wrong(data: memoryview, at: int, rest: int, next_offset: int) -> str
     return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
 
 
-def is_end_of_log(segment: Segment, data: memoryview, rest: int) -> bool:
-    """Whether what begins here, and is no whole batch, is how the last segment of a log may end.
+def is_end_of_log(segment: SegmentFile, data: memoryview, rest: int) -> bool:
+    """Tells whether what begins here, and is no whole batch, is how the last segment of a log may end.
 
     data   from there on, some of it
     """

@@ -13,7 +13,7 @@ import pytest
 
 from odradek.protocol.compression import Compression
 from odradek.protocol.records import NewRecord
-from odradek.spark.file_options import EVERYTHING, FileOptions, Pruning, View, pruned
+from odradek.spark.file_options import EVERYTHING, FileOptions, LogView, Pruning, pruned
 from odradek.spark.file_plan import plan
 from odradek.spark.file_views import columns, read, schema_of, tasks
 from odradek.spark.offsets import DataLost
@@ -220,7 +220,7 @@ def test_a_filter_does_not_turn_offsets_for_other_partitions_into_an_error(data:
     assert found == {"t-1": [0, 1]}
 
 
-@pytest.mark.parametrize("view", [each.value for each in View])
+@pytest.mark.parametrize("view", [each.value for each in LogView])
 def test_each_view_has_the_columns_that_it_announces(data: Path, view: str) -> None:
     chosen = FileOptions.read({"path": str(data), "view": view, "includeHeaders": "true"})
     announced = [each.strip().split(" ")[0] for each in columns(chosen).split(", ")]

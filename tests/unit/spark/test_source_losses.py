@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.client import TopicPartition
-from odradek.spark.offsets import OffsetReader, Offsets, Position, TopicIds, losses
+from odradek.spark.offsets import OffsetReader, Offsets, StreamPosition, TopicIds, losses
 from odradek.spark.options import Bound, OptionError, SourceOptions
 
 A, B, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -43,21 +43,21 @@ IDS: TopicIds = {"t": "aa"}
 def test_what_was_lost_is_told(
     latest: Offsets, ids: TopicIds, earliest: Offsets, log_ends: Offsets, told: list[str]
 ) -> None:
-    found = losses(Position(READ, IDS), latest, ids, earliest, log_ends)
+    found = losses(StreamPosition(READ, IDS), latest, ids, earliest, log_ends)
     assert len(found) == len(told)
     assert all(each.startswith(words) for each, words in zip(found, told, strict=True))
 
 
 def test_a_checkpoint_of_sparks_source_knows_no_ids_and_goes_on() -> None:
-    position = Position.read({"t": {"0": 10, "1": 20}})
-    assert position == Position(READ, {})
+    position = StreamPosition.read({"t": {"0": 10, "1": 20}})
+    assert position == StreamPosition(READ, {})
     assert losses(position, READ, {"t": "bb"}, {}, {}) == []
 
 
 def test_a_checkpoint_keeps_the_ids_of_its_topics_beside_the_offsets() -> None:
-    written = Position(READ, IDS | {"u": "cc"}).json()
+    written = StreamPosition(READ, IDS | {"u": "cc"}).json()
     assert written == {"t": {"0": 10, "1": 20}, "#topicIds": {"t": "aa"}}
-    assert Position.read(written) == Position(READ, IDS)
+    assert StreamPosition.read(written) == StreamPosition(READ, IDS)
 
 
 def test_offsets_of_some_partitions_only_are_refused() -> None:

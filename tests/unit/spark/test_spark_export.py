@@ -17,13 +17,13 @@ from odradek.protocol.records import NewRecord
 from odradek.spark.export import Exported, ExportOptions, ExportSource, at_once, export_source, export_with
 from odradek.spark.inputs import input_of
 from odradek.spark.jobs.export_plan import (
-    Bounds,
-    Chunk,
+    ExportChunk,
     ExportDirectory,
     ExportError,
+    ExportStep,
     Observe,
     Plan,
-    Step,
+    SourceBounds,
     begin,
     cut,
     next_plan,
@@ -145,7 +145,7 @@ def test_a_crash_at_any_step_leaves_neither_a_hole_nor_a_record_twice(tmp_path: 
         out, log = tmp_path / f"out-{number}", written(tmp_path / f"data-{number}")
         steps = itertools.count()
 
-        def crash_at(step: Step, number: int = number, steps: Iterator[int] = steps) -> None:
+        def crash_at(step: ExportStep, number: int = number, steps: Iterator[int] = steps) -> None:
             if next(steps) == number:
                 raise Crash(step.name)
 
@@ -169,7 +169,7 @@ def test_two_crashes_in_a_row_at_any_two_steps(tmp_path: Path) -> None:
         for number in (first, second):
             steps = itertools.count()
 
-            def crash_at(step: Step, number: int = number, steps: Iterator[int] = steps) -> None:
+            def crash_at(step: ExportStep, number: int = number, steps: Iterator[int] = steps) -> None:
                 if next(steps) == number:
                     raise Crash(step.name)
 
@@ -189,7 +189,7 @@ def test_two_exports_at_once_write_the_same_plan(log: WrittenLog, tmp_path: Path
         others: list[Exported] = []
 
         def another(
-            step: Step,
+            step: ExportStep,
             number: int = number,
             steps: Iterator[int] = steps,
             others: list[Exported] = others,
@@ -270,19 +270,19 @@ def test_timestamps_of_too_many_days_are_told_and_can_be_left_undated(tmp_path: 
 
 def test_a_plan_begins_where_the_last_one_has_ended() -> None:
     plan = Plan(3, {P0: 0}, {P0: 10}, (), {"t": "A"})
-    bounds = Bounds({P0: 2, P1: 5}, {P0: 2, P1: 7}, {P0: 12, P1: 9}, {"t": "A"})
+    bounds = SourceBounds({P0: 2, P1: 5}, {P0: 2, P1: 7}, {P0: 12, P1: 9}, {"t": "A"})
     start, end = begin(plan, bounds)
     assert (start, end) == ({P0: 10, P1: 7}, {P0: 12, P1: 9})
     made = next_plan(plan, start, end, cut(start, end, 100), {"t": "A"})
     assert made.number == 4
-    assert made.chunks == (Chunk("t", 0, 10, 12), Chunk("t", 1, 7, 9))
+    assert made.chunks == (ExportChunk("t", 0, 10, 12), ExportChunk("t", 1, 7, 9))
     assert Plan.from_json(made.to_json()) == made
 
 
 def test_a_topic_that_was_created_anew_is_refused() -> None:
     plan = Plan(0, {P0: 0}, {P0: 10}, (), {"t": "A"})
     with pytest.raises(ExportError, match="its id was A, and is B"):
-        begin(plan, Bounds({P0: 0}, {P0: 0}, {P0: 20}, {"t": "B"}))
+        begin(plan, SourceBounds({P0: 0}, {P0: 0}, {P0: 20}, {"t": "B"}))
 
 
 def test_a_partition_that_is_not_read_this_time_keeps_its_place() -> None:
@@ -301,7 +301,7 @@ def test_chunks_of_a_topic_end_at_round_offsets(start: int, end: int, chunks: li
 def test_the_first_of_two_plans_of_one_number_stands(tmp_path: Path) -> None:
     out = ExportDirectory(tmp_path / "out")
     out.open({})
-    first, second = (Plan(0, {P0: 0}, {P0: end}, (Chunk("t", 0, 0, end),)) for end in (5, 6))
+    first, second = (Plan(0, {P0: 0}, {P0: end}, (ExportChunk("t", 0, 0, end),)) for end in (5, 6))
     assert out.store(first) == first
     assert out.store(second) == first
     assert out.last_plan() == first

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.client import TopicPartition
 from odradek.client.producing.partitioner import partition_for_key
-from odradek.spark.offsets import DataLost, Range, Threshold, at_most, from_json, limited, ranges, to_json
+from odradek.spark.offsets import DataLost, OffsetRange, Threshold, at_most, from_json, limited, ranges, to_json
 from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions, require_known
 from odradek.spark.task import groups, partitions_for_keys
 
@@ -199,11 +199,11 @@ def test_a_batch_waits_for_enough_offsets_or_long_enough() -> None:
 
 
 def test_a_task_reads_no_more_records_than_the_option_says() -> None:
-    assert at_most([Range("t", 0, 5, 15), Range("t", 1, 0, 3)], 4) == [
-        Range("t", 0, 5, 8),
-        Range("t", 0, 8, 11),
-        Range("t", 0, 11, 15),
-        Range("t", 1, 0, 3),
+    assert at_most([OffsetRange("t", 0, 5, 15), OffsetRange("t", 1, 0, 3)], 4) == [
+        OffsetRange("t", 0, 5, 8),
+        OffsetRange("t", 0, 8, 11),
+        OffsetRange("t", 0, 11, 15),
+        OffsetRange("t", 1, 0, 3),
     ]
 
 
@@ -224,11 +224,16 @@ def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -
 def test_ranges_are_split_for_more_tasks_and_lost_records_are_told() -> None:
     options = SourceOptions.read(SERVERS | {"subscribe": "t", "minPartitions": "4"}, is_stream=False)
     found = ranges({A: 0, B: 0}, {A: 30, B: 10}, {A: 0, B: 0}, options)
-    assert found == [Range("t", 0, 0, 10), Range("t", 0, 10, 20), Range("t", 0, 20, 30), Range("t", 1, 0, 10)]
+    assert found == [
+        OffsetRange("t", 0, 0, 10),
+        OffsetRange("t", 0, 10, 20),
+        OffsetRange("t", 0, 20, 30),
+        OffsetRange("t", 1, 0, 10),
+    ]
     with pytest.raises(DataLost, match="0 to 5 of t-0"):
         ranges({A: 0}, {A: 30}, {A: 5}, options)
     lenient = SourceOptions.read(SERVERS | {"subscribe": "t", "failOnDataLoss": "false"}, is_stream=False)
-    assert ranges({A: 0}, {A: 30}, {A: 5}, lenient) == [Range("t", 0, 5, 30)]
+    assert ranges({A: 0}, {A: 30}, {A: 5}, lenient) == [OffsetRange("t", 0, 5, 30)]
 
 
 def test_a_batch_may_begin_at_a_timestamp() -> None:

@@ -9,8 +9,8 @@ import pytest
 from odradek.tools.doctor.facts import address_of, directory_facts, file_system_of, is_locked
 from odradek.tools.doctor.findings import (
     BrokerFacts,
+    Diagnosis,
     DirectoryFacts,
-    Finding,
     Level,
     MachineFacts,
     Reached,
@@ -37,9 +37,9 @@ def complaints(findings: object) -> list[tuple[Level, str]]:
     return [(each.level, each.says) for each in findings if each.level is not Level.OK]  # type: ignore[attr-defined]
 
 
-def one(findings: object) -> Finding:
+def one(findings: object) -> Diagnosis:
     (found,) = [each for each in findings if each.level is not Level.OK]  # type: ignore[attr-defined]
-    assert isinstance(found, Finding)
+    assert isinstance(found, Diagnosis)
     return found
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 
-from odradek.tools.inspect.check.findings import Kind
+from odradek.tools.inspect.check.findings import Flaw
 from odradek.tools.inspect.check.partition import PartitionCheck
 from odradek.tools.offline.segments import (
     OFFSET_INDEX,
     SNAPSHOT,
     TXN_INDEX,
     BadIndex,
-    Segment,
+    SegmentFile,
     read_aborted,
     read_snapshot,
 )
@@ -23,9 +23,8 @@ from odradek.tools.offline.segments import (
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
-def index_entries(segment: Segment) -> dict[int, tuple[int, int]]:
-    """Position of a batch → its last offset by the offset index, and the byte of the entry. None where there is none,
-    or where Kafka's preallocated zeros begin."""
+def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
+    """Reads an offset index up to preallocated zeros: position of a batch → its last offset, and the entry's byte."""
     try:
         data = segment.beside(OFFSET_INDEX).read_bytes()
     except FileNotFoundError:
@@ -38,24 +37,24 @@ def index_entries(segment: Segment) -> dict[int, tuple[int, int]]:
     return found
 
 
-def tell_wrong_entry(check: PartitionCheck, segment: Segment, position: int, entry: tuple[int, int]) -> None:
+def tell_wrong_entry(check: PartitionCheck, segment: SegmentFile, position: int, entry: tuple[int, int]) -> None:
     offset, at = entry
     text = f"the entry for offset {offset} leads to byte {position}, where no batch ends with this offset"
-    check.tell(Kind.OFFSET_INDEX, segment.beside(OFFSET_INDEX), at, offset, text)
+    check.tell(Flaw.OFFSET_INDEX, segment.beside(OFFSET_INDEX), at, offset, text)
 
 
-def check_snapshot(check: PartitionCheck, segment: Segment) -> None:
+def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
     snapshot = segment.beside(SNAPSHOT)
     try:
         read_snapshot(snapshot)
     except FileNotFoundError:
         pass
     except BadIndex as error:
-        check.tell(Kind.SNAPSHOT, snapshot, 0, segment.base_offset, str(error).removeprefix(f"{snapshot}: "))
+        check.tell(Flaw.SNAPSHOT, snapshot, 0, segment.base_offset, str(error).removeprefix(f"{snapshot}: "))
 
 
-def check_txn_index(check: PartitionCheck, segment: Segment, end_offset: int, log_start_offset: int) -> None:
-    """After the last segment, which may be the first to tell that the log is compacted.
+def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int, log_start_offset: int) -> None:
+    """Checks after the last segment, which may be the first to tell that the log is compacted.
 
     end_offset   of the segment
     """
@@ -65,7 +64,7 @@ def check_txn_index(check: PartitionCheck, segment: Segment, end_offset: int, lo
     try:
         indexed = set(read_aborted(path))
     except BadIndex as error:
-        check.tell(Kind.TXN_INDEX, path, 0, segment.base_offset, str(error).removeprefix(f"{path}: "))
+        check.tell(Flaw.TXN_INDEX, path, 0, segment.base_offset, str(error).removeprefix(f"{path}: "))
         return
     aborted = check.transactions.aborted
     first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
@@ -75,10 +74,10 @@ def check_txn_index(check: PartitionCheck, segment: Segment, end_offset: int, lo
     for each in sorted(seen - indexed):
         if (each.producer_id, each.last_offset) not in longer:
             text = f"the aborted transaction of producer {each.producer_id} from offset {each.first_offset} is missing"
-            check.tell(Kind.TXN_INDEX, path, 0, each.first_offset, text)
+            check.tell(Flaw.TXN_INDEX, path, 0, each.first_offset, text)
     if check.is_compacted:
         return  # the records of an aborted transaction are the first to go
     for each in sorted(indexed - seen):
         if each.first_offset >= log_start_offset:
             text = f"no transaction of producer {each.producer_id} from offset {each.first_offset} on was aborted"
-            check.tell(Kind.TXN_INDEX, path, 0, each.first_offset, text)
+            check.tell(Flaw.TXN_INDEX, path, 0, each.first_offset, text)

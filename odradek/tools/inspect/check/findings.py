@@ -1,4 +1,4 @@
-"""What can be wrong with a log, and what a person should do about it."""
+"""Defects of a log, and what a person should do about them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 
-class Kind(Enum):
+class Flaw(Enum):
     """The names are part of the JSON."""
 
     CRC = "crc"
@@ -30,7 +30,7 @@ class Kind(Enum):
 
 
 # What is no damage: it can be right, and passes.
-NOTES = frozenset({Kind.OPEN, Kind.TAIL})
+NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
 _BY_THE_BROKER = (
     "Stop the broker and delete the file: the next start makes it anew from the log. Until then committed reads from"
@@ -40,42 +40,42 @@ _LOST = (
     "Records are missing. Compare with another copy of the partition, or with what was read from it (`odradek spark"
     " exactly-once`); consumers pass over the gap without a word."
 )
-ADVICE: Mapping[Kind, str] = {
-    Kind.CRC: "The bytes changed after they were written: check the disk. Consumers stop at this batch. Restore the"
+ADVICE: Mapping[Flaw, str] = {
+    Flaw.CRC: "The bytes changed after they were written: check the disk. Consumers stop at this batch. Restore the"
     " segment from a copy, or give the records up: `odradek records delete` up to the offset behind the batch, or reset"
     " the groups to it.",
-    Kind.UNREADABLE: "Nothing behind this byte of the segment can be read. Restore the segment from a copy. If there is"
+    Flaw.UNREADABLE: "Nothing behind this byte of the segment can be read. Restore the segment from a copy. If there is"
     " none, the records from this offset to the next segment are lost: reset the groups behind them.",
-    Kind.COUNT: "The header contradicts itself: treat it as a wrong CRC. Restore the segment from a copy.",
-    Kind.OFFSET_GAP: _LOST,
-    Kind.SEQUENCE_GAP: "The producer sent records that are not in the log. " + _LOST,
-    Kind.REPEATED: "Consumers read these records twice. Take them out where duplicates matter, and report it: an"
+    Flaw.COUNT: "The header contradicts itself: treat it as a wrong CRC. Restore the segment from a copy.",
+    Flaw.OFFSET_GAP: _LOST,
+    Flaw.SEQUENCE_GAP: "The producer sent records that are not in the log. " + _LOST,
+    Flaw.REPEATED: "Consumers read these records twice. Take them out where duplicates matter, and report it: an"
     " idempotent producer's batch must not be written again.",
-    Kind.PRODUCER_EPOCH: "A producer that was fenced has written: its records may duplicate those of its successor."
+    Flaw.PRODUCER_EPOCH: "A producer that was fenced has written: its records may duplicate those of its successor."
     " Compare them, and report it.",
-    Kind.LEADER_EPOCH: "The log was written to by a leader of the past: compare it with the other replicas. With one"
+    Flaw.LEADER_EPOCH: "The log was written to by a leader of the past: compare it with the other replicas. With one"
     " replica, report it.",
-    Kind.COORDINATOR_EPOCH: "A marker of a transaction coordinator that was deposed: compare the outcome of this"
+    Flaw.COORDINATOR_EPOCH: "A marker of a transaction coordinator that was deposed: compare the outcome of this"
     " transaction in its partitions.",
-    Kind.MARKER_MISMATCH: "A transaction was committed in some partitions and aborted in others: it is not atomic."
+    Flaw.MARKER_MISMATCH: "A transaction was committed in some partitions and aborted in others: it is not atomic."
     " Compare its records with what should be there, write again what is missing, and report it.",
-    Kind.HANGING: "Committed reads wait at this offset until somebody ends the transaction: `odradek transactions"
+    Flaw.HANGING: "Committed reads wait at this offset until somebody ends the transaction: `odradek transactions"
     " find-hanging`, then `odradek transactions abort --topic … --partition … --start-offset …`.",
-    Kind.TXN_INDEX: _BY_THE_BROKER,
-    Kind.OFFSET_INDEX: _BY_THE_BROKER,
-    Kind.SNAPSHOT: "Stop the broker and delete the file: the next start takes an older one, and reads the log from"
+    Flaw.TXN_INDEX: _BY_THE_BROKER,
+    Flaw.OFFSET_INDEX: _BY_THE_BROKER,
+    Flaw.SNAPSHOT: "Stop the broker and delete the file: the next start takes an older one, and reads the log from"
     " there.",
-    Kind.OPEN: "Nothing to do if its producer is alive: committed reads go on when it ends. Else `odradek transactions"
+    Flaw.OPEN: "Nothing to do if its producer is alive: committed reads go on when it ends. Else `odradek transactions"
     " list --in-doubt`.",
-    Kind.TAIL: "Nothing to do: a broker is writing, or the next start cuts it off.",
+    Flaw.TAIL: "Nothing to do: a broker is writing, or the next start cuts it off.",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """One thing that was found. `position` is the byte in the file; `offset` the first that it concerns."""
 
-    kind: Kind
+    kind: Flaw
     partition: str
     path: Path
     position: int

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from odradek.protocol.batch_header import CONTROL, INT32_MAX, TRANSACTIONAL, BatchHeader
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
-from odradek.tools.inspect.check.findings import Finding, Kind
+from odradek.tools.inspect.check.findings import Flaw, LogFinding
 from odradek.tools.offline.transactions import Transactions
 
 KEPT = 100  # findings of a kind that are named singly; the others are counted
@@ -54,7 +54,7 @@ class _Producer:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """To be given each batch in turn.
+    """Check of a partition, to be given each batch in turn.
 
     has_sequences   not what coordinators write into their topics: each batch has sequence 0
     ended           what other partitions have to agree about
@@ -69,17 +69,15 @@ class PartitionCheck:
     records: int = 0
     transactions: Transactions = field(default_factory=Transactions)
     ended: list[Ended] = field(default_factory=list)
-    found: list[Finding] = field(default_factory=list)
-    counts: Counter[Kind] = field(default_factory=Counter)
+    found: list[LogFinding] = field(default_factory=list)
+    counts: Counter[Flaw] = field(default_factory=Counter)
     _producers: dict[int, _Producer] = field(default_factory=dict)
-    _gaps: list[Finding] = field(default_factory=list)
+    _gaps: list[LogFinding] = field(default_factory=list)
     _is_lost: bool = False
     _opened_at: dict[int, tuple[Path, int]] = field(default_factory=dict)
 
     def batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
-        """data   the whole batch
-        crc    what it would have to be for these bytes
-        """
+        """Checks the next batch: all of it in `data`, and the `crc` that these bytes should have."""
         base_offset, attributes = header.base_offset, header.attributes
         delta, count = header.last_offset_delta, header.record_count
         if (
@@ -119,7 +117,7 @@ class PartitionCheck:
         base_offset = header.base_offset
         if crc != header.crc:
             self.tell(
-                Kind.CRC,
+                Flaw.CRC,
                 path,
                 position,
                 base_offset,
@@ -128,18 +126,18 @@ class PartitionCheck:
             )
         if base_offset != self.next_offset and not self._is_lost:
             missing = f"{self.next_offset} to {base_offset - 1}"
-            self._gap(Kind.OFFSET_GAP, path, position, self.next_offset, f"the offsets {missing} are missing")
+            self._gap(Flaw.OFFSET_GAP, path, position, self.next_offset, f"the offsets {missing} are missing")
         self.next_offset, self._is_lost = header.last_offset + 1, False
         if header.leader_epoch < self.leader_epoch:
             text = f"leader epoch {header.leader_epoch} behind {self.leader_epoch}"
-            self.tell(Kind.LEADER_EPOCH, path, position, base_offset, text)
+            self.tell(Flaw.LEADER_EPOCH, path, position, base_offset, text)
         else:
             self.leader_epoch = header.leader_epoch
         held = header.last_offset_delta + 1
         if header.record_count != held:
             if header.record_count < 0 or header.record_count > held:
                 text = f"{header.record_count} records are announced for {held} offsets"
-                self.tell(Kind.COUNT, path, position, base_offset, text)
+                self.tell(Flaw.COUNT, path, position, base_offset, text)
             else:
                 self.is_compacted = True
         if not header.is_control:
@@ -147,24 +145,24 @@ class PartitionCheck:
         if header.producer_id >= 0 and crc == header.crc:
             self._of_producer(path, position, header, data)
 
-    def tell(self, kind: Kind, path: Path, position: int, offset: int, text: str) -> None:
+    def tell(self, kind: Flaw, path: Path, position: int, offset: int, text: str) -> None:
         self.counts[kind] += 1
         if self.counts[kind] <= KEPT:
-            self.found.append(Finding(kind, self.name, path, position, offset, text))
+            self.found.append(LogFinding(kind, self.name, path, position, offset, text))
 
     def lose(self) -> None:
-        """Behind what cannot be read: the next batch may be any, and any sequences may follow."""
+        """Skips what cannot be read: the next batch may be any, and any sequences may follow."""
         self._is_lost = True
         self._producers.clear()
 
     def end(self) -> None:
-        """After the last batch."""
+        """Tells the gaps, after the last batch."""
         if not self.is_compacted:
             for gap in self._gaps:
                 self.tell(gap.kind, gap.path, gap.position, gap.offset, gap.text)
 
     def open(self) -> list[Open]:
-        """The transactions that have no marker, by their first offset."""
+        """Returns the transactions that have no marker, by their first offset."""
         found = [
             Open(
                 producer_id,
@@ -178,9 +176,9 @@ class PartitionCheck:
         ]
         return sorted(found, key=lambda each: each.offset)
 
-    def _gap(self, kind: Kind, path: Path, position: int, offset: int, text: str) -> None:
+    def _gap(self, kind: Flaw, path: Path, position: int, offset: int, text: str) -> None:
         if not self.is_compacted:
-            self._gaps.append(Finding(kind, self.name, path, position, offset, text))
+            self._gaps.append(LogFinding(kind, self.name, path, position, offset, text))
 
     def _of_producer(self, path: Path, position: int, header: BatchHeader, data: memoryview) -> None:
         producer_id, epoch = header.producer_id, header.producer_epoch
@@ -190,7 +188,7 @@ class PartitionCheck:
             producer = self._producers[producer_id] = _Producer(epoch, header.base_sequence - 1)
         elif epoch < producer.epoch:
             text = f"epoch {epoch} of producer {producer_id} behind {producer.epoch}"
-            self.tell(Kind.PRODUCER_EPOCH, path, position, header.base_offset, text)
+            self.tell(Flaw.PRODUCER_EPOCH, path, position, header.base_offset, text)
             return
         elif epoch > producer.epoch:
             producer.epoch, producer.last_sequence = epoch, -1
@@ -198,7 +196,7 @@ class PartitionCheck:
             try:
                 marker = read_marker(data, 0, header)
             except MalformedMessage as error:
-                self.tell(Kind.UNREADABLE, path, position, header.base_offset, f"the marker cannot be read: {error}")
+                self.tell(Flaw.UNREADABLE, path, position, header.base_offset, f"the marker cannot be read: {error}")
                 return
             if marker is not None:
                 self._marker(path, position, producer, marker)
@@ -218,10 +216,10 @@ class PartitionCheck:
             producer.last_sequence = last
         elif producer.last_sequence >= 0 and (expected - first) & INT32_MAX < _HALF:
             text = f"the sequences {first} to {last} {named} once more: {expected} would follow"
-            self.tell(Kind.REPEATED, path, position, header.base_offset, text)
+            self.tell(Flaw.REPEATED, path, position, header.base_offset, text)
         else:
             text = f"sequence {first} {named}, where {expected} would follow"
-            self._gap(Kind.SEQUENCE_GAP, path, position, header.base_offset, text)
+            self._gap(Flaw.SEQUENCE_GAP, path, position, header.base_offset, text)
             producer.last_sequence = last
 
     def _marker(self, path: Path, position: int, producer: _Producer, marker: Marker) -> None:
@@ -230,7 +228,7 @@ class PartitionCheck:
                 f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {marker.producer_id}"
                 f" behind {producer.coordinator_epoch}"
             )
-            self.tell(Kind.COORDINATOR_EPOCH, path, position, marker.offset, text)
+            self.tell(Flaw.COORDINATOR_EPOCH, path, position, marker.offset, text)
         else:
             producer.coordinator_epoch = marker.coordinator_epoch
         transaction = self.transactions.end(marker)

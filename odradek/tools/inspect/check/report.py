@@ -1,11 +1,11 @@
-"""What a check has found, for people and for programs."""
+"""Reports of a check, for people and for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.tools.inspect.check.findings import ADVICE, NOTES, Finding, Kind
+from odradek.tools.inspect.check.findings import ADVICE, NOTES, Flaw, LogFinding
 from odradek.tools.inspect.check.run import PartitionReport, Report
 
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -13,10 +13,10 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 def lines(report: Report, seconds: float) -> Iterator[str]:
     """Findings first, each kind with its advice; then one line that sums up."""
-    by_kind: dict[Kind, list[Finding]] = {}
+    by_kind: dict[Flaw, list[LogFinding]] = {}
     for finding in report.findings:
         by_kind.setdefault(finding.kind, []).append(finding)
-    for kind in sorted(by_kind, key=lambda each: (each in NOTES, list(Kind).index(each))):
+    for kind in sorted(by_kind, key=lambda each: (each in NOTES, list(Flaw).index(each))):
         word = "note" if kind in NOTES else "DAMAGED"
         for finding in by_kind[kind]:
             yield f"{word}  {finding.partition}: {finding.text}"
@@ -59,7 +59,7 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: LogFinding) -> dict[str, Any]:
     return {
         "kind": finding.kind.value,
         "isDamage": finding.is_damage,

@@ -18,10 +18,10 @@ from odradek.protocol.messages.transaction_log_value import TransactionLogValue
 from odradek.protocol.records import Record, records_of
 from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
 from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, tell_wrong_entry
-from odradek.tools.inspect.check.findings import Finding, Kind
+from odradek.tools.inspect.check.findings import Flaw, LogFinding
 from odradek.tools.inspect.check.partition import KEPT, Ended, Open, PartitionCheck
 from odradek.tools.offline.directories import PartitionLog, partitions_at
-from odradek.tools.offline.segments import Segment, position_after, segments_of
+from odradek.tools.offline.segments import SegmentFile, position_after, segments_of
 from odradek.tools.offline.tables import OPEN, transactions
 from odradek.tools.offline.walk import (
     SegmentReplaced,
@@ -51,7 +51,7 @@ class Owner:
 
 
 def owners_of(data: Path, producer_ids: set[int]) -> dict[int, Owner] | None:
-    """By producer id. None where `data` holds no log of the coordinators, or only some of its partitions.
+    """Returns owners by producer id; None where `data` lacks the log of the coordinators, or partitions of it.
 
     Reads every record of `__transaction_state`, and decodes those of these producers.
     """
@@ -103,7 +103,7 @@ Progress = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was read of one partition. `findings` has no more than 100 of a kind; `counts` has all."""
+    """Result of one partition. `findings` has no more than 100 of a kind; `counts` has all."""
 
     log: PartitionLog
     start_offset: int
@@ -114,8 +114,8 @@ class PartitionReport:
     records: int
     size_bytes: int
     is_compacted: bool
-    findings: list[Finding]
-    counts: dict[Kind, int]
+    findings: list[LogFinding]
+    counts: dict[Flaw, int]
     open: list[Open]
 
 
@@ -125,7 +125,7 @@ class Report:
     size_bytes: int = 0
 
     @property
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[LogFinding]:
         for partition in self.partitions:
             yield from partition.findings
 
@@ -139,7 +139,9 @@ def sizes(logs: Iterable[PartitionLog]) -> int:
 
 
 def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_bytes: None) -> Report:
-    """progress   told what is being read, and the bytes that have been read since it was told last
+    """Checks logs, each byte of them.
+
+    progress   told what is being read, and the bytes that have been read since it was told last
 
     Raises FileNotFoundError for a partition that is deleted meanwhile.
     """
@@ -156,7 +158,9 @@ def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_b
     return report
 
 
-def _checked(log: PartitionLog, progress: Progress, segments: list[Segment]) -> tuple[PartitionCheck, PartitionReport]:
+def _checked(
+    log: PartitionLog, progress: Progress, segments: list[SegmentFile]
+) -> tuple[PartitionCheck, PartitionReport]:
     first_offset = segments[0].base_offset if segments else log.log_start_offset
     check = PartitionCheck(str(log), log.is_compacted, first_offset, has_sequences=log.topic not in INTERNAL_TOPICS)
     ends = []
@@ -187,8 +191,8 @@ def _checked(log: PartitionLog, progress: Progress, segments: list[Segment]) -> 
     return check, report
 
 
-def _segment(check: PartitionCheck, segment: Segment, log: PartitionLog, progress: Progress) -> bool:
-    """The hot loop: header, CRC, rules. Returns whether all of the segment could be read."""
+def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, progress: Progress) -> bool:
+    """Runs the hot loop: header, CRC, rules. Returns whether all of the segment could be read."""
     size, position, is_whole = segment.size_bytes, 0, True
     indexed = index_entries(segment)
     path = segment.path
@@ -235,10 +239,10 @@ def _segment(check: PartitionCheck, segment: Segment, log: PartitionLog, progres
                 reason = "the file has become shorter"
             if is_end_of_log(segment, data[at:], size - position):
                 tail = size - position
-                kind = Kind.UNREADABLE if log.was_stopped and not _is_zero(descriptor, position, size) else Kind.TAIL
+                kind = Flaw.UNREADABLE if log.was_stopped and not _is_zero(descriptor, position, size) else Flaw.TAIL
                 check.tell(kind, path, position, next_offset, f"{tail} bytes behind the last batch: {reason}")
                 break
-            check.tell(Kind.UNREADABLE, path, position, next_offset, reason)
+            check.tell(Flaw.UNREADABLE, path, position, next_offset, reason)
             check.lose()
             is_whole = False
             found = position_after(segment, position)
@@ -262,7 +266,7 @@ def _is_zero(descriptor: int, position: int, size: int) -> bool:
 
 
 def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]]) -> None:
-    """A transaction has one outcome."""
+    """Compares outcomes: a transaction has one."""
     for (producer_id, epoch), ends in sorted(ended.items()):
         committed = [each for each in ends if each[1].is_commit]
         aborted = [each for each in ends if not each[1].is_commit]
@@ -272,11 +276,11 @@ def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, En
                 f"the transaction of producer {producer_id}, epoch {epoch}, was aborted here and committed in"
                 f" {', '.join(sorted({str(other.log) for other, _ in committed}))}"
             )
-            _tell(partition, Kind.MARKER_MISMATCH, first, text)
+            _tell(partition, Flaw.MARKER_MISMATCH, first, text)
 
 
 def _judge_open(report: Report) -> None:
-    """An open transaction that its coordinator does not know as open will never be ended.
+    """Judges open transactions: one that its coordinator does not know as open will never be ended.
 
     Judged only where the log of the coordinators lies beside; and looked at twice, for a broker may be at work.
     """
@@ -291,30 +295,30 @@ def _judge_open(report: Report) -> None:
                 _tell(partition, *_verdict(partition.log, each, owners))
 
 
-def _verdict(log: PartitionLog, opened: Open, owners: dict[int, Owner] | None) -> tuple[Kind, Open, str]:
+def _verdict(log: PartitionLog, opened: Open, owners: dict[int, Owner] | None) -> tuple[Flaw, Open, str]:
     text = (
         f"a transaction of producer {opened.producer_id}, epoch {opened.producer_epoch}, is open:"
         f" {opened.records} records from here to offset {opened.last_offset}"
     )
     if owners is None:
-        return Kind.OPEN, opened, text
+        return Flaw.OPEN, opened, text
     owner = owners.get(opened.producer_id)
     if owner is not None:
         text = f"{text}; transactional id {owner.transactional_id}, {owner.state}"
         # The epoch behind that of its records is that of the markers that are being written.
         is_same = owner.producer_epoch in (opened.producer_epoch, opened.producer_epoch + 1)
         if owner.is_open and is_same and (log.topic, log.partition) in owner.partitions:
-            return Kind.OPEN, opened, text
+            return Flaw.OPEN, opened, text
     else:
         text = f"{text}; no coordinator knows the producer"
     is_still_open = any(
         row["state"] == OPEN and (row["producerId"], row["firstOffset"]) == (opened.producer_id, opened.offset)
         for row in transactions(log, lambda damage: None)
     )
-    return (Kind.HANGING if is_still_open else Kind.OPEN), opened, text
+    return (Flaw.HANGING if is_still_open else Flaw.OPEN), opened, text
 
 
-def _tell(partition: PartitionReport, kind: Kind, at: Open | Ended, text: str) -> None:
+def _tell(partition: PartitionReport, kind: Flaw, at: Open | Ended, text: str) -> None:
     partition.counts[kind] = partition.counts.get(kind, 0) + 1
     if partition.counts[kind] <= KEPT:
-        partition.findings.append(Finding(kind, str(partition.log), at.path, at.position, at.offset, text))
+        partition.findings.append(LogFinding(kind, str(partition.log), at.path, at.position, at.offset, text))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.tools.commands.tree import COMMANDS
-from odradek.tools.container.entry import READY_NOTE, SHELL_NOT_FOUND, Kind, kind_of
+from odradek.tools.container.entry import READY_NOTE, SHELL_NOT_FOUND, Invocation, kind_of
 from odradek.tools.container.health import check, ports
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -17,22 +17,22 @@ REPOSITORY = Path(__file__).resolve().parents[4]
 @pytest.mark.parametrize(
     ("words", "kind", "rest"),
     [
-        ("", Kind.SERVE, ""),
-        ("--override num.partitions=3", Kind.SERVE, "--override num.partitions=3"),
-        ("serve --port 9092", Kind.SERVE, "--port 9092"),
-        ("odradek serve --port 9092", Kind.SERVE, "--port 9092"),
-        ("odradek", Kind.SERVE, ""),
-        ("topics list", Kind.COMMAND, "topics list"),
-        ("odradek topics list", Kind.COMMAND, "topics list"),
-        ("--help", Kind.COMMAND, "--help"),
-        ("-h", Kind.COMMAND, "-h"),
-        ("serve --help", Kind.COMMAND, "serve --help"),
-        ("sh -c true", Kind.PROGRAM, "sh -c true"),
-        ("/etc/kafka/docker/run", Kind.PROGRAM, "/etc/kafka/docker/run"),
-        ("topcis list", Kind.PROGRAM, "topcis list"),
+        ("", Invocation.SERVE, ""),
+        ("--override num.partitions=3", Invocation.SERVE, "--override num.partitions=3"),
+        ("serve --port 9092", Invocation.SERVE, "--port 9092"),
+        ("odradek serve --port 9092", Invocation.SERVE, "--port 9092"),
+        ("odradek", Invocation.SERVE, ""),
+        ("topics list", Invocation.COMMAND, "topics list"),
+        ("odradek topics list", Invocation.COMMAND, "topics list"),
+        ("--help", Invocation.COMMAND, "--help"),
+        ("-h", Invocation.COMMAND, "-h"),
+        ("serve --help", Invocation.COMMAND, "serve --help"),
+        ("sh -c true", Invocation.PROGRAM, "sh -c true"),
+        ("/etc/kafka/docker/run", Invocation.PROGRAM, "/etc/kafka/docker/run"),
+        ("topcis list", Invocation.PROGRAM, "topcis list"),
     ],
 )
-def test_words_are_options_of_serve_a_command_or_a_program(words: str, kind: Kind, rest: str) -> None:
+def test_words_are_options_of_serve_a_command_or_a_program(words: str, kind: Invocation, rest: str) -> None:
     assert kind_of(words.split(), tuple(COMMANDS)) == (kind, rest.split())
 
 

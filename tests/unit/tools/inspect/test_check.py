@@ -17,7 +17,7 @@ from odradek.protocol.messages.transaction_log_value import PartitionsSchema, Tr
 from odradek.protocol.records import NewRecord
 from odradek.storage.index import AbortedTxn, TxnIndex
 from odradek.storage.producer_snapshot import encode_snapshot
-from odradek.tools.inspect.check.findings import ADVICE, Finding, Kind
+from odradek.tools.inspect.check.findings import ADVICE, Flaw, LogFinding
 from odradek.tools.inspect.check.run import check
 from odradek.tools.offline import partitions_at
 from tests.support.batches import changed, good_batch
@@ -44,11 +44,11 @@ def log(tmp_path: Path) -> WrittenLog:
     return log
 
 
-def found(log: WrittenLog) -> list[Finding]:
+def found(log: WrittenLog) -> list[LogFinding]:
     return list(check(partitions_at(log.data)).findings)
 
 
-def kinds(log: WrittenLog) -> list[Kind]:
+def kinds(log: WrittenLog) -> list[Flaw]:
     return [each.kind for each in found(log)]
 
 
@@ -66,21 +66,21 @@ def test_a_flipped_bit_is_a_wrong_crc_and_the_rest_is_read(log: WrittenLog) -> N
     log.append(1)
     flip(log.active, position + 80, 1)
     [finding] = found(log)
-    assert (finding.kind, finding.path, finding.position, finding.offset) == (Kind.CRC, log.active, position, 16)
+    assert (finding.kind, finding.path, finding.position, finding.offset) == (Flaw.CRC, log.active, position, 16)
 
 
 def test_a_lost_batch_is_a_gap(log: WrittenLog) -> None:
     log.skip(3)
     log.append(1)
     [finding] = found(log)
-    assert (finding.kind, finding.offset) == (Kind.OFFSET_GAP, 16)
+    assert (finding.kind, finding.offset) == (Flaw.OFFSET_GAP, 16)
     assert "16 to 18 are missing" in finding.text
 
 
 def test_a_compacted_log_has_gaps_and_no_finding(log: WrittenLog) -> None:
     log.skip(3)
     log.append(2, producer_id=9, sequence=50)
-    assert kinds(log) == [Kind.OFFSET_GAP, Kind.SEQUENCE_GAP]
+    assert kinds(log) == [Flaw.OFFSET_GAP, Flaw.SEQUENCE_GAP]
     checkpoint = log.data / "cleaner-offset-checkpoint"
     checkpoint.write_text("0\n1\nt 0 10\n")
     assert kinds(log) == []
@@ -94,7 +94,10 @@ def test_a_compacted_log_has_gaps_and_no_finding(log: WrittenLog) -> None:
 def test_a_lost_and_a_repeated_batch_of_a_producer_are_told_apart(log: WrittenLog) -> None:
     log.append(2, producer_id=9, sequence=6)
     log.append(2, producer_id=9, sequence=6)
-    assert [(each.kind, each.offset) for each in found(log)] == [(Kind.REPEATED, 18), (Kind.SEQUENCE_GAP, 16)]
+    assert [(each.kind, each.offset) for each in found(log)] == [
+        (Flaw.REPEATED, 18),
+        (Flaw.SEQUENCE_GAP, 16),
+    ]
 
 
 def test_sequences_wrap(log: WrittenLog) -> None:
@@ -109,7 +112,7 @@ def test_epochs_do_not_go_back(log: WrittenLog) -> None:
     log.append(1, producer_id=PRODUCER, epoch=0, sequence=0, leader_epoch=5)
     log.append(1, producer_id=10, transactional=True, leader_epoch=5)
     log.write(b"")
-    assert kinds(log)[:2] == [Kind.LEADER_EPOCH, Kind.PRODUCER_EPOCH]
+    assert kinds(log)[:2] == [Flaw.LEADER_EPOCH, Flaw.PRODUCER_EPOCH]
 
 
 def test_markers_of_a_deposed_coordinator(tmp_path: Path) -> None:
@@ -117,7 +120,7 @@ def test_markers_of_a_deposed_coordinator(tmp_path: Path) -> None:
     for coordinator_epoch in (3, 2):
         log.append(1, producer_id=PRODUCER, transactional=True)
         log.end(PRODUCER, commit=True, coordinator_epoch=coordinator_epoch)
-    assert [(each.kind, each.offset) for each in found(log)] == [(Kind.COORDINATOR_EPOCH, 3)]
+    assert [(each.kind, each.offset) for each in found(log)] == [(Flaw.COORDINATOR_EPOCH, 3)]
 
 
 def test_a_transaction_with_two_outcomes(log: WrittenLog, tmp_path: Path) -> None:
@@ -126,7 +129,7 @@ def test_a_transaction_with_two_outcomes(log: WrittenLog, tmp_path: Path) -> Non
     assert kinds(log) == []
     other.transaction(PRODUCER, commit=False, epoch=1)
     [finding] = found(log)
-    assert (finding.kind, finding.partition, finding.offset) == (Kind.MARKER_MISMATCH, "t-1", 3)
+    assert (finding.kind, finding.partition, finding.offset) == (Flaw.MARKER_MISMATCH, "t-1", 3)
     assert "aborted here and committed in t-0" in finding.text
 
 
@@ -147,16 +150,16 @@ def coordinator(data: Path, *states: tuple[int, int, list[int]]) -> None:
 @pytest.mark.parametrize(
     ("states", "kind", "text"),
     [
-        ([(ONGOING, 2, [0])], Kind.OPEN, "transactional id tid, Ongoing"),
-        ([(ONGOING, 2, [1])], Kind.HANGING, "transactional id tid, Ongoing"),
-        ([(ONGOING, 2, [0]), (COMPLETE_COMMIT, 3, [])], Kind.HANGING, "tid, CompleteCommit"),
-        ([(ONGOING, 5, [0])], Kind.HANGING, "tid, Ongoing"),
-        ([], Kind.HANGING, "no coordinator knows the producer"),
-        (None, Kind.OPEN, "3 records from here to offset 18"),
+        ([(ONGOING, 2, [0])], Flaw.OPEN, "transactional id tid, Ongoing"),
+        ([(ONGOING, 2, [1])], Flaw.HANGING, "transactional id tid, Ongoing"),
+        ([(ONGOING, 2, [0]), (COMPLETE_COMMIT, 3, [])], Flaw.HANGING, "tid, CompleteCommit"),
+        ([(ONGOING, 5, [0])], Flaw.HANGING, "tid, Ongoing"),
+        ([], Flaw.HANGING, "no coordinator knows the producer"),
+        (None, Flaw.OPEN, "3 records from here to offset 18"),
     ],
 )
 def test_an_open_transaction_hangs_if_its_coordinator_does_not_know_it_as_open(
-    log: WrittenLog, states: list[tuple[int, int, list[int]]] | None, kind: Kind, text: str
+    log: WrittenLog, states: list[tuple[int, int, list[int]]] | None, kind: Flaw, text: str
 ) -> None:
     log.append(3, producer_id=PRODUCER, epoch=2, transactional=True)
     if states is not None:
@@ -164,34 +167,34 @@ def test_an_open_transaction_hangs_if_its_coordinator_does_not_know_it_as_open(
     [finding] = found(log)
     assert (finding.kind, finding.offset) == (kind, 16)
     assert text in finding.text
-    assert finding.is_damage == (kind is Kind.HANGING)
+    assert finding.is_damage == (kind is Flaw.HANGING)
 
 
 def test_where_no_batch_begins_the_rest_of_the_segment_cannot_be_read(log: WrittenLog) -> None:
     first = log.directory / f"{0:020d}.log"
     flip(first, 16)
     damages = found(log)
-    assert [(each.kind, each.path, each.position, each.offset) for each in damages] == [(Kind.UNREADABLE, first, 0, 0)]
+    assert [(each.kind, each.path, each.position, each.offset) for each in damages] == [(Flaw.UNREADABLE, first, 0, 0)]
 
 
 def test_a_torn_tail_is_a_note_unless_the_broker_stopped_cleanly(log: WrittenLog) -> None:
     os.truncate(log.active, log.active.stat().st_size - 5)
-    assert kinds(log) == [Kind.TAIL]
+    assert kinds(log) == [Flaw.TAIL]
     (log.data / ".kafka_cleanshutdown").touch()
     [finding] = found(log)
-    assert finding.kind is Kind.UNREADABLE
+    assert finding.kind is Flaw.UNREADABLE
     assert "cut short" in finding.text
 
 
 def test_preallocated_zeros_are_a_note(log: WrittenLog) -> None:
     log.write(bytes(5_000))
     (log.data / ".kafka_cleanshutdown").touch()
-    assert kinds(log) == [Kind.TAIL]
+    assert kinds(log) == [Flaw.TAIL]
 
 
 def test_a_header_that_contradicts_itself(log: WrittenLog) -> None:
     log.write(changed(good_batch(2), base_offset=16, leader_epoch=0, record_count=5))
-    assert kinds(log) == [Kind.COUNT]
+    assert kinds(log) == [Flaw.COUNT]
 
 
 def spoil_transaction_index(log: WrittenLog) -> Path:
@@ -222,19 +225,19 @@ def spoil_snapshot(log: WrittenLog) -> Path:
 @pytest.mark.parametrize(
     ("spoil", "kind"),
     [
-        (spoil_transaction_index, Kind.TXN_INDEX),
-        (invent_an_aborted_transaction, Kind.TXN_INDEX),
-        (lead_astray, Kind.OFFSET_INDEX),
-        (spoil_snapshot, Kind.SNAPSHOT),
+        (spoil_transaction_index, Flaw.TXN_INDEX),
+        (invent_an_aborted_transaction, Flaw.TXN_INDEX),
+        (lead_astray, Flaw.OFFSET_INDEX),
+        (spoil_snapshot, Flaw.SNAPSHOT),
     ],
 )
-def test_files_beside_the_log(log: WrittenLog, spoil: Callable[[WrittenLog], Path], kind: Kind) -> None:
+def test_files_beside_the_log(log: WrittenLog, spoil: Callable[[WrittenLog], Path], kind: Flaw) -> None:
     path = spoil(log)
     assert [(each.kind, each.path) for each in found(log)] == [(kind, path)]
 
 
 def test_every_kind_says_what_to_do() -> None:
-    assert set(ADVICE) == set(Kind)
+    assert set(ADVICE) == set(Flaw)
 
 
 def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
@@ -244,7 +247,7 @@ def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
         log.skip(1)
     report = check(partitions_at(log.data))
     assert len(list(report.findings)) == 100
-    assert report.partitions[0].counts == {Kind.OFFSET_GAP: 149}
+    assert report.partitions[0].counts == {Flaw.OFFSET_GAP: 149}
 
 
 @needs_oracle
@@ -253,7 +256,7 @@ def test_what_kafka_wrote_is_sound(name: str, tmp_path: Path) -> None:
     report = check(partitions_at(unpack(name, tmp_path)))
     kinds = {each.kind for each in report.findings}
     assert kinds == (
-        {Kind.TAIL} if name == "unclean-torn" else {Kind.OPEN} if name.startswith("transactions") else set()
+        {Flaw.TAIL} if name == "unclean-torn" else {Flaw.OPEN} if name.startswith("transactions") else set()
     )
 
 
@@ -267,7 +270,7 @@ def test_the_command_prints_findings_and_advice_and_ends_with_1(
     assert main(["inspect", "check", str(log.data)]) == 1
     out = capsys.readouterr().out
     assert "DAMAGED  t-0: the offsets 16 to 16 are missing" in out
-    assert ADVICE[Kind.OFFSET_GAP] in out
+    assert ADVICE[Flaw.OFFSET_GAP] in out
     assert main(["inspect", "check", str(log.data), "--json"]) == 1
     read = json.loads(capsys.readouterr().out)
     assert read["isDamaged"]
