@@ -89,7 +89,9 @@ def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = Fals
     try:
         counts = {(row[0], row[1]): row[2] for row in batches.groupBy("topic", "partition").count().collect()}
         markers = _markers(spark, left, right, asked_left, asked_right) if counts else {}
-        blocks = _blocks(batches.where("not isControl"))
+        numbers = F.sequence(F.floor(F.col("baseOffset") / BLOCK), F.floor(F.col("lastOffset") / BLOCK))
+        data = batches.where("not isControl")
+        blocks = data.select("topic", "partition", F.explode(numbers).alias("block")).distinct()
         spans = {
             (row[0], row[1]): (row[2] * BLOCK, (row[3] + 1) * BLOCK)
             for row in blocks.groupBy("topic", "partition").agg(F.min("block"), F.max("block")).collect()
@@ -123,7 +125,10 @@ def different_records(left: DataFrame, right: DataFrame) -> DataFrame:
     present = [name for name in _CONTENT if name in left.columns and name in right.columns]
 
     def side(frame: DataFrame, number: int) -> DataFrame:
-        hashes = [_hash(name).alias(name) for name in present]
+        # Never null: a key that is null is not an empty one.
+        hashes = [
+            (F.coalesce(F.xxhash64(name), F.lit(0)) + F.col(name).isNull().cast("long")).alias(name) for name in present
+        ]
         return frame.select(*place, F.lit(number).alias("side"), *hashes)
 
     def of(number: int, name: str) -> Column:
@@ -149,11 +154,6 @@ def different_records(left: DataFrame, right: DataFrame) -> DataFrame:
     return judged.where("difference is not null")
 
 
-def _hash(name: str) -> Column:
-    """Hashes a column, never to null: a key that is null is not an empty one."""
-    return F.coalesce(F.xxhash64(name), F.lit(0)) + F.col(name).isNull().cast("long")
-
-
 def _of_one_side(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> DataFrame:
     sides = left.withColumn("side", F.lit(1)).unionAll(right.withColumn("side", F.lit(-1)))
     return sides.groupBy(*keys).agg(F.sum("side").alias("surplus")).where("surplus != 0")
@@ -169,11 +169,6 @@ def _markers(
     )
     places = _of_one_side(ours, theirs, keys).select("topic", "partition", "baseOffset").distinct()
     return {(row[0], row[1]): row[2] for row in places.groupBy("topic", "partition").count().collect()}
-
-
-def _blocks(batches: DataFrame) -> DataFrame:
-    numbers = F.sequence(F.floor(F.col("baseOffset") / BLOCK), F.floor(F.col("lastOffset") / BLOCK))
-    return batches.select("topic", "partition", F.explode(numbers).alias("block")).distinct()
 
 
 def _within(records: DataFrame, blocks: DataFrame) -> DataFrame:

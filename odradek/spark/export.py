@@ -113,7 +113,11 @@ class TopicExport:
             starting = reader.resolve(self._options.starting, partitions)
             ending = reader.resolve(self._options.ending, partitions)
             ids = {topic: bytes.fromhex(topic_id) for topic, topic_id in reader.topic_ids.items()}
-            told = {topic: _text(topic_id) for topic, topic_id in ids.items() if any(topic_id)}
+            told = {  # as in partition.metadata
+                topic: base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+                for topic, topic_id in ids.items()
+                if any(topic_id)
+            }
             return SourceBounds(reader.earliest(partitions), starting, ending, told)
         finally:
             reader.close()
@@ -235,11 +239,6 @@ def _cut_at(found: PartitionSurvey, start: int, end: int, most_bytes: int) -> It
         size_bytes += place.size_bytes
     if at < end:
         yield at, end
-
-
-def _text(topic_id: bytes) -> str:
-    """Formats a topic's id as Kafka does in partition.metadata."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 if TYPE_CHECKING:

@@ -118,11 +118,7 @@ def _end(found: PartitionSurvey, options: FileOptions) -> int:
 
 
 def _resolved(
-    bound: Bound,
-    times: Offsets,
-    offsets: Offsets,
-    surveys: dict[TopicPartition, PartitionSurvey],
-    options: FileOptions,
+    bound: Bound, times: Offsets, offsets: Offsets, surveys: dict[TopicPartition, PartitionSurvey], options: FileOptions
 ) -> Offsets:
     found = {}
     for each, offset in offsets.items():
@@ -183,18 +179,15 @@ def _cut(whole: OffsetRange, found: PartitionSurvey, options: FileOptions) -> It
             after += 1
         end = min(whole.end_offset, offsets[after]) if after < len(places) else whole.end_offset
         if at < end:
-            yield _task(OffsetRange(whole.topic, whole.partition, at, end), found, places[first], options)
+            aborted = overlapping(found.aborted, at, end) if options.is_committed else []
+            part = OffsetRange(whole.topic, whole.partition, at, end)
+            yield FileTask(part, found.log.directory, _hint(places[first]), tuple(aborted))
             at = end
         first = after
 
 
 def _is_older(place: BatchPlace, not_before: int | None) -> bool:
     return not_before is not None and place.max_timestamp is not None and place.max_timestamp < not_before
-
-
-def _task(part: OffsetRange, found: PartitionSurvey, place: BatchPlace, options: FileOptions) -> FileTask:
-    aborted = overlapping(found.aborted, part.start_offset, part.end_offset) if options.is_committed else []
-    return FileTask(part, found.log.directory, _hint(place), tuple(aborted))
 
 
 def _hint(place: BatchPlace) -> tuple[int, int, int]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from odradek.client import (
-    Admin,
     ClientError,
     Consumer,
     PreparedTxnState,
@@ -128,7 +127,11 @@ class Ledger:
         """Takes the lease, then reads: nobody writes between the two but the holder of a still newer lease."""
         await self.release()
         async with self._brokers.admin() as admin:
-            await create_ledger(admin)
+            try:
+                await admin.create_topics([NewTopic(LEDGER_TOPIC, partitions=PARTITIONS, configs=CONFIGS)])
+            except ClientError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
         producer = Producer(
             bootstrap_servers=self._brokers.bootstrap_servers,
             transactional_id=self._sink.ledger_id,
@@ -179,14 +182,6 @@ class Ledger:
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(timeout_ms=CLOSE_MS)
-
-
-async def create_ledger(admin: Admin) -> None:
-    try:
-        await admin.create_topics([NewTopic(LEDGER_TOPIC, partitions=PARTITIONS, configs=CONFIGS)])
-    except ClientError as error:
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
 
 
 async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, LedgerEntry]:

@@ -11,15 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from odradek.spark.inputs import Input, one_topic
-from odradek.spark.jobs.profile_facts import (
-    STEPS,
-    Distribution,
-    KeyFacts,
-    LogFacts,
-    PartitionFacts,
-    Profile,
-    TimeFacts,
-)
+from odradek.spark.jobs.profile_facts import STEPS, Distribution, KeyFacts, LogFacts, PartitionFacts, Profile, TimeFacts
 from odradek.spark.jobs.shown import shown
 
 if TYPE_CHECKING:

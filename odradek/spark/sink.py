@@ -115,13 +115,9 @@ def require_columns(schema: StructType, topic: str | None) -> None:
         raise OptionError("there is neither an option nor a column 'topic'")
     for name, wanted in _COLUMNS.items():
         found = types.get(name, wanted[0])
-        if found.partition(" ")[0].partition("(")[0] not in (*wanted, *_texts(wanted)):
+        strings = ("varchar", "char") if "string" in wanted else ()
+        if found.partition(" ")[0].partition("(")[0] not in (*wanted, *strings):
             raise OptionError(f"the column {name!r} is {found}, but has to be {' or '.join(wanted)}")
-
-
-def _texts(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns other names of a string."""
-    return ("varchar", "char") if "string" in wanted else ()
 
 
 def _write(

@@ -59,11 +59,12 @@ footer { margin-top: 28px; color: var(--soft); font-size: 13px; }
 
 def page(profile: Profile, made: datetime) -> str:
     """Returns the page; `made` is the time of the profile, aware of its zone."""
+    found = "".join(f"<li>{escape(each)}</li>" for each in profile.findings())
     body = "".join(
         [
             f"<header><h1>{escape(profile.topic)}</h1><p>{escape(profile.source)} · {_period(profile)}</p></header>",
             _tiles(profile),
-            _found(profile),
+            f'<ul class="found">{found}</ul>' if found else "",
             f'<div class="cards">{"".join(_cards(profile))}</div>',
             f"<footer>Measured {_when(made)} by <code>odradek spark profile</code>; {_EXACTNESS}</footer>",
         ]
@@ -89,16 +90,8 @@ def _tiles(profile: Profile) -> str:
     ]
     if log is not None:
         told.append((f"{log.batches:,}", "batches"))
-    return f'<div class="tiles">{"".join(_tile(value, name) for value, name in told)}</div>'
-
-
-def _tile(value: str, name: str) -> str:
-    return f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
-
-
-def _found(profile: Profile) -> str:
-    found = profile.findings()
-    return f'<ul class="found">{"".join(f"<li>{escape(each)}</li>" for each in found)}</ul>' if found else ""
+    tiles = [f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for value, name in told]
+    return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
 def _cards(profile: Profile) -> Iterator[str]:
@@ -219,11 +212,7 @@ def _of_the_log(profile: Profile, log: LogFacts) -> Iterator[str]:
             columns("Time to commit", _columns(log.open_for, _duration)),
             _quantiles(log.open_for, _duration)
             + _list(
-                [
-                    ("committed", f"{log.committed:,}"),
-                    ("aborted", f"{log.aborted:,}"),
-                    ("open", f"{log.still_open:,}"),
-                ]
+                [("committed", f"{log.committed:,}"), ("aborted", f"{log.aborted:,}"), ("open", f"{log.still_open:,}")]
             ),
         )
 

@@ -27,10 +27,7 @@ PRODUCER = {
     ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
     ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
 }
-CONSUMER = {
-    ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
-    ResourceType.GROUP: (Operation.READ,),
-}
+CONSUMER = {ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE), ResourceType.GROUP: (Operation.READ,)}
 OPERATIONS = {"".join(word.capitalize() for word in each.name.split("_")).lower(): each for each in Operation}
 
 

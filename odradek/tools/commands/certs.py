@@ -50,12 +50,7 @@ def run(options: argparse.Namespace) -> int:
     hosts = tuple(dict.fromkeys((*HOSTS, *options.host)))
     clients = tuple(dict.fromkeys(options.client))
     made = fill(
-        directory,
-        hosts=hosts,
-        clients=clients,
-        password=options.password,
-        now=datetime.now(UTC),
-        days=options.days,
+        directory, hosts=hosts, clients=clients, password=options.password, now=datetime.now(UTC), days=options.days
     )
     if options.json:
         print_object({"directory": str(directory.absolute()), "new": list(made.new), "kept": list(made.kept)})

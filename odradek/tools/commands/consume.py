@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
@@ -73,7 +72,9 @@ def renderer(options: argparse.Namespace) -> Render:
 
 
 def run(options: argparse.Namespace) -> int:
-    starts, until = split_positions(options.offsets or ())
+    positions = options.offsets or ()
+    starts = [each for each in positions if not each.startswith("e@")]
+    until = [int(each[2:]) for each in positions if each.startswith("e@")]
     options.offset = starts[0] if starts else "beginning"
     options.until_ms = until[0] if until else None
     if len(starts) > 1 or len(until) > 1:
@@ -85,12 +86,6 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--group reads on from the group's offsets: leave out --partition and --offset")
     asyncio.run(_consume(options, renderer(options)))
     return DONE
-
-
-def split_positions(positions: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Returns where to begin, and before which timestamps to stop."""
-    ends = [int(each[2:]) for each in positions if each.startswith("e@")]
-    return [each for each in positions if not each.startswith("e@")], ends
 
 
 async def _consume(options: argparse.Namespace, render: Render) -> None:

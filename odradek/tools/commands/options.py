@@ -67,9 +67,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help="a broker of the cluster, several with commas; default: %(default)s",
     )
     parser.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="properties for TLS and SASL, as Kafka's tools take them",
+        "--command-config", metavar="FILE", help="properties for TLS and SASL, as Kafka's tools take them"
     )
     parser.add_argument(
         "-X",

@@ -18,26 +18,20 @@ def _size(content: bytes | None) -> int:
     return -1 if content is None else len(content)
 
 
-def _packed_size(content: bytes | None) -> bytes:
-    return struct.pack(">i", _size(content))
-
-
-def _headers(record: ConsumerRecord) -> bytes:
-    return b",".join(name.encode() + b"=" + (value or NULL.encode()) for name, value in record.headers)
-
-
 def _fields(null: bytes) -> dict[str, Render]:
     return {
         "s": lambda record: null if record.value is None else record.value,
         "S": lambda record: str(_size(record.value)).encode(),
-        "R": lambda record: _packed_size(record.value),
+        "R": lambda record: struct.pack(">i", _size(record.value)),
         "k": lambda record: null if record.key is None else record.key,
         "K": lambda record: str(_size(record.key)).encode(),
         "t": lambda record: record.topic.encode(),
         "p": lambda record: str(record.partition).encode(),
         "o": lambda record: str(record.offset).encode(),
         "T": lambda record: str(record.timestamp_ms).encode(),
-        "h": _headers,
+        "h": lambda record: b",".join(
+            name.encode() + b"=" + (value or NULL.encode()) for name, value in record.headers
+        ),
         "%": lambda _: b"%",
     }
 

@@ -35,10 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     recovering.add_argument("sink", metavar="SINK", help="the name of the sink, from `odradek spark sinks`")
     recovering.add_argument(
-        "--run",
-        metavar="ID",
-        dest="run_id",
-        help="abort only what this run has left open (its id)",
+        "--run", metavar="ID", dest="run_id", help="abort only what this run has left open (its id)"
     )
     add_connection(recovering)
     recovering.set_defaults(run=recover)

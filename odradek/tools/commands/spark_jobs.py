@@ -120,11 +120,7 @@ def exactly_once(options: argparse.Namespace) -> int:
         from odradek.spark.audit import compare
 
         compared = compare(
-            source.frame(spark),
-            output.frame(spark),
-            options.on,
-            output_on=options.output_on,
-            examples=options.examples,
+            source.frame(spark), output.frame(spark), options.on, output_on=options.output_on, examples=options.examples
         )
     if options.json:
         print_object(dataclasses.asdict(compared) | {"is_exact": compared.is_exact})
@@ -228,10 +224,7 @@ def run_export(options: argparse.Namespace) -> int:
         exported = export(
             spark,
             export_source(
-                source,
-                starting_ms=options.starting,
-                ending_ms=options.ending,
-                allows_loss=options.allow_data_loss,
+                source, starting_ms=options.starting, ending_ms=options.ending, allows_loss=options.allow_data_loss
             ),
             options.to,
             ExportOptions(not options.no_dates, options.compression, options.allow_data_loss),
@@ -275,9 +268,7 @@ def add_diff(parsers: Parsers) -> None:
     parser.add_argument("second", metavar="DIR")
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="only it; may be repeated")
     parser.add_argument(
-        "--overlap",
-        action="store_true",
-        help="only offsets that both have: the second may lag, or have deleted more",
+        "--overlap", action="store_true", help="only offsets that both have: the second may lag, or have deleted more"
     )
     parser.add_argument("--examples", type=int, default=5, metavar="N", help="of records; default: %(default)s")
     add_session(parser)
@@ -330,11 +321,9 @@ def _partition_row(one: PartitionDiff) -> dict[str, object]:
         return "none" if side is None else f"{side[0]} to {side[1]}"
 
     counted = ("batches", "missing_left", "missing_right", "changed", "markers")
-    return {
-        "partition": f"{one.topic}-{one.partition}",
-        "left": bounds(one.left),
-        "right": bounds(one.right),
-    } | {name: getattr(one, name) for name in counted}
+    return {"partition": f"{one.topic}-{one.partition}", "left": bounds(one.left), "right": bounds(one.right)} | {
+        name: getattr(one, name) for name in counted
+    }
 
 
 def _example_lines(one: ChangedRecord) -> Iterator[str]:

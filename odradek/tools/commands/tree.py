@@ -90,8 +90,7 @@ COMMANDS = {
         ),
     ),
     "users": Command(
-        "the passwords of users that log in with SCRAM",
-        examples=("users set-password alice", "users list"),
+        "the passwords of users that log in with SCRAM", examples=("users set-password alice", "users list")
     ),
     "quotas": Command(
         "list, set and remove quotas of users, clients and addresses",
@@ -206,10 +205,7 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
         text = f"{command.summary[0].upper()}{command.summary[1:]}. {command.more}".rstrip()
         examples = "\n".join(f"  odradek {example}" for example in command.examples)
         one = commands.add_parser(
-            name,
-            help=command.summary,
-            description=text,
-            epilog=f"examples:\n{examples}" if examples else None,
+            name, help=command.summary, description=text, epilog=f"examples:\n{examples}" if examples else None
         )
         if wanted in (None, name):
             module, _, function = (command.setup or f"{name}.configure").partition(".")

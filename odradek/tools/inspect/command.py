@@ -166,16 +166,13 @@ def text_line(finding: Finding, *, is_full: bool = False) -> str:
         case Note():
             return f"{finding.position:>10}  ({finding.text})"
     place = f"{finding.position:>10}" if finding.depth == 0 else " " * 10
-    fields = {
-        name: value for name, value in finding.fields.items() if finding.kind != "batch" or not _is_nothing(value)
+    fields = {  # of a batch, without what it need not say: no producer, no transaction
+        name: value
+        for name, value in finding.fields.items()
+        if finding.kind != "batch" or not (value is False or value == -1)
     }
     words = [f"{name}={_shown(name, value, is_full)}" for name, value in fields.items()]
     return f"{place}  {'  ' * finding.depth}{finding.kind}  {' '.join(words)}"
-
-
-def _is_nothing(value: object) -> bool:
-    """Tells what a batch need not say to people: no producer, no transaction."""
-    return value is False or value == -1
 
 
 def _shown(name: str, value: Any, is_full: bool) -> str:
@@ -220,7 +217,7 @@ def inspect(
     """Returns the exit status. Of a directory, all files that are known are shown."""
     out = sys.stdout if out is None else out
     status = GOOD
-    for path in _expanded(paths):
+    for path in (found for each in paths for found in (files_below(each) if each.is_dir() else (each,))):
         try:
             findings = recognised(path, kind, topic).findings(with_records=with_records)
         except (UnknownFile, ValueError) as error:
@@ -239,14 +236,6 @@ def inspect(
                 if not as_json:
                     print(f"{path}: damaged at byte {finding.position}: {finding.reason}", file=sys.stderr)
     return status
-
-
-def _expanded(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            yield from files_below(path)
-        else:
-            yield path
 
 
 def _write(out: TextIO, line: str) -> None:

@@ -160,7 +160,9 @@ def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
     for position, line in rows:
         values = line.split(" ")
         fields = dict(zip(columns, values, strict=False))
-        if len(values) != len(columns) or not all(_is_number(fields[name]) for name in NUMBERS & fields.keys()):
+        if len(values) != len(columns) or not all(
+            fields[name].removeprefix("-").isdecimal() for name in NUMBERS & fields.keys()
+        ):
             yield Damage(position, f"{line!r} is not {', '.join(columns)}")
             continue
         row = {name: int(value) if name in NUMBERS else value for name, value in fields.items()}
@@ -218,7 +220,3 @@ def _lines(data: bytes) -> Iterator[tuple[int, str]]:
     for line in data.splitlines(keepends=True):
         yield position, line.decode("utf-8", "backslashreplace").rstrip("\r\n")
         position += len(line)
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()

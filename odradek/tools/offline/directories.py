@@ -116,9 +116,7 @@ class _Checkpoints:
     @classmethod
     def of(cls, directory: Path) -> _Checkpoints:
         return cls(
-            offsets_in(directory / LOG_STARTS),
-            offsets_in(directory / CLEANED),
-            (directory / CLEAN_STOP).exists(),
+            offsets_in(directory / LOG_STARTS), offsets_in(directory / CLEANED), (directory / CLEAN_STOP).exists()
         )
 
 
