@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from struct import Struct as Packing
 from typing import Final
 
 from odradek.judge.exchanges import Connection, Exchange, Fate
@@ -11,15 +14,17 @@ from odradek.judge.rule import Look
 from odradek.judge.rules import FAMILIES
 from odradek.judge.scene import Client, Scene
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, reader
+from odradek.protocol.codec import reader
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.frames import REQUEST_START, read_client_id, request_header_version, response_has_tags
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.recording import Entry, Kind
-from odradek.protocol.struct import Message
+from odradek.protocol.struct import Buffer, Message
 
 BY_NUMBER: Final = {key.value: key for key in ApiKey}
 CORRELATION_BYTES: Final = 4
+FRAME_START: Final = Packing(">hhi")  # API key, version, correlation id: what is kept of a masked request
+MASKED_BYTES: Final = FRAME_START.size
 
 
 def pipelined(entries: Iterable[Entry]) -> set[int]:
@@ -117,26 +122,48 @@ class Judging:
             look(exchange, scene)
 
 
+@dataclass(frozen=True, slots=True)
+class _Coding:
+    """How requests and answers of one version of one API are read."""
+
+    read_request: Callable[[Buffer, int], tuple[Message, int]]
+    has_tags: bool
+    read_answer: Callable[[Buffer, int], tuple[Message, int]]
+    answer_at: int
+
+
+@cache
+def _coding(key: int, version: int) -> _Coding | None:
+    """None for a version that is not known."""
+    kind, answer_kind = request_class(key), response_class(key)
+    if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
+        return None
+    return _Coding(
+        reader(kind, version),
+        request_header_version(key, version) == 2,
+        reader(answer_kind, version),
+        CORRELATION_BYTES + response_has_tags(key, answer_kind, version),
+    )
+
+
 def _exchange(entry: Entry, connection: Connection) -> Exchange:
     frame = entry.body
     earliest_us = entry.time_us - entry.waited_us
     exchange = Exchange(entry.exchange, connection, None, 0, 0, None, None, entry.time_us, earliest_us, entry.is_behind)
-    if len(frame) < REQUEST_START.size - 2:
+    if len(frame) < MASKED_BYTES:
         return exchange
-    key, exchange.version = int.from_bytes(frame[:2], signed=True), int.from_bytes(frame[2:4], signed=True)
-    exchange.correlation_id = int.from_bytes(frame[4:8], signed=True)
+    key, exchange.version, exchange.correlation_id = FRAME_START.unpack_from(frame)
     exchange.api = BY_NUMBER.get(key)
     if exchange.api is None or len(frame) < REQUEST_START.size:
         return exchange
-    kind = request_class(key)
-    if not kind.MIN_VERSION <= exchange.version <= kind.MAX_VERSION:
+    coding = _coding(key, exchange.version)
+    if coding is None:
         return exchange
     view = memoryview(frame)
     try:
-        has_tags = request_header_version(key, exchange.version) == 2
-        size = int.from_bytes(frame[8:10], signed=True)
-        exchange.client_id, position = read_client_id(view, size, has_tags)
-        exchange.request = reader(kind, exchange.version)(view, position)[0]
+        size = int.from_bytes(frame[MASKED_BYTES : REQUEST_START.size], signed=True)
+        exchange.client_id, position = read_client_id(view, size, coding.has_tags)
+        exchange.request = coding.read_request(view, position)[0]
     except (MalformedMessage, ValueError, IndexError) as error:
         exchange.unreadable = str(error)
     return exchange
@@ -146,13 +173,14 @@ def _answer(entry: Entry, exchange: Exchange) -> Message | None:
     """None where it is masked."""
     if exchange.api is None or len(entry.body) <= CORRELATION_BYTES:
         return None
-    kind = response_class(exchange.api.value)
     version = exchange.version
     if exchange.request is None and exchange.api is ApiKey.API_VERSIONS:
         version = 0  # the answer to a version that is not served
-    position = CORRELATION_BYTES + response_has_tags(exchange.api.value, kind, version)
+    coding = _coding(exchange.api.value, version)
+    if coding is None:
+        return None
     try:
-        return decode(kind, version, entry.body, position)
+        return coding.read_answer(memoryview(entry.body), coding.answer_at)[0]
     except (MalformedMessage, ValueError, IndexError):
         return None
 

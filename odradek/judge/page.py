@@ -36,7 +36,7 @@ button.broken { color: var(--broken); background: var(--broken-back); font-weigh
 button.lesser { color: var(--should); background: var(--should-back); }
 dialog { color: var(--text); background: var(--back); border: 1px solid var(--line); border-radius: 10px;
   width: min(60rem, 92vw); max-height: 86vh; overflow: auto; } dialog::backdrop { background: #0008; }
-dialog h2 { font-size: 1.1rem; margin: 0 2rem .5rem 0; }
+dialog form button { width: auto; float: right; } dialog h2 { font-size: 1.1rem; margin: 0 2rem .5rem 0; }
 pre { background: var(--card); border-radius: 8px; padding: .75rem; overflow: auto; font-size: .82rem; }
 details { margin: .4rem 0; } summary { cursor: pointer; }
 """

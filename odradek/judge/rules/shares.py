@@ -13,10 +13,12 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import share_acknowledge_request, share_fetch_request
 from odradek.protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest
+from odradek.protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
 from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+from odradek.protocol.struct import Message
 
 E = ErrorCode
 SESSION_ERRORS: Final = frozenset({E.SHARE_SESSION_NOT_FOUND.value, E.INVALID_SHARE_SESSION_EPOCH.value})
@@ -158,6 +160,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
             _take(exchange, session, place, found, scene)
     if epoch == OPENS:
         session.acquired.clear()
+        session.is_followed = True
     session.epoch, session.last, session.is_sure = epoch, exchange, False
 
 
@@ -177,26 +180,44 @@ def _wrong(found: Batches, exchange: Exchange) -> str | None:
 
 
 def _take(exchange: Exchange, session: Session, place: tuple[bytes, int], found: Batches, scene: Scene) -> None:
-    """Takes what is acknowledged out of what is acquired; a renewal leaves it there."""
+    """Takes what is acknowledged out of what is acquired; what is renewed stays there."""
     acquired = session.acquired.setdefault(place, {})
     for batch in found:
-        first, end = batch.first_offset, batch.last_offset
-        missing = first
+        missing = batch.first_offset
         for start, last in sorted(acquired.items()):
             if start <= missing <= last:
                 missing = last + 1
-        scene.decide("SHR.5", missing > end, exchange, f"offset {missing} is not acquired", session.last)
-        if set(batch.acknowledge_types) == {RENEW}:
+        scene.decide("SHR.5", missing > batch.last_offset, exchange, f"offset {missing} is not acquired", session.last)
+        types = batch.acknowledge_types
+        if len(types) == 1:
+            if types[0] != RENEW:
+                _remove(acquired, batch.first_offset, batch.last_offset)
             continue
-        for start, last in list(acquired.items()):
-            if last < first or start > end:
-                continue
-            del acquired[start]
-            if start < first:
-                acquired[start] = first - 1
-            if last > end:
-                acquired[end + 1] = last
-        session.is_followed = len(acquired) <= MOST_RANGES
+        for offset, kind in enumerate(types, batch.first_offset):
+            if kind != RENEW:
+                _remove(acquired, offset, offset)
+    if len(acquired) > MOST_RANGES:
+        session.is_followed = False
+
+
+def _remove(acquired: dict[int, int], first: int, end: int) -> None:
+    for start, last in list(acquired.items()):
+        if last < first or start > end:
+            continue
+        del acquired[start]
+        if start < first:
+            acquired[start] = first - 1
+        if last > end:
+            acquired[end + 1] = last
+
+
+def _has_refused(answer: Message | None) -> bool:
+    """Whether acknowledgements of some partition were refused."""
+    if isinstance(answer, ShareFetchResponse):
+        return any(each.acknowledge_error_code for topic in answer.responses for each in topic.partitions)
+    if isinstance(answer, ShareAcknowledgeResponse):
+        return any(each.error_code for topic in answer.responses for each in topic.partitions)
+    return True
 
 
 def answered(exchange: Exchange, scene: Scene) -> None:
@@ -205,6 +226,8 @@ def answered(exchange: Exchange, scene: Scene) -> None:
     session = scene.at(Session, exchange.connection.number, request.group_id or "", request.member_id or "")
     code = getattr(answer, "error_code", None)
     session.is_sure = code == 0
+    if any(_acknowledged(request)) and (code != 0 or _has_refused(answer)):
+        session.is_followed = False  # which records are acknowledged, the client cannot know
     if code in SESSION_ERRORS:
         session.failed = exchange
     elif code == LIMIT:

@@ -198,6 +198,7 @@ class Sharer:
         acquires: tuple[int, int] | None = None,
         error: int = 0,
         after_ms: float = 100,
+        version: int = 1,
     ) -> None:
         batches = [AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=c) for a, b, c in acknowledged]
         part = SharePartition(partition_index=0, acknowledgement_batches=batches)
@@ -211,7 +212,7 @@ class Sharer:
         data = ShareData(partition_index=0, records=b"", acquired_records=got)
         topic = ShareFetchableTopicResponse(topic_id=TOPIC, partitions=[data])
         answer = ShareFetchResponse(error_code=error, responses=[topic])
-        self.peer.ask(request, 1, answer, after_ms=after_ms)
+        self.peer.ask(request, version, answer, after_ms=after_ms)
 
     def acknowledge(self, epoch: int) -> None:
         request = ShareAcknowledgeRequest(group_id="g", member_id="m", share_session_epoch=epoch)
@@ -252,6 +253,29 @@ def acknowledges_twice(trace: Trace) -> None:
     sharer.fetch(0, acquires=(0, 9))
     sharer.fetch(1, (0, 4, [1]))
     sharer.fetch(2, (3, 5, [1]))
+
+
+def renews(kind: int) -> Story:
+    """The last of ten records is renewed, or not, and acknowledged later."""
+
+    def story(trace: Trace) -> None:
+        sharer = Sharer(trace)
+        sharer.fetch(0, acquires=(0, 9), version=2)
+        sharer.fetch(1, (0, 9, [1] * 9 + [kind]), version=2)
+        sharer.fetch(2, (9, 9, [1]), version=2)
+
+    return story
+
+
+def acknowledges_again_after(error: int) -> Story:
+    def story(trace: Trace) -> None:
+        sharer = Sharer(trace)
+        sharer.fetch(0, acquires=(0, 9))
+        sharer.fetch(1, (0, 3, [1]))
+        sharer.fetch(2, (4, 9, [1]), error=error)
+        sharer.fetch(3, (4, 9, [1]))
+
+    return story
 
 
 def at_once(trace: Trace) -> None:
@@ -298,6 +322,8 @@ CASES = (
     Case("SHR.4", acknowledges((0, 1, [1, 3])), acknowledges((0, 2, [1, 1]))),
     Case("SHR.5", acknowledges((0, 4, [1]), (5, 9, [1])), acknowledges((0, 10, [1]))),
     Case("SHR.5", acknowledges((0, 4, [1])), acknowledges_twice),
+    Case("SHR.5", renews(4), renews(1)),
+    Case("SHR.5", acknowledges_again_after(-1), acknowledges_again_after(0)),
     Case("SHR.7", shares(0, 1), at_once),
     Case("SHR.12", share_beats((0, 2, 0), (2, 2, 0)), share_beats((0, 2, 0), (1, 2, 0))),
     Case("SHR.12", share_beats((0, 2, 0), (2, 0, 110), (0, 3, 0)), share_beats((0, 2, 0), (2, 0, 110), (2, 3, 0))),
