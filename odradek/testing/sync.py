@@ -187,6 +187,15 @@ class Cluster:
         found: list[Mapping[str, Json]] = self.call("GET", f"/requests?since={since}&{query}".rstrip("&"))[1]
         return found
 
+    def odd(self, seed: int | None = None) -> Mapping[str, Json]:
+        """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more. None: tells of them.
+
+        Returns `seed` and `oddities`, with `name`, `percent` and how often each was `done`.
+        """
+        told = self.call("GET", "/odd") if seed is None else self.call("POST", "/odd", {"seed": seed})
+        answer: Mapping[str, Json] = told[1]
+        return answer
+
     def checkpoint(self, name: str) -> None:
         self.call("POST", "/checkpoint", {"name": name})
 

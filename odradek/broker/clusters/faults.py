@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.clusters.exchanges import Exchanges, WatchedRequests
+from odradek.broker.clusters.odd import Odd, OddRequests
 from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_in_place
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
@@ -84,6 +85,7 @@ class Faults:
         self.exchanges = Exchanges(time.now_ms)
         self.holds = Holds()
         self.rules: dict[str, Rule] = {}
+        self.odd: Odd | None = None
         self._serving: ServingBroker | None = None
         self._nodes: Nodes | None = None
         self._numbers = 0
@@ -149,6 +151,8 @@ class Faults:
             return
         is_needed = any(rule.at in REQUEST_POINTS for rule in self.rules.values())
         for server, plain, node in self._nodes.doors():
+            if self.odd is not None:
+                plain = OddRequests(plain, self.odd, self._serving.dispatcher)
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
             watched = WatchedRequests(answering, self.exchanges)
             server.requests = watched if self._wrap is None else self._wrap(watched)

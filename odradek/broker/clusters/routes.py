@@ -14,6 +14,7 @@ from aiohttp import web
 from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.exchanges import MOST_EXCHANGES
 from odradek.broker.clusters.nodes import MOST_NODES
+from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.waiting import LONGEST_MS, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
@@ -285,6 +286,20 @@ async def requests(cluster: Cluster, request: web.Request) -> object:
     return found[max(0, len(found) - numbers["limit"]) :]
 
 
+async def odd(cluster: Cluster, request: web.Request) -> object:
+    found = cluster.faults.odd
+    return {"seed": 0, "oddities": []} if found is None else found.told()
+
+
+async def be_odd(cluster: Cluster, request: web.Request) -> object:
+    """`{"seed": n}`; 0 ends it."""
+    found = await told_object(request, frozenset({"seed"}))
+    seed = whole(found.get("seed"), "seed")
+    cluster.faults.odd = Odd.of(seed) if seed else None
+    cluster.faults.put()
+    return await odd(cluster, request)
+
+
 async def wait_for(cluster: Cluster, request: web.Request) -> object:
     found = dict(mapping(await told(request), "the body"))
     timeout_ms = whole(found.pop("timeout_ms", 10_000), "timeout_ms", 0, LONGEST_MS)
@@ -306,6 +321,8 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", "/nodes/{node}/unreachable_for", cut_off),
     ("POST", "/partitions/{topic}/{partition}/leader", move_leader),
     ("POST", "/coordinators/{type}/{key}", move_coordinator),
+    ("GET", "/odd", odd),
+    ("POST", "/odd", be_odd),
     ("POST", "/wait", wait_for),
     ("GET", "/requests", requests),
 )

@@ -1,0 +1,93 @@
+"""Lawful but rare answers: librdkafka keeps its promises under them, and a seed repeats them (docs/testing.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from odradek.testing.sync import Cluster, Odradek, Refused
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[Odradek]:
+    with Odradek.start() as started:
+        yield started
+
+
+def make_topics(kafka: Cluster, *names: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for made in admin.create_topics([NewTopic(name, 3) for name in names]).values():
+        made.result(20)
+
+
+def copy(kafka: Cluster, transactions: int) -> None:
+    """Exactly-once copies: each record of `in` once to `out`, offsets in the same transaction."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "copier",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    consumer.subscribe(["in"])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "copier"})
+    producer.init_transactions(60)
+    done = 0
+    while done < transactions:
+        message = consumer.poll(0.2)
+        if message is None or message.error() is not None:
+            continue
+        producer.begin_transaction()
+        producer.produce("out", message.value())
+        position = TopicPartition("in", message.partition() or 0, (message.offset() or 0) + 1)
+        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 60)
+        producer.commit_transaction(60)
+        done += 1
+    consumer.close()
+
+
+def read_all(kafka: Cluster, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(3)])
+    found = []
+    for _ in range(200):
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value() or b"")
+        if len(found) == count:
+            break
+    consumer.close()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_copies_are_exactly_once_under_lawful_but_rare_answers(odradek: Odradek, seed: int) -> None:
+    with odradek.cluster() as kafka:
+        kafka.odd(seed)
+        make_topics(kafka, "in", "out")
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+        values = [f"{number:02}" for number in range(25)]
+        for value in values:
+            producer.produce("in", value)
+            producer.flush(30)
+        copy(kafka, len(values))
+        assert read_all(kafka, "out", len(values)) == [value.encode() for value in values]
+        told = kafka.odd()
+        assert told["seed"] == seed
+        assert all(each["done"] > 0 for each in told["oddities"]), told
+        kafka.odd(0)
+        before = kafka.odd()
+        make_topics(kafka, "more")
+        assert kafka.odd() == before == {"seed": 0, "oddities": []}
+
+
+def test_a_seed_is_a_number(odradek: Odradek) -> None:
+    with odradek.cluster() as kafka:
+        for body in ({"seed": -1}, {"seed": "x"}, {}, {"seeds": 1}):
+            with pytest.raises(Refused):
+                kafka.call("POST", "/odd", body)
