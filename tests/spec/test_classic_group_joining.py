@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP, Scene, subscription

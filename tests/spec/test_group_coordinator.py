@@ -10,9 +10,7 @@ import pytest
 
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings
 from odradek.broker.coordinators.shards import java_hash
-from odradek.broker.groups.common.consumer_config import ConsumerConfig, MigrationPolicy
-from odradek.broker.groups.common.outcome import GroupConfig
-from odradek.broker.groups.common.share_config import ShareConfig
+from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig, MigrationPolicy, ShareConfig
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.broker.groups.common.consumer_config import ConsumerConfig
-from odradek.broker.groups.common.effects import CoordinatorRecord
-from odradek.broker.groups.common.outcome import GroupConfig
-from odradek.broker.groups.consumer.checks import check_heartbeat
-from odradek.broker.groups.consumer.describe import describe_consumer_group
+from odradek.broker.groups.common.group import CoordinatorRecord
+from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
+from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat
+from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.records import decode_record
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError

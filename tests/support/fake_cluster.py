@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek.broker.groups.common.cluster import TopicView
+from odradek.broker.groups.common.registry import TopicView
 from odradek.broker.patterns.re2 import InvalidPattern, Pattern
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from odradek.broker.groups.classic.join import Joiner, join_refusal
-from odradek.broker.groups.common.effects import CoordinatorRecord, TimerKey
+from odradek.broker.groups.common.group import CoordinatorRecord, TimerKey
 from odradek.broker.groups.common.outcome import GroupConfig, Outcome
 from odradek.broker.groups.core import GroupCore
 from odradek.broker.groups.records import decode_record, encode_record

@@ -10,7 +10,7 @@ from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamped
-from odradek.broker.groups.common.cluster import TopicView
+from odradek.broker.groups.common.registry import TopicView
 from odradek.broker.patterns.re2 import InvalidPattern, Pattern
 from odradek.protocol.errors import ErrorCode, KafkaError
 

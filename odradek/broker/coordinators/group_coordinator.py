@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
-from odradek.broker.groups.common.cluster import ClusterView
-from odradek.broker.groups.common.consumer_config import ConsumerConfig, MigrationPolicy
-from odradek.broker.groups.common.outcome import GroupConfig
-from odradek.broker.groups.common.share_config import ShareConfig
+from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig, MigrationPolicy, ShareConfig
+from odradek.broker.groups.common.registry import ClusterView
 from odradek.broker.groups.core import GroupCore
 from odradek.broker.groups.records import decode_record, encode_record
 from odradek.broker.runtime.clock import Clock, Timers

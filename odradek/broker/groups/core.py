@@ -18,18 +18,16 @@ from odradek.broker.groups.classic.requests import (
     leave_classic_group,
     sync_classic_group,
 )
-from odradek.broker.groups.common.cluster import ClusterView
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
-from odradek.broker.groups.common.group import Committer, Group, GroupType
+from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, GroupType, Timer, TimerKey
 from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
-from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
 from odradek.broker.groups.consumer.classic_members import (
     heartbeat_consumer_group,
     join_consumer_group,
     sync_consumer_group,
 )
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.leaving import leave_consumer_group
+from odradek.broker.groups.consumer.lifecycle import leave_consumer_group
 from odradek.broker.groups.describe import describe_classic, describe_missing, listed_group, selects
 from odradek.broker.groups.offset_requests import (
     all_tombstones,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.groups.offsets import CommittedOffset, Offsets, no_topic_conflict
 from odradek.broker.groups.records import offset_commit_record, offset_tombstone

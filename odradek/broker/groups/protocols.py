@@ -14,13 +14,12 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.groups import recorded
-from odradek.broker.groups.classic import lifecycle as classic
-from odradek.broker.groups.common.effects import CoordinatorRecord, TimerKey
-from odradek.broker.groups.common.group import Group, GroupType
+from odradek.broker.groups.classic import requests as classic
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, GroupType, TimerKey
 from odradek.broker.groups.common.outcome import Outcome, Reply
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer import lifecycle as consumer
-from odradek.broker.groups.share import lifecycle as share
+from odradek.broker.groups.share import turn as share
 from odradek.protocol.errors import ErrorCode
 
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
-from odradek.broker.groups.common.group import Committer, Group, GroupType
+from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, GroupType, Timer, TimerKey
 from odradek.broker.groups.common.outcome import Outcome, Reply
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.records import SHORT

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final, cast
 
-from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.groups.common.consumer_config import ConsumerConfig
+from odradek.broker.groups.common.outcome import ConsumerConfig
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_scene import ConsumerScene, Told, embedded, refused
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from odradek.broker.groups.common.consumer_config import ConsumerConfig, MigrationPolicy
-from odradek.broker.groups.common.outcome import GroupConfig
+from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig, MigrationPolicy
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode, KafkaError

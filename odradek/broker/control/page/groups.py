@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.control.page.group_history import group_history
 from odradek.broker.control.page.served import SHOWN
-from odradek.broker.groups.consumer.describe import describe_consumer_group
-from odradek.broker.groups.share.describe import describe_share_group
+from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
+from odradek.broker.groups.share.heartbeat import describe_share_group
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnsupportedVersion
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from odradek.broker.groups.classic.member import Member, Protocols
-from odradek.broker.groups.classic.subscription import subscribed_topics
+from odradek.broker.groups.classic.member import Member, Protocols, subscribed_topics
 from odradek.broker.groups.classic.tables import (
     DELETE_GROUP,
     NEXT,
@@ -23,8 +22,7 @@ from odradek.broker.groups.classic.tables import (
     Verdict,
     offset_commit_verdict,
 )
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.common.group import Committer, GroupType
+from odradek.broker.groups.common.group import Committer, CoordinatorRecord, GroupType, Timer, TimerKey, TimerKind
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 

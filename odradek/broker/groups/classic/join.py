@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from odradek.broker.groups.classic.member import Member, Protocols, protocols_of
 from odradek.broker.groups.classic.rebalance import joined, maybe_complete_join, prepare_rebalance, rebalance
-from odradek.broker.groups.classic.records import group_metadata_record
 from odradek.broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, Verdict, join_verdict
-from odradek.broker.groups.classic.turn import Turn
-from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.classic.turn import Turn, group_metadata_record
+from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import GroupConfig, Token
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.join_group_request import JoinGroupRequest

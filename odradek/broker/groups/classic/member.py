@@ -1,4 +1,4 @@
-"""One member of a classic group, as the group sees it."""
+"""One member of a classic group, as the group sees it, and the topics that its metadata subscribes to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from odradek.broker.groups.common.outcome import Token
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.protocol.messages.join_group_request import JoinGroupRequestProtocol
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -56,3 +59,30 @@ def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     for protocol in protocols:
         first.setdefault(protocol.name, bytes(protocol.metadata))
     return tuple(first.items())
+
+
+VERSION_BYTES = 2
+
+
+def subscribed_topics(
+    protocol_type: str | None, protocol_name: str | None, members: Iterable[Member]
+) -> frozenset[str] | None:
+    """None: cannot be known, because it is not a consumer group, or a client put something else into its metadata."""
+    members = list(members)
+    if protocol_type != "consumer":
+        return None
+    if not members:
+        return frozenset()
+    if protocol_name is None:
+        return None
+    topics: set[str] = set()
+    try:
+        for member in members:
+            metadata = member.metadata(protocol_name)
+            if len(metadata) < VERSION_BYTES:
+                return None
+            # Version 0 is the common beginning of all versions: the topics, and user data that nobody here reads.
+            topics.update(decode(ConsumerProtocolSubscription, 0, metadata, VERSION_BYTES).topics)
+    except MalformedMessage:
+        return None
+    return frozenset(topics)

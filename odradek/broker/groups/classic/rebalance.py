@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.member import Member
-from odradek.broker.groups.classic.records import group_metadata_record
 from odradek.broker.groups.classic.tables import NEXT, GroupState
-from odradek.broker.groups.classic.turn import Turn
-from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.classic.turn import Turn, group_metadata_record
+from odradek.broker.groups.common.group import TimerKind
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group_response import JoinGroupResponse, JoinGroupResponseMember
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse

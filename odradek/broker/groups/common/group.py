@@ -1,16 +1,18 @@
-"""The interface of a group, whatever its type. Each type implements it in a folder of its own.
+"""The interface of a group, whatever its type, with the records and timers that its decisions write and arm.
 
-Listing, offsets, deletion and expiry use only this interface; `protocols.py` has what else a type contributes.
+Each type implements it in a folder of its own. Listing, offsets, deletion and expiry use only this interface;
+`protocols.py` has what else a type contributes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.struct import Message
 
 
 class GroupType(Enum):
@@ -90,3 +92,38 @@ class Group(Protocol):
 
     def running_timers(self) -> list[TimerKey]:
         """Of a group that may be deleted: what else is to be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """One record of `__consumer_offsets`: typed, not yet bytes. No value means a tombstone."""
+
+    key: Message
+    value: Message | None
+    value_version: int = 0
+
+
+class TimerKind(Enum):
+    SESSION = auto()  # a member was not heard of
+    JOIN = auto()  # classic: the members had their time to join
+    SYNC = auto()  # classic: the members had their time to ask for their assignment
+    REVOCATION = auto()  # consumer: a member had its time to give up partitions
+    REJOIN = auto()  # consumer: a member of the classic protocol had its time to join again, or to sync
+    REGEX = auto()  # consumer: regular expressions are to be resolved
+
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; every heartbeat arms a timer
+
+
+class TimerKey(NamedTuple):
+    """At most one timer runs per key; `member_id` where the timer is that of a member."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+
+
+class Timer(NamedTuple):
+    """Arm the key's timer anew, or with no delay given, disarm it."""
+
+    key: TimerKey
+    delay_ms: int | None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from xxhash import xxh3_64_intdigest
 
-from odradek.broker.groups.common.cluster import TopicView
+from odradek.broker.groups.common.registry import TopicView
 
 NO_TOPIC = 0
 INT, LONG = struct.Struct("<i"), struct.Struct("<q")

@@ -1,28 +1,74 @@
-"""What a decision consists of. Nothing in an `Outcome` has happened yet: the shell appends its records, replays them,
-lets the core settle the rest, arms the timers and releases the replies, in this order and in one turn of the loop.
+"""Decisions about groups: the settings that they depend on, and what they consist of.
+
+Nothing in an `Outcome` has happened yet: the shell appends its records, replays them, lets the core settle the rest,
+arms the timers and releases the replies, in this order and in one turn of the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from odradek.broker.groups.common.consumer_config import ConsumerConfig
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer
-from odradek.broker.groups.common.share_config import ShareConfig
+from odradek.broker.groups.common.group import CoordinatorRecord, Timer
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 if TYPE_CHECKING:
     from odradek.broker.groups.common.group import Group
 
+
 Token = object
 """Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""
 
 R_co = TypeVar("R_co", covariant=True)
+
+
+class MigrationPolicy(Enum):
+    """`group.consumer.migration.policy`: docs/spec/consumer-groups.md#s11"""
+
+    DISABLED = "disabled"
+    DOWNGRADE = "downgrade"
+    UPGRADE = "upgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """A classic group with members may become a consumer group."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """A consumer group may become a classic group with members."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_mixed_groups(self) -> bool:
+        """A member of the classic protocol may join one of the consumer protocol."""
+        return self is not MigrationPolicy.DISABLED
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """The broker's settings for consumer groups; a group may have its own for the rest (`ClusterView.group_setting`).
+
+    The names are Kafka's property names without `group.consumer.`, `.` as `_`, units said."""
+
+    assignors: tuple[str, ...] = ("uniform", "range")
+    max_size: int = 2_147_483_647
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    regex_refresh_interval_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShareConfig:
+    """The broker's settings for share groups, likewise; the names are without `group.share.`."""
+
+    max_size: int = 200
+    initialize_retry_interval_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,13 @@
-"""The groups of one `__consumer_offsets` partition by id, and the data that decisions about them depend on."""
+"""The groups of one `__consumer_offsets` partition by id, and the data that decisions about them depend on.
+
+The shell provides the view of the cluster: topics, and the groups' own settings.
+"""
 
 from __future__ import annotations
 
-from odradek.broker.groups.common.cluster import ClusterView
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
 from odradek.broker.groups.common.group import Group
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.groups.offsets import Offsets
@@ -23,3 +28,34 @@ class GroupRegistry:
         """None: there is no such topic."""
         topic = self.cluster.topic(name)
         return None if topic is None else topic.topic_id
+
+
+class TopicView(NamedTuple):
+    """partition_racks: per partition, the racks of its replicas in ascending order."""
+
+    name: str
+    topic_id: bytes
+    partition_racks: tuple[tuple[str, ...], ...]
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partition_racks)
+
+
+class ClusterView(Protocol):
+    @property
+    def version(self) -> int:
+        """Grows whenever a topic is created, deleted or enlarged."""
+
+    def topic(self, name: str) -> TopicView | None: ...
+
+    def topic_of_id(self, topic_id: bytes) -> TopicView | None: ...
+
+    def topic_names(self) -> Iterable[str]:
+        """Internal topics included."""
+
+    def group_setting(self, group_id: str, name: str) -> int:
+        """The effective value of `consumer.session.timeout.ms` and the like: the group's own, else the broker's."""
+
+    def pattern(self, text: str) -> Callable[[str], bool]:
+        """Whether a topic name matches as a whole. Raises KafkaError INVALID_REGULAR_EXPRESSION."""

@@ -13,16 +13,22 @@ from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from odradek.broker.groups.classic.join import MEMBER_ID_REQUIRED_SINCE, NO_MEMBER_ID, Joiner, join, refused
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
 from odradek.broker.groups.classic.tables import GroupState
-from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
-from odradek.broker.groups.consumer.downgrade import downgraded, may_downgrade, take_over
-from odradek.broker.groups.consumer.embedded import by_topic_id, read_subscription, written_assignment
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import move_on, record_wishes
 from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState, Partitions
 from odradek.broker.groups.consumer.membership import check_room, joining_member, require_member
-from odradek.broker.groups.consumer.target import is_target_due
+from odradek.broker.groups.consumer.migration import (
+    by_topic_id,
+    downgraded,
+    may_downgrade,
+    read_subscription,
+    take_over,
+    written_assignment,
+)
+from odradek.broker.groups.consumer.reconciliation import is_target_due
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

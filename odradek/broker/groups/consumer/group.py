@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.common.group import Committer, GroupType
+from odradek.broker.groups.common.group import Committer, CoordinatorRecord, GroupType, Timer, TimerKey, TimerKind
 from odradek.broker.groups.consumer.member import (
     LEAVE_FOR_A_WHILE_EPOCH,
     ConsumerMember,

@@ -5,15 +5,13 @@ who is it → what does it want → does that move the group's epoch → is a ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from odradek.broker.groups.classic.group import ClassicGroup
-from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
-from odradek.broker.groups.consumer.checks import UNCHANGED_MS
-from odradek.broker.groups.consumer.downgrade import downgrade_if_classic_only
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import (
     JOIN_EPOCH,
@@ -24,12 +22,11 @@ from odradek.broker.groups.consumer.member import (
     Partitions,
 )
 from odradek.broker.groups.consumer.membership import check_epoch, check_room, joining_member, require_member
-from odradek.broker.groups.consumer.reconciliation import Goal, reconcile
+from odradek.broker.groups.consumer.migration import downgrade_if_classic_only, upgraded
+from odradek.broker.groups.consumer.reconciliation import Goal, follow_group_epoch, reconcile
 from odradek.broker.groups.consumer.records import assignment_record, member_record
 from odradek.broker.groups.consumer.regexes import resolve_if_due, subscribe_by_regex
-from odradek.broker.groups.consumer.target import follow_group_epoch
 from odradek.broker.groups.consumer.turn import ConsumerTurn
-from odradek.broker.groups.consumer.upgrade import upgraded
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import (
@@ -260,3 +257,61 @@ def _leave_for_a_while(
 
 def _held_since_ever(assigned: Assigned) -> Assigned:
     return {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in assigned.items()}
+
+
+MEMBER_ID_BY_CLIENT_SINCE = 1
+UNCHANGED_MS = -1
+
+Check = tuple[Callable[[ConsumerGroupHeartbeatRequest, int], bool], str]
+
+SHAPE: Sequence[Check] = (
+    # what is wrong, by request and version; how Kafka puts it
+    (
+        lambda request, version: (
+            is_blank(request.member_id)
+            and (
+                version >= MEMBER_ID_BY_CLIENT_SINCE or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH
+            )
+        ),
+        "MemberId can't be empty.",
+    ),
+    (lambda request, _: is_blank(request.group_id), "GroupId can't be empty."),
+    (lambda request, _: is_blank(request.instance_id), "InstanceId can't be empty."),
+    (lambda request, _: is_blank(request.rack_id), "RackId can't be empty."),
+    (
+        lambda request, _: request.member_epoch == JOIN_EPOCH and request.rebalance_timeout_ms == UNCHANGED_MS,
+        "RebalanceTimeoutMs must be provided in first request.",
+    ),
+    (
+        lambda request, _: request.member_epoch == JOIN_EPOCH and request.topic_partitions != [],
+        "TopicPartitions must be empty when (re-)joining.",
+    ),
+    (
+        lambda request, _: (
+            request.member_epoch == JOIN_EPOCH
+            and request.subscribed_topic_names is None
+            and request.subscribed_topic_regex is None
+        ),
+        "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+    ),
+    (
+        lambda request, _: request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None,
+        "InstanceId can't be null.",
+    ),
+    (lambda request, _: request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH, "MemberEpoch is invalid."),
+)
+
+
+def is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
+    """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+    for is_wrong, reason in SHAPE:
+        if is_wrong(request, version):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        supported = ", ".join(assignors)
+        what = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {supported}."
+        raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, what)

@@ -1,22 +1,30 @@
-"""The life of a consumer group outside of requests: replay, loading, timers.
-
-Source: docs/spec/consumer-groups.md#s8-1.
+"""A consumer group outside of heartbeats: replay, loading, timers; LeaveGroup, by member id or instance id, for members
+of both protocols; ConsumerGroupDescribe. Source: docs/spec/consumer-groups.md#s1-2, #s7, #s8-1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from odradek.broker.groups.common.effects import CoordinatorRecord, TimerKey, TimerKind
-from odradek.broker.groups.common.group import Group
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.heartbeat import remove_members
-from odradek.broker.groups.consumer.member import MemberState
+from odradek.broker.groups.consumer.heartbeat import consumer_group, remove_members
+from odradek.broker.groups.consumer.member import ConsumerMember, MemberState
+from odradek.broker.groups.consumer.membership import require_member
 from odradek.broker.groups.consumer.regexes import resolve
 from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.consumer_group_describe_response import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse, MemberResponse
 
 GROUP_EPOCH = 3
 
@@ -73,3 +81,84 @@ ON_TIMER: Mapping[TimerKind, Callable[[ConsumerTurn, str], None]] = {
     TimerKind.REJOIN: _not_heard_of,
     TimerKind.REGEX: lambda turn, _: resolve(turn),
 }
+
+
+def leave_consumer_group(
+    registry: GroupRegistry, group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int
+) -> Outcome[LeaveGroupResponse]:
+    leaving: dict[str, ConsumerMember] = {}
+    answers = []
+    for identity in request.members:
+        code = ErrorCode.NONE
+        try:
+            member = _meant(group, identity)
+            if member.member_id in leaving:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            leaving[member.member_id] = member
+        except KafkaError as error:
+            code = error.code
+        answers.append(
+            MemberResponse(
+                member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code.value
+            )
+        )
+    turn = ConsumerTurn(registry, group, now_ms)
+    if leaving:
+        remove_members(turn, list(leaving.values()))
+    return turn.outcome(LeaveGroupResponse(members=answers))
+
+
+def _meant(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
+    if identity.member_id == "" and identity.group_instance_id is not None:
+        holder_id = group.static_members.get(identity.group_instance_id)
+        if holder_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group.members[holder_id]
+    return require_member(group, identity.member_id, identity.group_instance_id)
+
+
+CLASSIC, CONSUMER = 0, 1  # MemberType
+
+
+def describe_consumer_group(registry: GroupRegistry, group_id: str) -> DescribedGroup:
+    """Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+    group = consumer_group(registry, group_id, f"Group {group_id} not found.")
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.preferred_assignor(registry.config.consumer.assignors),
+        members=[_member(registry, group, member) for member in group.members.values()],
+    )
+
+
+def _member(registry: GroupRegistry, group: ConsumerGroup, member: ConsumerMember) -> Member:
+    held: dict[bytes, set[int]] = {}
+    for assigned in (member.assigned, member.revoking):
+        for topic_id, partitions in assigned.items():
+            held.setdefault(topic_id, set()).update(partitions)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_named(registry, held),
+        target_assignment=_named(registry, group.target_of(member.member_id)),
+        member_type=CONSUMER if member.classic is None else CLASSIC,
+    )
+
+
+def _named(registry: GroupRegistry, partitions: Mapping[bytes, Iterable[int]]) -> Assignment:
+    """Topics that no longer exist are left out."""
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes))
+            for topic_id, indexes in partitions.items()
+            if (topic := registry.cluster.topic_of_id(topic_id)) is not None
+        ]
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.consumer.group import ConsumerGroup, is_away
 from odradek.broker.groups.consumer.member import (
     JOIN_EPOCH,

@@ -1,6 +1,8 @@
-"""How one member gets from its current assignment to its target: it first revokes, then takes what is free.
+"""From the group epoch to the partitions of one member: the target assignment, and how a member gets there.
 
-A decision about one member and its heartbeat; nothing here knows the group. Source: docs/spec/consumer-groups.md#s4.
+The target is computed in a heartbeat that finds the group epoch ahead of it, at most once in
+`consumer.assignment.interval.ms`. A member first revokes, then takes what is free: a decision about it and its
+heartbeat alone. Source: docs/spec/consumer-groups.md#s3, #s4.
 """
 
 from __future__ import annotations
@@ -8,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
-from odradek.broker.groups.consumer.member import (
-    Assigned,
-    ConsumerMember,
-    MemberState,
-    Partitions,
-    overlaps,
-)
+from odradek.broker.groups.consumer.assignors.group_view import GroupView, Subscriber
+from odradek.broker.groups.consumer.assignors.registry import ASSIGNORS
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import Assigned, ConsumerMember, MemberState, Partitions, overlaps
+from odradek.broker.groups.consumer.records import target_epoch_record, target_record
+from odradek.broker.groups.consumer.turn import ConsumerTurn
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +97,35 @@ def _split(assigned: Assigned, stays: Callable[[bytes, int], bool]) -> tuple[Ass
         for partition, since in partitions.items():
             (kept if stays(topic_id, partition) else dropped).setdefault(topic_id, {})[partition] = since
     return kept, dropped
+
+
+def is_target_due(turn: ConsumerTurn) -> bool:
+    group = turn.group
+    if group.epoch <= group.assignment_epoch:
+        return False
+    interval_ms = turn.cluster.group_setting(group.group_id, "consumer.assignment.interval.ms")
+    return not group.computed_ms <= turn.now_ms < group.computed_ms + interval_ms
+
+
+def follow_group_epoch(turn: ConsumerTurn) -> None:
+    """Compute the target anew if that is due."""
+    if not is_target_due(turn):
+        return
+    group = turn.group
+    view = group_view(turn, group)
+    target = ASSIGNORS[group.preferred_assignor(turn.config.assignors)](view)
+    for member_id, partitions in target.items():
+        if group.targets.get(member_id) != partitions:
+            turn.write(target_record(group.group_id, member_id, partitions))
+    turn.write(target_epoch_record(group.group_id, group.epoch, turn.now_ms))
+
+
+def group_view(turn: ConsumerTurn, group: ConsumerGroup) -> GroupView:
+    topics = {topic.name: topic for topic in turn.topics_of(group.subscribed_topics())}
+    subscribers = {}
+    for member in group.members.values():
+        topic_ids = frozenset(topics[name].topic_id for name in group.topics_of(member) if name in topics)
+        subscribers[member.member_id] = Subscriber(
+            member.member_id, member.instance_id, topic_ids, group.target_of(member.member_id)
+        )
+    return GroupView(subscribers, {topic.topic_id: topic.partition_count for topic in topics.values()})

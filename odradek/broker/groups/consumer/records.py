@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.consumer.member import Assigned, ClassicProtocols, ConsumerMember, MemberState, Partitions
 from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,

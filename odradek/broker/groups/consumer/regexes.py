@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.consumer.member import ConsumerMember
 from odradek.broker.groups.consumer.records import regex_record
 from odradek.broker.groups.consumer.turn import AT_ONCE_MS, ConsumerTurn

@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from odradek.broker.groups.common.cluster import TopicView
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.common.group import Group
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_topics
 from odradek.broker.groups.common.outcome import Outcome, Reply
-from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.broker.groups.consumer.group import ConsumerGroup, GroupMemory
 from odradek.broker.groups.consumer.member import ConsumerMember, MemberState
 from odradek.broker.groups.consumer.records import (

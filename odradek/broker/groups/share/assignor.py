@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from odradek.broker.groups.share.member import Partitions, pairs_of, partitions_of
+from odradek.broker.groups.share.records import Partitions, pairs_of, partitions_of
 
 NAME = "simple"
 P = TypeVar("P")

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
-from odradek.broker.groups.common.group import Committer, GroupType
-from odradek.broker.groups.share.member import Partitions, ShareMember
+from odradek.broker.groups.common.group import Committer, CoordinatorRecord, GroupType, Timer, TimerKey
 from odradek.broker.groups.share.records import (
     NO_STATE,
+    Partitions,
+    ShareMember,
     StatePartitions,
     group_tombstones,
     state_of,

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.share.assignor import NAME
 from odradek.broker.groups.share.group import ShareGroup
-from odradek.broker.groups.share.member import JOIN_EPOCH, LEAVE_EPOCH, ShareMember
-from odradek.broker.groups.share.records import assignment_record, member_record
+from odradek.broker.groups.share.records import JOIN_EPOCH, LEAVE_EPOCH, ShareMember, assignment_record, member_record
 from odradek.broker.groups.share.state import StateRequest, begin_state
 from odradek.broker.groups.share.turn import ShareTurn
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import share_group_describe_response as described
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import (
     Assignment,
@@ -142,3 +143,33 @@ def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
     if brought_up != member:
         turn.write(assignment_record(group.group_id, brought_up))
     return brought_up
+
+
+def describe_share_group(registry: GroupRegistry, group_id: str) -> described.DescribedGroup:
+    """Raises GROUP_ID_NOT_FOUND. Assignments are what members have, not what they are meant to get."""
+    group = share_group(registry, group_id)
+    return described.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=NAME,
+        members=[
+            described.Member(
+                member_id=member.member_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics),
+                assignment=described.Assignment(
+                    topic_partitions=[
+                        described.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes))
+                        for topic_id, indexes in member.assigned.items()
+                        if (topic := registry.cluster.topic_of_id(topic_id)) is not None
+                    ]
+                ),
+            )
+            for member in group.members.values()
+        ],
+    )

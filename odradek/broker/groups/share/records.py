@@ -1,13 +1,12 @@
-"""The records of share groups, keys 10 to 15: docs/spec/share-groups.md#s2-9."""
+"""A member of a share group, and the records of share groups, keys 10 to 15: docs/spec/share-groups.md#s2-9."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from odradek.broker.groups.common.effects import CoordinatorRecord
-from odradek.broker.groups.share.member import Partitions, ShareMember
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.messages.share_group_current_member_assignment_key import ShareGroupCurrentMemberAssignmentKey
 from odradek.protocol.messages.share_group_current_member_assignment_value import (
     ShareGroupCurrentMemberAssignmentValue,
@@ -168,3 +167,34 @@ def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
         CoordinatorRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
         CoordinatorRecord(ShareGroupMetadataKey(group_id=group_id), None),
     ]
+
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Topic id → partitions; no topic without partitions. Several members may hold the same partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""  # as Java prints an address: "/127.0.0.1"
+    topics: frozenset[str] = frozenset()
+    # From key 14.
+    epoch: int = 0
+    previous_epoch: int = 0
+    assigned: Partitions = field(default_factory=dict)
+
+
+def partitions_of(pairs: Iterable[tuple[bytes, int]]) -> Partitions:
+    found: dict[bytes, set[int]] = {}
+    for topic_id, partition in pairs:
+        found.setdefault(topic_id, set()).add(partition)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in found.items()}
+
+
+def pairs_of(partitions: Partitions) -> list[tuple[bytes, int]]:
+    return [(topic_id, partition) for topic_id, indexes in partitions.items() for partition in sorted(indexes)]

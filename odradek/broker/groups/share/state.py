@@ -10,12 +10,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.share.group import ShareGroup
-from odradek.broker.groups.share.member import Partitions, pairs_of, partitions_of
-from odradek.broker.groups.share.records import StatePartitions, group_epoch_record, state_record, target_epoch_record
+from odradek.broker.groups.share.records import (
+    Partitions,
+    StatePartitions,
+    group_epoch_record,
+    pairs_of,
+    partitions_of,
+    state_record,
+    target_epoch_record,
+)
 from odradek.broker.groups.share.turn import ShareTurn
 from odradek.protocol.errors import ErrorCode, KafkaError
 

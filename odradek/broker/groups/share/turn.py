@@ -1,4 +1,4 @@
-"""What one request or timer is about to do to one share group.
+"""One decision about a share group, by a request or a timer, while it is being made; replay, loading and timers.
 
 `ShareTurn.group` is the group as it will be: each record is applied to it as it is made, and it becomes a copy with
 the first of them. Nothing else has happened when the turn is over.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from odradek.broker.groups.common.cluster import TopicView
-from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_topics
 from odradek.broker.groups.common.outcome import Outcome
-from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.broker.groups.share.assignor import assign
 from odradek.broker.groups.share.group import ShareGroup, ShareMemory
-from odradek.broker.groups.share.member import Partitions, ShareMember
 from odradek.broker.groups.share.records import (
+    Partitions,
+    ShareMember,
     StatePartitions,
     group_epoch_record,
     member_tombstones,
@@ -148,3 +148,38 @@ class ShareTurn:
         state = state._replace(names={topic_id: name for topic_id, name in state.names.items() if topic_id in kept})
         if state != self.group.state:
             self.write(state_record(self.group.group_id, state))
+
+
+GROUP_EPOCH = 11
+
+
+def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
+    key: Any = record.key
+    group = registry.groups.get(key.group_id)
+    if not isinstance(group, ShareGroup):
+        if record.value is None:
+            return  # of a group that is gone
+        group = registry.groups[key.group_id] = ShareGroup(key.group_id)
+    if record.value is None and key.API_KEY == GROUP_EPOCH:
+        del registry.groups[key.group_id]
+    else:
+        group.replay(record)
+
+
+def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
+    """Members go on at their epochs, and have one session to be heard of."""
+    assert isinstance(group, ShareGroup)
+    turn = ShareTurn(registry, group, now_ms)
+    for member in group.members.values():
+        turn.begin_session(member)
+    return turn.outcome()
+
+
+def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) -> Outcome[None]:
+    """A member was not heard of."""
+    assert isinstance(group, ShareGroup)
+    turn = ShareTurn(registry, group, now_ms)
+    member = group.members.get(key.member_id)
+    if member is not None:
+        turn.remove([member])
+    return turn.outcome()

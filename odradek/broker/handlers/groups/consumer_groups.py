@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import Audit, refused
-from odradek.broker.groups.consumer.checks import check_heartbeat
-from odradek.broker.groups.consumer.describe import describe_consumer_group
-from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
+from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat
+from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.metadata.supported_features import GROUP_VERSION
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError

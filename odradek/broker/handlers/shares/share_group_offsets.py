@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import REFUSALS
 from odradek.broker.groups.share.group import ShareGroup
-from odradek.broker.groups.share.member import Partitions
+from odradek.broker.groups.share.records import Partitions
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
 from odradek.broker.runtime.delayed import all_of
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import refused
-from odradek.broker.groups.share.describe import describe_share_group
-from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat, heartbeat
+from odradek.broker.groups.share.heartbeat import (
+    Heard,
+    ShareHeartbeat,
+    check_heartbeat,
+    describe_share_group,
+    heartbeat,
+)
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.groups.common.outcome import GroupConfig
-from odradek.broker.groups.consumer.describe import describe_consumer_group
 from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.core import GroupCore
 from odradek.broker.groups.records import decode_record, encode_record
 from odradek.protocol.batch_header import BatchHeader, batches

@@ -1,0 +1,238 @@
+"""Groups that change their protocol, as far as `group.consumer.migration.policy` allows it.
+
+A classic group becomes a consumer group when a member of the consumer protocol joins it: without members always; with
+members each of them stays, with its assignment, at the group's generation. A consumer group becomes a classic one when
+its last member of the consumer protocol leaves; the remaining members begin a rebalance, with their partitions.
+Members of the classic protocol bring the embedded consumer protocol: two bytes of version, then the message; a version
+above the highest known is read as the highest. Source: docs/spec/consumer-groups.md#s11-1, #s11-3.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from odradek.broker.groups.classic.join import refused
+from odradek.broker.groups.classic.member import Member
+from odradek.broker.groups.classic.rebalance import prepare_rebalance
+from odradek.broker.groups.classic.turn import Turn, group_metadata_record
+from odradek.broker.groups.common.group import TimerKind
+from odradek.broker.groups.common.outcome import Reply
+from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, Partitions
+from odradek.broker.groups.consumer.records import (
+    all_tombstones,
+    assignment_record,
+    group_epoch_record,
+    member_record,
+    target_epoch_record,
+    target_record,
+)
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+SHORT = struct.Struct(">h")
+ASSIGNMENT_VERSION = 3
+
+
+def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
+    """Raises MalformedMessage."""
+    version = _version(metadata, ConsumerProtocolSubscription.MAX_VERSION)
+    return decode(ConsumerProtocolSubscription, version, metadata, SHORT.size)
+
+
+class AssignorUserData(Exception):
+    """An assignor of the clients' own has put data into an assignment, which the broker's assignors would lose."""
+
+
+def read_assignment(assignment: bytes, cluster: ClusterView) -> Partitions:
+    """By topic id; topics that are gone are left out. Nothing at all is no assignment.
+
+    Raises MalformedMessage, AssignorUserData.
+    """
+    if not assignment:
+        return {}
+    version = _version(assignment, ConsumerProtocolAssignment.MAX_VERSION)
+    stored = decode(ConsumerProtocolAssignment, version, assignment, SHORT.size)
+    if stored.user_data:
+        raise AssignorUserData
+    return by_topic_id([(each.topic, each.partitions) for each in stored.assigned_partitions], cluster)
+
+
+def written_assignment(partitions: Mapping[bytes, Iterable[int]], name_of: Callable[[bytes], str | None]) -> bytes:
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            TopicPartition(topic=name, partitions=sorted(indexes))
+            for topic_id, indexes in partitions.items()
+            if (name := name_of(topic_id)) is not None
+        ]
+    )
+    return SHORT.pack(ASSIGNMENT_VERSION) + encode(assignment, ASSIGNMENT_VERSION)
+
+
+def by_topic_id(named: Iterable[tuple[str, Iterable[int]]], cluster: ClusterView) -> Partitions:
+    found: dict[bytes, frozenset[int]] = {}
+    for name, partitions in named:
+        topic = cluster.topic(name)
+        if topic is not None and (indexes := frozenset(partitions)):
+            found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | indexes
+    return found
+
+
+def _version(data: bytes, highest: int) -> int:
+    if len(data) < SHORT.size:
+        raise MalformedMessage("metadata of a consumer without a version")
+    (version,) = SHORT.unpack_from(data)
+    if version < 0:
+        raise MalformedMessage(f"metadata of a consumer at version {version}")
+    return min(int(version), highest)
+
+
+NO_TIME = 0  # of the last target: the next need not wait
+
+
+def upgraded(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> ConsumerTurn:
+    """A turn that has converted the group. Raises GROUP_ID_NOT_FOUND."""
+    group_id = classic.group_id
+    turn = ConsumerTurn(registry, ConsumerGroup(group_id, registry.topic_id_of), now_ms, is_new=True)
+    turn.records += classic.tombstones()  # not of this group: the turn's does not see it
+    for key in classic.running_timers():
+        turn.disarm(key.kind, key.member_id)
+    if not classic.members:
+        return turn
+    if not turn.config.migration_policy.allows_upgrade:
+        raise _refused(f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is disabled.")
+    if not classic.uses_consumer_protocol:
+        what = f"Cannot upgrade classic group {group_id} to consumer group because the group does not use the"
+        raise _refused(f"{what} consumer embedded protocol.")
+    try:
+        members = [_converted(member, classic, registry) for member in classic.members.values()]
+    except MalformedMessage:
+        what = f"Cannot upgrade classic group {group_id} to consumer group because the embedded consumer protocol"
+        raise _refused(f"{what} is malformed.") from None
+    except AssignorUserData:
+        what = f"Cannot upgrade classic group {group_id} to consumer group because an unsupported custom assignor"
+        advice = "Please refer to the documentation or switch to a default assignor before re-attempting the upgrade."
+        raise _refused(f"{what} is in use. {advice}") from None
+    for member in members:
+        turn.write(member_record(group_id, member))
+    turn.write(group_epoch_record(group_id, classic.generation, turn.metadata_hash()))
+    for member in members:
+        target = {topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()}
+        turn.write(target_record(group_id, member.member_id, target))
+    turn.write(target_epoch_record(group_id, classic.generation, NO_TIME))
+    for member in members:
+        turn.write(assignment_record(group_id, member))
+        turn.begin_session(member)
+    turn.disarm(TimerKind.JOIN)
+    turn.disarm(TimerKind.SYNC)
+    _end_waiting(turn, classic)
+    return turn
+
+
+def _converted(member: Member, classic: ClassicGroup, registry: GroupRegistry) -> ConsumerMember:
+    metadata = member.metadata(classic.protocol_name) if classic.protocol_name else member.protocols[0][1]
+    subscription = read_subscription(metadata)
+    assigned = read_assignment(member.assignment, registry.cluster)
+    return ConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=frozenset(subscription.topics),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
+        epoch=classic.generation,
+        assigned={topic_id: dict.fromkeys(partitions, classic.generation) for topic_id, partitions in assigned.items()},
+    )
+
+
+def _end_waiting(turn: ConsumerTurn, classic: ClassicGroup) -> None:
+    """Whoever joins or syncs begins anew, in the consumer group."""
+    again = ErrorCode.REBALANCE_IN_PROGRESS
+    for member in classic.members.values():
+        if member.awaiting_join is not None:
+            turn.replies.append(Reply(member.awaiting_join, refused(again, member.member_id)))
+        if member.awaiting_sync is not None:
+            turn.replies.append(Reply(member.awaiting_sync, SyncGroupResponse(error_code=again.value)))
+
+
+def _refused(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
+
+
+def downgrade_if_classic_only(turn: ConsumerTurn, leaving: Collection[ConsumerMember]) -> bool:
+    """Whether the group, without those that leave, is a classic one now."""
+    left = [member for member in turn.group.members.values() if member not in leaving]
+    if not left or not may_downgrade(turn, left):
+        return False
+    rebalance = downgraded(turn, left)
+    prepare_rebalance(rebalance)
+    take_over(turn, rebalance)
+    return True
+
+
+def may_downgrade(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> bool:
+    return (
+        turn.config.migration_policy.allows_downgrade
+        and turn.group.has_consumer_protocol_member
+        and all(member.classic is not None for member in left)
+        and len(left) <= turn.registry.config.group_max_size
+    )
+
+
+def downgraded(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> Turn:
+    """The turn of the classic group that takes the consumer group's place, STABLE with those that are left."""
+    group = turn.group
+    classic = ClassicGroup(
+        group.group_id,
+        changed_ms=turn.now_ms,
+        generation=group.epoch,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        members=[_classic_member(turn, member) for member in left],
+    )
+    classic.choose_protocol()
+    turn.records += all_tombstones(group.group_id, list(group.members), list(group.regexes))
+    turn.records.append(
+        group_metadata_record(classic, {member.member_id: member.assignment for member in classic.members.values()})
+    )
+    for member in group.members.values():
+        for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.REJOIN):
+            turn.disarm(kind, member.member_id)
+    turn.disarm(TimerKind.REGEX)
+    rebalance = Turn(classic, turn.registry.config, turn.now_ms)
+    rebalance.timers += [classic.session_timer(member_id) for member_id in classic.members]
+    return rebalance
+
+
+def take_over(turn: ConsumerTurn, rebalance: Turn) -> None:
+    turn.classic_group = rebalance.group
+    turn.records += rebalance.records
+    turn.replies += rebalance.replies
+    turn.timers += rebalance.timers
+
+
+def _classic_member(turn: ConsumerTurn, member: ConsumerMember) -> Member:
+    assert member.classic is not None
+
+    def name_of(topic_id: bytes) -> str | None:
+        topic = turn.cluster.topic_of_id(topic_id)
+        return None if topic is None else topic.name
+
+    return Member(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocols=member.classic.supported,
+        assignment=written_assignment(member.assigned, name_of),
+    )
