@@ -1,4 +1,4 @@
-"""Pages name code as `file::function`, and it exists; docs/architecture.md does so for each step of four requests.
+"""Pages name code as `file::function`, and it exists; docs/architecture.md does so for each step of seven requests.
 
 Files are named from the root of the repository or, on the architecture page, from `odradek/`.
 """
@@ -14,7 +14,15 @@ CODE = REPOSITORY / "odradek"
 DOCS = REPOSITORY / "docs"
 PAGE = DOCS / "architecture.md"
 STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
-WALKS = ("The usual Produce", "The general Produce", "EndTxn", "A read_committed Fetch")
+WALKS = (
+    "The usual Produce",
+    "The general Produce",
+    "EndTxn",
+    "A read_committed Fetch",
+    "A ShareFetch",
+    "A TxnShareAcknowledge",
+    "A SASL login",
+)
 
 
 def steps(text: str) -> list[tuple[str, str]]:
