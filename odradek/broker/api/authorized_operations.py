@@ -43,7 +43,7 @@ OPERATIONS_ON: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 
 
 def authorized_operations(context: RequestContext, resource: ResourceType, name: str) -> int:
-    """For a resource of a kind that OPERATIONS_ON knows."""
+    """Returns the bits for a resource of a kind that OPERATIONS_ON knows."""
     return sum(
         1 << operation.value
         for operation in OPERATIONS_ON[resource]
@@ -52,7 +52,7 @@ def authorized_operations(context: RequestContext, resource: ResourceType, name:
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Without DESCRIBE on the cluster they are none, whatever is allowed (docs/spec/security.md#s3-3, 128)."""
+    """Returns the bits of the cluster: none without DESCRIBE, whatever else (docs/spec/security.md#s3-3, 128)."""
     if not is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -94,7 +94,7 @@ class Meter(Protocol):
         """Whether this client has fetched too much already, before this request."""
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """So many are to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
+        """Charges for so many to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
 
 
 # APIs whose refusals Kafka sends without words.
@@ -176,8 +176,8 @@ class ConnectionInfo:
         return self.listener, self.connection_id
 
     def endpoint(self, endpoints: Mapping[str, Address]) -> Address | None:
-        """Where this client finds the broker that is registered with `endpoints`, which are by listener. None: nowhere,
-        because that broker does not have the listener."""
+        """Returns where this client finds the broker that is registered with `endpoints`, which are by listener. None:
+        nowhere, because that broker does not have the listener."""
         registered = endpoints.get(self.listener)
         if registered is None or self.addresses is None:
             return registered

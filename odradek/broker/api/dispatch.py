@@ -298,7 +298,7 @@ class Exchange(RequestContext, Generic[B]):
 
 
 class Dispatcher(Generic[B]):
-    """From a frame to its answer.
+    """The way from a frame to its answer.
 
     broker        what handlers get
     handler_of    finds the handler of an API at its first request, so that starting up does not import them all

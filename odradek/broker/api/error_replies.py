@@ -152,7 +152,7 @@ class _Derivation:
 
 
 def _alter_replica_log_dirs(request: Any, version: int, code: int, message: str | None) -> Message:
-    """Without the directories, by which the request is ordered."""
+    """Leaves out the directories, by which the request is ordered."""
     from odradek.protocol.messages.alter_replica_log_dirs_response import (
         AlterReplicaLogDirPartitionResult,
         AlterReplicaLogDirsResponse,

@@ -140,7 +140,7 @@ class MeteredExchange(Exchange[B]):
         return self._client.fetched(0, self._dispatcher.now_ms()) > 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """So many are to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
+        """Charges for so many to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
         throttle_ms = self._client.mutated(count, self._dispatcher.now_ms(), is_strict=is_strict)
         if self.api_key in MUTATING:  # Metadata creates topics too, but is not throttled for it
             self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
@@ -185,7 +185,7 @@ class MeteredExchange(Exchange[B]):
         return sum(len(chunk) for chunk in self._route.encode(self.correlation_id, answer))
 
     def _time_s(self) -> float:
-        """That the request has taken a thread so far."""
+        """Returns the time that the request has taken a thread so far."""
         if self._running_since_s is None:
             return self._spent_s
         return self._spent_s + perf_counter() - self._running_since_s

@@ -129,11 +129,11 @@ class GroupCoordinator:
             self.shards.open(partition_count)
 
     def offsets_topic_created(self, partition_count: int) -> None:
-        """Also when partitions were added to it."""
+        """Opens its partitions; also when some were added to it."""
         self.shards.open(partition_count)
 
     def offsets_topic_deleted(self) -> None:
-        """Its offsets are gone, and the groups with them."""
+        """Drops all groups, whose offsets are gone."""
         self.shards.delete()
 
     def stop(self) -> None:
@@ -170,7 +170,7 @@ class GroupCoordinator:
         return f"{client_id if group_instance_id is None else group_instance_id}-{hex_text(self._new_uuid())}"
 
     def plain_member_id(self) -> str:
-        """For a member of a consumer group that brings none."""
+        """Makes an id for a member of a consumer group that brings none."""
         return urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii")
 
     # What happens by itself.

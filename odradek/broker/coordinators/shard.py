@@ -111,12 +111,12 @@ class Shard(Generic[C]):
 
     @property
     def is_away(self) -> bool:
-        """There is nothing here that could be asked, and there will not be."""
+        """Whether nothing here can be asked, now or later."""
         return self._core is None and self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     @property
     def core(self) -> C:
-        """For a decision that is carried out at once (see `carry_out`), or not at all. Raises KafkaError."""
+        """The core, for a decision that is carried out at once (see `carry_out`), or not at all. Raises KafkaError."""
         if self._core is None:
             raise KafkaError(self._why_not)
         return self._core
@@ -194,7 +194,7 @@ class Shard(Generic[C]):
         return True
 
     def look(self, read: Callable[[C], R]) -> R:
-        """For answers that may say what is not durable yet: lists and descriptions for people."""
+        """Reads for answers that may say what is not durable yet: lists and descriptions for people."""
         return read(self.core)
 
     def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
@@ -290,7 +290,7 @@ class Shard(Generic[C]):
     def _batch(
         self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None
     ) -> tuple[bytearray, BatchHeader | None]:
-        """And its header, where that is known without reading it."""
+        """Makes a batch, and its header where that is known without reading it."""
         form = self._format
         if producer is None and form.compression is Compression.NONE:  # nearly every turn
             if len(records) == 1:
@@ -342,7 +342,7 @@ class Shard(Generic[C]):
         answer: Deferred[R] | None = None,
         response: R | None = None,
     ) -> None:
-        """Within a turn: the replies, then whatever else waits for them to be durable. error: why they are not."""
+        """Gives, within a turn, the replies, then whatever waits for them to be durable. error: why they are not."""
         for reply in outcome.replies:
             if error is None:
                 reply.token.resolve(reply.message)

@@ -78,7 +78,7 @@ def as_decoded(record: R, headers: Headers) -> R:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """How the core's records are stored. `decode` returns None for a kind that is to be passed over.
+    """Stored form of the core's records. `decode` returns None for a kind that is to be passed over.
 
     headers  what is stored beside key and value, where Kafka has no field for it and passes over it
     revive   the record as it was before it was stored, headers included

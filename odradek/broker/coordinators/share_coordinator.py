@@ -113,11 +113,11 @@ class ShareCoordinator:
             self.shards.open(partition_count)
 
     def state_topic_created(self, partition_count: int) -> None:
-        """Also when partitions were added to it."""
+        """Opens its partitions; also when some were added to it."""
         self.shards.open(partition_count)
 
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
-        """With the state topic all state is gone; with another, that of its share partitions."""
+        """Drops all state with the state topic, that of its share partitions with another."""
         if topic == SHARE_GROUP_STATE:
             self.shards.delete()
             self._logs.clear()

@@ -162,7 +162,7 @@ class TransactionCoordinator:
             self.state_topic_created(partition_count)
 
     def state_topic_created(self, partition_count: int) -> None:
-        """Once in a process: ids keep their partition until the restart, even if partitions are added to the topic."""
+        """Opens it once in a process: ids keep their partition until the restart, even if partitions are added."""
         if not self.shards.is_open:
             self._two_phase.are_all_known = False
             self.shards.open(partition_count)
@@ -194,7 +194,7 @@ class TransactionCoordinator:
             self._two_phase.are_all_known = True
 
     def state_topic_deleted(self) -> None:
-        """Its ids are gone, and their transactions with them."""
+        """Drops its ids, and their transactions with them."""
         self.shards.delete()
         self._two_phase.ids.clear()
         self._two_phase.are_all_known = True
@@ -228,7 +228,7 @@ class TransactionCoordinator:
     def init_producer_id(
         self, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
-        """For a request with a transactional id."""
+        """Answers a request with a transactional id."""
         check_request(request, self.settings.decisions, self._features.get(TRANSACTION_VERSION, 0))
         assert request.transactional_id is not None
         shard = self.shard_for(request.transactional_id)
@@ -308,7 +308,7 @@ class TransactionCoordinator:
     # What happens by itself.
 
     def topic_deleted(self, topic: str) -> Deferred[int] | None:
-        """Its partitions leave their transactions, so that no marker goes to another topic of that name.
+        """Takes its partitions out of their transactions, so that no marker goes to another topic of that name.
 
         Returns a Deferred, once that is recorded as durably as the settings ask: before that, there must not be
         another topic of that name. None where there is nothing to wait for.
@@ -340,7 +340,7 @@ class TransactionCoordinator:
                 self._abort_timed_out(shard, transactional_id)
 
     def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
-        """If it cannot be done now, the next scan tries again."""
+        """Aborts it; if that cannot be done now, the next scan tries again."""
 
         def refused(error: KafkaError) -> bool:
             logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
@@ -357,14 +357,14 @@ class TransactionCoordinator:
     def abort_overdue(
         self, transactional_id: str, producer_id: int, producer_epoch: int
     ) -> OverdueFate | Deferred[OverdueFate]:
-        """For the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""
+        """Answers the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""
         return self._turn(
             self.shard_for(transactional_id),
             lambda core, moment: core.abort_overdue(transactional_id, producer_id, producer_epoch, moment),
         )
 
     def record_completions(self) -> None:
-        """Before a clean stop, and before `transaction.version` is lowered: logs at rest say what is complete."""
+        """Records what is complete, before a clean stop and before `transaction.version` is lowered."""
         for shard in self.shards:
             shard.tidy(lambda core, _: core.record_completions())
 

@@ -20,7 +20,7 @@ from mypy_extensions import mypyc_attr
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.shares.core.state import Ending
-from odradek.broker.transactions.tables import MARKER_RESULTS, MarkerResult
+from odradek.broker.transactions.tables import NEEDS_NO_MARKER
 from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, PartitionCodes, TopicPartition
@@ -149,16 +149,16 @@ class MarkerRound:
 
     def _is_needless(self, topic_partition: TopicPartition, code: ErrorCode) -> bool:
         """Whether the partition needs no marker any more; else complains, since it will be asked again."""
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._rounds.exists(topic_partition):
+        if code in NEEDS_NO_MARKER:
             return True
-        if MARKER_RESULTS.get(code) is MarkerResult.DONE:
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._rounds.exists(topic_partition):
             return True
         self._complain(topic_partition, code)
         return False
 
     def _complain(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Once for each reason, as there are several attempts a second; and not of the first, which after a restart
-        may meet a partition that is loading."""
+        """Logs each reason once, as there are several attempts a second; not at the first, which after a restart may
+        meet a partition that is loading."""
         if self._refusals is None:
             self._refusals = Counter()
         self._refusals[topic_partition, code] += 1
@@ -290,7 +290,7 @@ class LocalMarkerWriter:
         return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
-        """Before the marker is in the log: what it commits must take effect with it."""
+        """Checks before the marker is in the log, since what it commits must take effect with it."""
         try:
             require_loaded(index)
         except KafkaError as error:

@@ -200,7 +200,7 @@ class PendingVerification:
         self._refused: dict[TopicPartition, KafkaError] = {}
 
     def ask(self) -> None:
-        """Also when it is repeated: meanwhile a transaction may have been opened here, or its producer fenced."""
+        """Asks; all of it again when repeated: a transaction may have been opened here, or its producer fenced."""
         self._guards, self._refused = {}, {}
         for batch in self._batches:
             partition = batch.partition

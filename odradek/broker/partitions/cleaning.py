@@ -213,7 +213,7 @@ class Cleaning:
         return self._partition.is_deleted or self._is_stopped()
 
     def _throttle(self, size_bytes: int) -> None:
-        """In the thread, after each megabyte or so. Raises CleaningStopped."""
+        """Waits, in the thread, after each megabyte or so. Raises CleaningStopped."""
         if self._is_over():
             raise CleaningStopped
         self._services.sleep(size_bytes / self._services.config.log_cleaner_io_max_bytes_per_second)

@@ -69,7 +69,7 @@ class AppendFlush:
         self._dirty: list[Dirty] = []
 
     def add(self, partition: Dirty) -> None:
-        """Once per partition and tick: the partition knows whether it is in the list."""
+        """Takes a partition, once per tick: it knows itself whether it is in the list."""
         if not self._dirty:
             self._soon(self._flush)
         self._dirty.append(partition)
@@ -140,7 +140,7 @@ class LogSyncs:
 
 
 def timed(ticket: SyncTicket, monotonic_s: Callable[[], float]) -> float:
-    """In a thread: how long the sync took, in seconds."""
+    """Syncs, in a thread. Returns how long that took, in seconds."""
     begin_s = monotonic_s()
     ticket.run()
     return monotonic_s() - begin_s

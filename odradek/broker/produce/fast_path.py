@@ -59,7 +59,7 @@ WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
 def fast_path(
     route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int], authorizer: Authorizer
 ) -> ProduceFastPath | None:
-    """For this version of Produce; None where all requests have to go the general route."""
+    """Makes that of this version of Produce; None where all requests have to go the general route."""
     if route.version < OLDEST_VERSION:
         return None
     return ProduceFastPath(route, broker, now_ms, None if isinstance(authorizer, AllowAll) else authorizer)

@@ -76,7 +76,7 @@ class ProduceBroker(Protocol):
     def workers(self) -> Workers: ...
     @property
     def openers(self) -> Workers:
-        """For compressed batches, which may open to very much; few of them are open at a time."""
+        """Threads for compressed batches, which may open to very much; few of them are open at a time."""
 
     @property
     def verifier(self) -> Verifier: ...
@@ -135,7 +135,7 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        """For a batch that had to wait. Raises nothing: a refusal is in the answer."""
+        """Writes a batch that had to wait. Raises nothing: a refusal is in the answer."""
         try:
             if partition.is_deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -305,7 +305,7 @@ def find_partition(topic: TopicProduceData, index: int, context: RequestContext,
 
 
 def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
-    """Where the log starts, told with those errors that Kafka's log finds, and not with others."""
+    """Returns where the log starts: told with those errors that Kafka's log finds, and not with others."""
     if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
         return None
     return partition.log.log_start_offset

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class JobResult(Generic[T]):
-    """How a job ended: `result()` returns its value, or raises what it raised."""
+    """The end of a job: `result()` returns its value, or raises what it raised."""
 
     __slots__ = ("_error", "_value")
 

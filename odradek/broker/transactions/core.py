@@ -124,7 +124,7 @@ class TransactionCore:
         """A marker in our own partition says nothing of what we keep. Kafka could be made to write one."""
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """After the outcome's records were replayed: what they do not tell."""
+        """Applies what the outcome's records, replayed before, do not tell."""
         if outcome.reserved is not None:
             self._txns[outcome.reserved.transactional_id] = outcome.reserved
         if outcome.remaining is not None:
@@ -162,7 +162,7 @@ class TransactionCore:
         return Outcome(markers=(self._owed(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """This broker no longer coordinates these ids: answers waiting requests; the core is not used again."""
+        """Answers waiting requests: this broker no longer coordinates these ids, and the core is not used again."""
         refusal = EndTxnResponse(error_code=code.value)
         replies = [Reply(reply.token, refusal) for reply in self._awaited.values()]
         self._awaited.clear()
@@ -285,12 +285,12 @@ class TransactionCore:
         return [each for each in self._ongoing if self._txns[each].is_timed_out(now_ms)]
 
     def times_out_ms(self) -> int | None:
-        """When the first of them will be."""
+        """Returns when the first of them will be."""
         times_ms = (self._txns[each].times_out_ms for each in self._ongoing)
         return min((each for each in times_ms if each is not None), default=None)
 
     def abort_timed_out(self, transactional_id: str, moment: Moment) -> Outcome[bool]:
-        """If it is still so."""
+        """Aborts the transaction, if it is still overdue."""
         txn = self._txns.get(transactional_id)
         if txn is None or not txn.is_timed_out(moment.now_ms):
             return Outcome(False)
@@ -326,14 +326,14 @@ class TransactionCore:
         return Outcome(records=expired, may_split=True)
 
     def expires_ms(self) -> int | None:
-        """When `expire` will find the first of them."""
+        """Returns when `expire` will find the first of them."""
         expiration_ms = self._config.expiration_ms
         expirable = (txn for txn in self._txns.values() if txn.state in EXPIRABLE)
         return min((txn.updated_ms + expiration_ms(txn.transactional_id) for txn in expirable), default=None)
 
     def forget_topic(self, topic: str) -> Outcome[int]:
-        """It was deleted: no marker for whatever gets its name next, not even after a power failure. Returns how many
-        transactions it took part in."""
+        """Sees to it that no marker goes to whatever gets the name of this deleted topic next, not even after a power
+        failure. Returns how many transactions it took part in."""
         left = self._without(lambda each: each == topic)
         records = [*self._completed.values(), *left]
         return Outcome(len(left), records=records, may_split=True, must_sync=bool(records))
@@ -351,28 +351,28 @@ class TransactionCore:
         return described(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def candidates(self, wanted: Filter) -> list[Txn]:
-        """For ListTransactions: all that `wanted` selects, and perhaps others."""
+        """Returns all that `wanted` of a ListTransactions selects, and perhaps others."""
         return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
 
     @property
     def kept_count(self) -> int:
-        """How many open transactions wait for the recovery that owns them to end them (KIP-939)."""
+        """Number of open transactions that wait for the recovery that owns them to end them (KIP-939)."""
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:
-        """How long the oldest open transaction has been open; 0 where none is. KIP-939's
+        """Age of the oldest open transaction; 0 where none is. KIP-939's
         `active-transaction-open-time-max`."""
         started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
         return max(0, now_ms - min(started_ms)) if started_ms else 0
 
     @property
     def open_count(self) -> int:
-        """How many transactions are open, or decided and not recorded as complete."""
+        """Number of transactions that are open, or decided and not recorded as complete."""
         return len(self._ongoing) + len(self._remaining) + len(self._completed)
 
     @property
     def open_partition_count(self) -> int:
-        """How many partitions take part in open transactions, each counted once for each of them (KIP-1289)."""
+        """Number of partitions in open transactions, each counted once for each of them (KIP-1289)."""
         return sum(len(self._txns[each].partitions) for each in self._ongoing)
 
     def entries(self) -> list[Txn]:
@@ -388,7 +388,7 @@ class TransactionCore:
         return len(self._txns)
 
     def state_counts(self) -> Counter[TxnState]:
-        """How many transactional ids are in each state."""
+        """Counts the transactional ids in each state."""
         return Counter(txn.state for txn in self.entries())
 
     def txn(self, transactional_id: str) -> Txn | None:

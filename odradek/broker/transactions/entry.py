@@ -56,7 +56,7 @@ class Txn:
     next_timeout_ms: int | None = None
 
     def copy(self) -> Txn:
-        """For a transition to change; `dataclasses.replace` takes three times as long."""
+        """Copies the entry for a transition to change; `dataclasses.replace` takes three times as long."""
         return Txn(
             self.transactional_id,
             self.producer_id,
@@ -85,7 +85,7 @@ class Txn:
 
     @property
     def row(self) -> Row:
-        """That of the grids."""
+        """Row of the grids."""
         return KEPT if self.is_kept else self.state
 
     @property

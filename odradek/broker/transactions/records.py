@@ -85,7 +85,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
 
 
 def coded_txn(transactional_id: str, value: bytes) -> Txn:
-    """From a value of any form. Raises MalformedMessage."""
+    """Decodes a value of any form. Raises MalformedMessage."""
     if len(value) < VERSION_BYTES:
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
     version = SHORT.unpack_from(value)[0]
@@ -190,7 +190,7 @@ def _partitions(partitions: frozenset[TopicPartition] | None) -> bytes:
 
 @lru_cache(REMEMBERED)
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    """In order, so that the same decisions make the same bytes. Not to be changed: it is remembered."""
+    """Orders partitions, so that the same decisions make the same bytes. Not to be changed: it is remembered."""
     return [
         PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in members])
         for topic, members in groupby(sorted(partitions), key=lambda each: each[0])

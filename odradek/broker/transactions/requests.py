@@ -74,7 +74,7 @@ def timeout_ms(request: InitProducerIdRequest) -> int:
 
 
 def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
-    """How the pair that the producer says it holds compares with the stored one."""
+    """Compares the pair that the producer says it holds with the stored one."""
     if request.producer_id == NONE:
         return Claim.NONE
     if txn.is_kept:
@@ -220,7 +220,7 @@ def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which transactional ids are wanted.
+    """Conditions for the transactional ids that are wanted.
 
     states        None: whatever the state
     producer_ids  empty: whatever the producer id

@@ -96,7 +96,7 @@ class Verdict(Enum):
 
 
 class Claim(Enum):
-    """How the producer id and epoch in a request compare with the stored ones, P and E.
+    """Comparison of the producer id and epoch in a request with the stored ones, P and E.
 
     While a transaction is kept, P and E are those that its new owner was given; not those that its records carry.
     """
@@ -227,29 +227,12 @@ END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
 }
 
 
-class MarkerResult(Enum):
-    """Meanings of the answer to a marker, for the transaction that waits for it."""
-
-    DONE = auto()
-    RETRY = auto()
-    REFUSED = (
-        auto()
-    )  # tried again too, since forgetting it would leave the partition's readers waiting; but worth saying
-
-
-MARKER_RESULTS: Final[Mapping[ErrorCode, MarkerResult]] = {
-    ErrorCode.NONE: MarkerResult.DONE,
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerResult.DONE,  # such a log holds nothing transactional
-    ErrorCode.UNSUPPORTED_VERSION: MarkerResult.DONE,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: MarkerResult.RETRY,  # metadata knows it, else it would not have been asked
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: MarkerResult.RETRY,
-    ErrorCode.NOT_ENOUGH_REPLICAS: MarkerResult.RETRY,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: MarkerResult.RETRY,
-    ErrorCode.REQUEST_TIMED_OUT: MarkerResult.RETRY,
-    ErrorCode.NETWORK_EXCEPTION: MarkerResult.RETRY,
-    ErrorCode.KAFKA_STORAGE_ERROR: MarkerResult.RETRY,
-}
-
-
-def marker_result(code: ErrorCode) -> MarkerResult:
-    return MARKER_RESULTS.get(code, MarkerResult.REFUSED)
+# Answers to a marker after which its partition needs none any more. After any other it is sent again: forgetting it
+# would leave the readers of the partition waiting.
+NEEDS_NO_MARKER: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,  # such a log holds nothing transactional
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)

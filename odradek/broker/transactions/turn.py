@@ -35,7 +35,7 @@ class TransactionConfig:
     completion_delay_ms: int = 0  # ours: how long the record of a complete transaction waits for another of its id
 
     def expiration_ms(self, transactional_id: str) -> int:
-        """How long it is remembered unused. Of several rules that fit, the one with the longest prefix says so."""
+        """Returns how long an unused id is remembered. Of rules that fit, that with the longest prefix counts."""
         fitting = [rule for rule in self.transactional_id_expiration_rules if transactional_id.startswith(rule[0])]
         return max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else self.transactional_id_expiration_ms
 
