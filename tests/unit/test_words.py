@@ -43,10 +43,10 @@ ONE_MEANING: Mapping[str, str] = {
 }
 # Class names that mean several things, to be renamed.
 SEVERAL_MEANINGS = """
-    Accepted Accounts Acknowledgement Acquired Action Asked Blocking Bounds Change Choice ClientMeter Comparison
+    Accepted Accounts Acknowledgement Acquired Action Asked Bounds Change Choice Comparison
     Deletion Delivery Entry Exchange Finding Group Handshake Identity InDoubt Kind Message Outcome PartitionAnswer
     Permission Phase Place Position Range Reply Requests Result Routes Rules Run Segment Sending Served SnapshotToWrite
-    Source Staging Step Survey Throttling Timer Transaction TxnState Unsynced Update Verdict Versions _Parser _Part
+    Source Staging Step Survey Timer Transaction TxnState Unsynced Update Verdict Versions _Parser
     _Producer
 """
 

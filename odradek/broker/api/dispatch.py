@@ -77,7 +77,7 @@ class MakeExchange(Protocol):
     ) -> Exchange[B]: ...
 
 
-class Throttling(Protocol):
+class MeteredExchanges(Protocol):
     """`odradek.broker.api.metered.Throttling`."""
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
@@ -319,7 +319,7 @@ class Dispatcher(Generic[B]):
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
         self.workers: Workers | None = None  # None: long requests are decoded on the loop
-        self.throttling: Throttling | None = None  # None while no quota of clients is configured
+        self.throttling: MeteredExchanges | None = None  # None while no quota of clients is configured
         self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None  # told of requests over LONG_S
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         self._handler_of = handler_of

@@ -60,7 +60,7 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Answer:
     """The fields that an error reply sets in one struct of a response, at one version."""
 
     struct: type[Struct]
@@ -69,7 +69,9 @@ class _Part:
     constants: list[tuple[str, object]]
     # The field, the field of the request's element that it repeats (None: the element itself), and what null becomes.
     names: list[tuple[str, str | None, object]]
-    arrays: list[tuple[str, str, "_Part"]]  # the field, the array of the request that it answers, each of its elements
+    arrays: list[
+        tuple[str, str, "_Answer"]
+    ]  # the field, the array of the request that it answers, each of its elements
 
     def build(self, asked: Any, code: int, message: str | None) -> Struct:
         made = self.struct()
@@ -88,7 +90,7 @@ class _Part:
 
 
 @cache
-def _derived(api_key: ApiKey, version: int) -> _Part:
+def _derived(api_key: ApiKey, version: int) -> _Answer:
     requests, responses = (load(each(api_key.value).__module__.rpartition(".")[2]) for each in CLASSES)
     derivation = _Derivation(requests, responses, version, NONE_OF.get(api_key, {}))
     says_it_twice = version <= SAYS_IT_TWICE.get(api_key, -1)
@@ -107,13 +109,13 @@ class _Derivation:
 
     def part(
         self, struct: str, fields: tuple[Field, ...], asked_fields: tuple[Field, ...], *, goes_on: bool = False
-    ) -> _Part:
+    ) -> _Answer:
         """Derives one struct of the response from that of the request which it answers; `asked_fields` is empty where
         the request has plain names or numbers.
 
         A struct that has a code of its own says nothing about what lies below it, unless `goes_on`.
         """
-        part = _Part(getattr(import_module(MESSAGES + self.responses.module), struct), [], [], [], [], [])
+        part = _Answer(getattr(import_module(MESSAGES + self.responses.module), struct), [], [], [], [], [])
         fields = tuple(field for field in fields if self.version in field.versions)
         asked = {field.attribute: field for field in asked_fields if self.version in field.versions}
         goes_on = goes_on or not any(field.attribute in ERROR_CODES for field in fields)

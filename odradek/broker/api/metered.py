@@ -39,7 +39,7 @@ PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 
 
-class ClientMeter(Protocol):
+class MeteredClient(Protocol):
     """The meter of one client: `odradek.broker.security.quotas.metering.ClientMeter`. Throttle times in ms."""
 
     @property
@@ -52,7 +52,7 @@ class ClientMeter(Protocol):
 
 
 class ClientMetering(Protocol):
-    def of(self, user: str, client_id: str) -> ClientMeter | None:
+    def of(self, user: str, client_id: str) -> MeteredClient | None:
         """None where no quota applies to this client."""
 
 
@@ -84,7 +84,7 @@ class MeteredExchange(Exchange[B]):
 
     def __init__(
         self,
-        client: ClientMeter,
+        client: MeteredClient,
         dispatcher: Dispatcher[B],
         route: Route[B],
         correlation_id: int,

@@ -29,7 +29,7 @@ GARBAGE_COLLECTION = "garbage collection"
 
 
 @dataclass(slots=True)
-class Blocking:
+class LongRuns:
     """Runs of one kind of work that took longer than LONG_S each."""
 
     times: int = 0
@@ -44,7 +44,7 @@ class LoopWatch:
     def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:
         self.late = [0] * MOST_BITS
         self.late_s = 0.0
-        self.blocking: dict[str, Blocking] = {}
+        self.blocking: dict[str, LongRuns] = {}
         self._timers = timers
         self.monotonic_s = monotonic_s
         self._requests: Callable[[], int] = lambda: 0
@@ -71,7 +71,7 @@ class LoopWatch:
             return
         of = self.blocking.get(name)
         if of is None:
-            of = self.blocking[name] = Blocking()
+            of = self.blocking[name] = LongRuns()
         of.times += 1
         of.total_s += time_s
         of.max_s = max(of.max_s, time_s)

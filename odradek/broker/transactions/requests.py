@@ -37,7 +37,7 @@ from odradek.broker.transactions.tables import (
     Cell,
     Claim,
     TxnState,
-    Verdict,
+    TxnVerdict,
 )
 from odradek.broker.transactions.turn import Moment, TransactionConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -106,16 +106,16 @@ def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -
     match verdict:
         case ErrorCode():
             raise KafkaError(verdict)
-        case Verdict.FENCE:
+        case TxnVerdict.FENCE:
             return None
-        case Verdict.KEEP:
+        case TxnVerdict.KEEP:
             return kept(
                 txn,
                 timeout_ms=timeout_ms(request),
                 now_ms=moment.now_ms,
                 new_producer_id=moment.new_producer_id,
             )
-        case Verdict.AGAIN:
+        case TxnVerdict.AGAIN:
             return initialised_again(
                 txn,
                 timeout_ms=timeout_ms(request),
@@ -207,9 +207,9 @@ def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment
     match verdict:
         case ErrorCode():
             raise KafkaError(verdict)
-        case Verdict.AGAIN:
+        case TxnVerdict.AGAIN:
             return None
-    state = TxnState.PREPARE_COMMIT if verdict is Verdict.COMMIT else TxnState.PREPARE_ABORT
+    state = TxnState.PREPARE_COMMIT if verdict is TxnVerdict.COMMIT else TxnState.PREPARE_ABORT
     if version == 0:
         return prepared_0(txn, state, moment.now_ms)
     return prepared_2(txn, state, moment.now_ms, moment.new_producer_id)

@@ -82,7 +82,7 @@ NEXT: Final[Mapping[Row, frozenset[Row]]] = {
 }
 
 
-class Verdict(Enum):
+class TxnVerdict(Enum):
     """Actions where a request is not refused."""
 
     BUMP = auto()  # the next epoch, or the next producer id when the epochs are used up
@@ -110,9 +110,9 @@ class Claim(Enum):
     __hash__ = object.__hash__  # as TxnState
 
 
-Cell = Verdict | ErrorCode
-BUMP, FENCE, KEEP, ADD, LOOK = Verdict.BUMP, Verdict.FENCE, Verdict.KEEP, Verdict.ADD, Verdict.LOOK
-COMMIT, ABORT, AGAIN = Verdict.COMMIT, Verdict.ABORT, Verdict.AGAIN
+Cell = TxnVerdict | ErrorCode
+BUMP, FENCE, KEEP, ADD, LOOK = TxnVerdict.BUMP, TxnVerdict.FENCE, TxnVerdict.KEEP, TxnVerdict.ADD, TxnVerdict.LOOK
+COMMIT, ABORT, AGAIN = TxnVerdict.COMMIT, TxnVerdict.ABORT, TxnVerdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 WAIT, WRONG = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 

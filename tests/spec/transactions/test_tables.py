@@ -20,7 +20,7 @@ from odradek.broker.transactions.tables import (
     Grid,
     Row,
     TxnState,
-    Verdict,
+    TxnVerdict,
 )
 from odradek.protocol.errors import ErrorCode
 
@@ -33,13 +33,13 @@ GRIDS = [
     VERIFY_PARTITIONS,
     *END_TXN.values(),
 ]
-LEADS_TO: dict[Verdict, Row] = {
-    Verdict.BUMP: S.EMPTY,
-    Verdict.FENCE: S.PREPARE_ABORT,
-    Verdict.KEEP: KEPT,
-    Verdict.ADD: S.ONGOING,
-    Verdict.COMMIT: S.PREPARE_COMMIT,
-    Verdict.ABORT: S.PREPARE_ABORT,
+LEADS_TO: dict[TxnVerdict, Row] = {
+    TxnVerdict.BUMP: S.EMPTY,
+    TxnVerdict.FENCE: S.PREPARE_ABORT,
+    TxnVerdict.KEEP: KEPT,
+    TxnVerdict.ADD: S.ONGOING,
+    TxnVerdict.COMMIT: S.PREPARE_COMMIT,
+    TxnVerdict.ABORT: S.PREPARE_ABORT,
 }
 
 
@@ -71,7 +71,7 @@ def test_whatever_a_verdict_leads_to_may_follow_the_state(
 ) -> None:
     for state, row in grid.items():
         for cell in row.values():
-            if isinstance(cell, Verdict) and cell in LEADS_TO:
+            if isinstance(cell, TxnVerdict) and cell in LEADS_TO:
                 assert LEADS_TO[cell] in NEXT[state], (state, cell)
 
 
@@ -93,7 +93,7 @@ def test_a_kept_transaction_takes_nothing_more_in(grid: Grid) -> None:
 
 @pytest.mark.parametrize(("committed", "version"), list(END_TXN))
 def test_a_kept_transaction_is_ended_by_exactly_the_pair_that_was_given_last(committed: bool, version: int) -> None:
-    decides = {claim for claim, cell in END_TXN[committed, version][KEPT].items() if isinstance(cell, Verdict)}
+    decides = {claim for claim, cell in END_TXN[committed, version][KEPT].items() if isinstance(cell, TxnVerdict)}
     assert decides == ({Claim.CURRENT} if version == 2 else set())
 
 

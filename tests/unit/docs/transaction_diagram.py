@@ -23,7 +23,7 @@ from odradek.broker.transactions.tables import (
     ROWS,
     Row,
     TxnState,
-    Verdict,
+    TxnVerdict,
 )
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "using-transactions.md"
@@ -50,23 +50,23 @@ def edges() -> dict[Edge, list[str]]:
 
 def _reasons() -> Iterator[tuple[Edge, str]]:
     for state, row in INIT_PRODUCER_ID.items():
-        if Verdict.BUMP in row.values():
+        if TxnVerdict.BUMP in row.values():
             yield (state, TxnState.EMPTY), "InitProducerId"
-        if Verdict.FENCE in row.values():
+        if TxnVerdict.FENCE in row.values():
             yield (state, TxnState.PREPARE_ABORT), FENCED
             yield (state, TxnState.PREPARE_ABORT), TIMED_OUT
     for state, row in INIT_PRODUCER_ID_KEEPING.items():
-        if Verdict.KEEP in row.values():
+        if TxnVerdict.KEEP in row.values():
             yield (state, KEPT), KEEPING
     for state, row in ADD_PARTITIONS.items():
-        if Verdict.ADD in row.values():
+        if TxnVerdict.ADD in row.values():
             yield (state, TxnState.ONGOING), "a partition is added"
     for (is_commit, version), grid in END_TXN.items():
         for state, row in grid.items():
-            if Verdict.COMMIT in row.values():
+            if TxnVerdict.COMMIT in row.values():
                 yield (state, TxnState.PREPARE_COMMIT), "EndTxn, commit"
-            if Verdict.ABORT in row.values():
-                only_later = Verdict.ABORT not in END_TXN[is_commit, 0][state].values()
+            if TxnVerdict.ABORT in row.values():
+                only_later = TxnVerdict.ABORT not in END_TXN[is_commit, 0][state].values()
                 since = " of nothing, from version 5 on" if only_later and state is not KEPT else ""
                 assert version or not only_later
                 yield (state, TxnState.PREPARE_ABORT), f"EndTxn, abort{since}"
