@@ -4,5 +4,6 @@ listener    the socket, from the start; everything else is imported with the fir
 pages       the HTTP pages, with aiohttp; http_connections: what a connection to them may cost
 measures    the metrics as plain numbers, collected on the loop
 exposition  the metrics in Prometheus' text form
-readiness   whether everything is loaded
+access      who is answered
+page/       the page
 """

@@ -1,4 +1,4 @@
-"""Who is answered at the HTTP port. Pure.
+"""Access to the HTTP port. Pure.
 
     where it listens, and what is set                       who is answered
     odradek.http.token                                      who has the token, wherever it comes from
@@ -36,14 +36,14 @@ class Refusal:
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
-    """host: `odradek.http.host`"""
+    """Returns who is answered. host: `odradek.http.host`"""
     if token:
         return Access.TOKEN
     return Access.EVERYBODY if requires_certificate or is_loopback(host) else Access.HEALTH_ONLY
 
 
 def refusal(allowed: Access, token: str | None, path: str, authorization: str) -> Refusal | None:
-    """Why a request is not answered, None if it is. authorization: its header, empty without one"""
+    """Says why a request is not answered; None: it is. authorization: its header, empty without one"""
     if allowed is Access.EVERYBODY or path in FOR_EVERYBODY:
         return None
     if allowed is Access.HEALTH_ONLY:
@@ -58,7 +58,7 @@ def refusal(allowed: Access, token: str | None, path: str, authorization: str) -
 
 
 def said(authorization: str) -> str:
-    """The token in `Bearer <token>`, or the password in Basic, with any name; empty where there is neither."""
+    """Returns the token in `Bearer <token>`, or the password in Basic, with any name; empty where there is neither."""
     scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()

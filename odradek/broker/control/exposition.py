@@ -71,16 +71,8 @@ class Collected(Collector):
     def collect(self) -> Families:
         yield gauge("kafka_server_kafkaserver_brokerstate", "3: it serves", RUNNING)
         yield InfoMetricFamily("odradek", "What runs: compiled or pure", {"variant": variant()})
-        yield from requests(self._measures)
-        yield from connections(self._measures)
-        yield from quotas(self._measures)
-        yield from partitions(self._measures)
-        yield from topics(self._measures)
-        yield from disk(self._measures)
-        yield from loop(self._measures)
-        yield from groups(self._measures)
-        yield from transactions(self._measures)
-        yield from shares(self._measures)
+        for part in (requests, connections, quotas, partitions, topics, disk, loop, groups, transactions, shares):
+            yield from part(self._measures)
 
 
 def requests(measures: Measures) -> Families:
@@ -109,7 +101,7 @@ def requests(measures: Measures) -> Families:
 
 
 def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
-    """Upper bound in ms → how many took no longer; bounds double from 32 µs to half a minute."""
+    """Counts, by upper bound in ms, how many took no longer; bounds double from 32 µs to half a minute."""
     counts = list(accumulate(answered_in))
     bounds = [(str((1 << bits) / 1000), counts[bits]) for bits in BUCKET_BITS]
     return [*bounds, ("+Inf", counts[-1])]
@@ -137,7 +129,7 @@ def connections(measures: Measures) -> Families:
 
 
 def logins(measures: Measures) -> Families:
-    """Of the listeners with SASL."""
+    """Yields the counters of listeners with SASL."""
     for name, help_, count_of in LOGINS:
         family = CounterMetricFamily(f"kafka_server_socket_server_metrics_{name}", help_, labels=("listener",))
         for each in measures.listeners:
@@ -147,7 +139,7 @@ def logins(measures: Measures) -> Families:
 
 
 def quotas(measures: Measures) -> Families:
-    """Labels as of Kafka, which leaves the user or the client id empty where the quota is not by it."""
+    """Yields the quotas in use. Kafka leaves the user or the client id empty where the quota is not by it."""
     labels = ("user", "client_id")
     for key, (name, rate_name, help_) in QUOTAS.items():
         prefix = f"kafka_server_{name}"

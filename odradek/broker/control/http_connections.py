@@ -33,7 +33,8 @@ Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # by the protocol of 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """
+    """Limits of one HTTP port.
+
     request_timeout_s  until a TLS handshake is over, and until the head of a request is there: from the connection, or
                        from the answer before it
     reserve            connections beyond the most, for FOR_EVERYBODY alone: who watches the broker gets an answer
@@ -49,7 +50,7 @@ class HttpLimits:
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Whether this exception is a bug, and no nonsense from a peer, who could fill the log with that."""
+    """Says whether this exception is a bug, and no nonsense from a peer, who could fill the log with that."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
@@ -141,7 +142,7 @@ class HttpConnections:
             task.add_done_callback(self._making.discard)
 
     def give_up(self) -> None:
-        """Those that are being made."""
+        """Cancels the connections that are being made."""
         for task in self._making:
             task.cancel()
 

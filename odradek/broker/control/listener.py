@@ -1,20 +1,19 @@
-"""The socket of the HTTP pages. It listens from the start, but the pages are imported with the first connection.
+"""Socket of the HTTP pages. It listens from the start, but the pages are imported with the first connection.
 
 aiohttp and prometheus-client take longer to import than the broker takes to start, and as much memory: a broker whose
-metrics nobody reads does without. They are imported in a thread, so that clients are served meanwhile.
-"""
+metrics nobody reads does without. They are imported in a thread, so that clients are served meanwhile."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.configuration.listener_settings import HTTP_LISTENER, SSL_PROTOCOLS
 from odradek.broker.control.access import Access, access
-from odradek.broker.control.recent import RecentWarnings
 from odradek.broker.network.server import bind
 
 if TYPE_CHECKING:
@@ -30,26 +29,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.control")
 
 BACKLOG = 16
+KEPT = 200  # warnings
 CLOSED = -1  # as the file descriptor of a socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
 
 
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 Serve: TypeAlias = (
-    "Callable[[Broker, Traffic, RecentWarnings, socket.socket, Access, ssl.SSLContext | None, AddRoutes | None],"
-    " Awaitable[Stop]]"
+    "Callable[[Broker, Traffic, Sequence[logging.LogRecord], socket.socket, Access, ssl.SSLContext | None,"
+    " AddRoutes | None], Awaitable[Stop]]"
 )
 
 
 def port_of(config: BrokerConfig) -> int:
-    """As configured; any free one beside a Kafka listener that takes any, unless one is asked for."""
+    """Returns the configured port; any free one beside a Kafka listener that takes any, unless one is asked for."""
     if config.serving[0].port == 0 and "odradek.http.port" not in config.given:
         return ANY_FREE_PORT
     return config.odradek_http_port
 
 
 def bind_pages(host: str, port: int) -> socket.socket | None:
-    """A socket that listens; None if that cannot be, which is said and no more: clients do not need it."""
+    """Returns a listening socket; None, with a warning, if that cannot be: clients do not need it."""
     try:
         bound = bind(host, port)
         bound.listen(BACKLOG)
@@ -63,8 +63,25 @@ def bind_pages(host: str, port: int) -> socket.socket | None:
     return bound
 
 
+class RecentWarnings(logging.Handler):
+    """Handler of the root logger, from `begin` to `end`: the latest warnings and errors, kept for the page."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: deque[logging.LogRecord] = deque(maxlen=KEPT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def begin(self) -> None:
+        logging.root.addHandler(self)
+
+    def end(self) -> None:
+        logging.root.removeHandler(self)
+
+
 class ControlListener:
-    """Loop thread only."""
+    """Listener of the pages, on the loop."""
 
     def __init__(
         self,
@@ -114,7 +131,13 @@ class ControlListener:
     async def _serve(self, serve: Serve) -> None:
         if not self._is_stopped:
             self._end = await serve(
-                self._broker, self._traffic, self._warnings, self._bound, self._access, self._context, self._add_routes
+                self._broker,
+                self._traffic,
+                self._warnings.records,
+                self._bound,
+                self._access,
+                self._context,
+                self._add_routes,
             )
 
     async def stop(self) -> None:
@@ -135,7 +158,7 @@ def import_pages() -> Serve:
 
 
 def listen(broker: Broker, traffic: Traffic, add_routes: AddRoutes | None = None) -> ControlListener | None:
-    """Where nothing is to be served, or cannot be, None."""
+    """Returns None where nothing is to be served, or can be."""
     port = port_of(broker.config)
     bound = None if port == NO_HTTP else bind_pages(broker.config.odradek_http_host, port)
     if bound is None:

@@ -35,7 +35,7 @@ LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the
 
 
 class Traffic(NamedTuple):
-    """What counts requests and connections, and since when."""
+    """Counters of requests and connections, and since when they count."""
 
     dispatcher: Dispatcher[Broker]
     servers: Sequence[Server]
@@ -69,8 +69,9 @@ class RequestMeasure(NamedTuple):
 
 
 class ListenerMeasure(NamedTuple):
-    """delayed, held: how many connections were made too quickly, and for how long they were throttled, in ms; by the
-    rate of all, which lets them in later, or that of their address, which does not."""
+    """Connections of a listener. delayed, held: how many connections were made too quickly, and for how long they were
+    throttled, in ms; by the rate of all, which lets them in later, or that of their address, which does not.
+    """
 
     listener: str
     connections: int
@@ -81,7 +82,7 @@ class ListenerMeasure(NamedTuple):
 
 
 class QuotaMeasure(NamedTuple):
-    """What those who share a quota use of it; None stands for all users, or all client ids.
+    """Use of a quota by those who share it; None stands for all users, or all client ids.
 
     throttle_ms, throttled: for how long their connections were muted in all, and how often
     """
@@ -96,7 +97,8 @@ class QuotaMeasure(NamedTuple):
 
 
 class PartitionMeasure(NamedTuple):
-    """
+    """Log of a partition.
+
     stable_lag             records between last stable offset and high watermark, which readers of committed data await
     records_in, bytes_in,
     bytes_out              since this process has the partition; markers count as records, as in Kafka
@@ -118,7 +120,7 @@ class PartitionMeasure(NamedTuple):
 
 
 class GroupMeasure(NamedTuple):
-    """Of classic groups, how many are in which state; `offsets` that are committed, by groups of any kind."""
+    """Classic groups by state; committed `offsets`, of groups of any kind."""
 
     classic_by_state: Mapping[str, int]
     offsets: int
@@ -162,7 +164,7 @@ class BlockingMeasure(NamedTuple):
 
 
 class LoopMeasure(NamedTuple):
-    """By how much the ticks of the loop came late, in ms in all, and how many came so late (see `LoopWatch`)."""
+    """Lateness of the loop's ticks, in ms in all, and how many came so late (see `LoopWatch`)."""
 
     late_ms: float
     late_by: Sequence[int]
@@ -192,7 +194,9 @@ class Measures:
 
 
 async def measure(broker: Broker, traffic: Traffic) -> Measures:
-    """Clients are served in between: it is no picture of one moment, and what is deleted meanwhile may be in it."""
+    """Collects all measures. Clients are served in between: it is no picture of one moment, and what is deleted
+    meanwhile may be in it.
+    """
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS
     partitions = await partition_measures(broker, late_before_ms)

@@ -1,13 +1,13 @@
-"""The HTTP pages. Imported with the first connection."""
+"""HTTP pages, with whether the broker is ready. Imported with the first connection."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from socket import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -17,11 +17,42 @@ from odradek.broker.control.exposition import CONTENT_TYPE, exposition
 from odradek.broker.control.http_connections import AddRoutes, HttpLimits, Stop, serve_http
 from odradek.broker.control.measures import Traffic, measure
 from odradek.broker.control.page.routes import add_page, in_thread
-from odradek.broker.control.readiness import readiness
+from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from logging import LogRecord
+
     from odradek.broker.broker import Broker
-    from odradek.broker.control.recent import RecentWarnings
+
+
+class Readiness(NamedTuple):
+    """State of loading. `waiting_for`: names of topics whose coordinators are not loaded; `offline`: partitions that
+    cannot be used.
+    """
+
+    waiting_for: tuple[str, ...]
+    offline: tuple[str, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.waiting_for
+
+
+def readiness(broker: Broker) -> Readiness:
+    topics = broker.metadata.image.topics
+    loaded = {
+        GROUP_OFFSETS: broker.has_started("groups") and all(shard.is_loaded for shard in broker.groups.shards),
+        TRANSACTION_STATE: broker.has_started("transactions") and broker.transactions.is_loaded,
+    }
+    offline = sorted(broker.partitions.offline)
+    damaged = {topic for topic, _ in offline}
+    return Readiness(
+        waiting_for=tuple(
+            topic for topic, is_loaded in loaded.items() if topic in topics and (not is_loaded or topic in damaged)
+        ),
+        offline=tuple(f"{topic}-{index}" for topic, index in offline),
+    )
+
 
 LIMITS = HttpLimits()
 
@@ -29,7 +60,7 @@ LIMITS = HttpLimits()
 async def serve(
     broker: Broker,
     traffic: Traffic,
-    warnings: RecentWarnings,
+    warnings: Sequence[LogRecord],
     bound: socket,
     allowed: Access,
     context: ssl.SSLContext | None,
@@ -42,7 +73,7 @@ async def serve(
     return await serve_http(app, bound, context, LIMITS)
 
 
-def pages(broker: Broker, traffic: Traffic, warnings: RecentWarnings, allowed: Access) -> web.Application:
+def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allowed: Access) -> web.Application:
     app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token)])
     add_page(app, broker, traffic, warnings, partial(metrics, broker, traffic))
     app.router.add_get("/healthz", partial(healthz, broker))
@@ -78,7 +109,7 @@ async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web
 
 
 async def healthz(broker: Broker, request: web.Request) -> web.Response:
-    """That this is answered is the news: the loop turns, and the listener was there before it."""
+    """Says that the loop turns; the listener was there before it."""
     return web.json_response({"status": "ok", "offline_partitions": readiness(broker).offline})
 
 

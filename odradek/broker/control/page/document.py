@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.broker.control.page.json_value import View
+    from odradek.broker.control.page.served import View
 
 ASSETS = Path(__file__).parent / "assets"
 ENTRY = "page.js"
@@ -23,7 +23,7 @@ EXPORT = re.compile(r"^export const (?P<names>\w+|\{[^}]*\})", re.MULTILINE)
 
 
 def document(first: View, token: str | None) -> str:
-    """first: the view that is shown until the browser has asked for more. token: see `acting`."""
+    """Renders the page. first: shown until the browser has asked for more. token: None where actions are off."""
     given = json.dumps({"token": token, "first": first})
     return template().replace("/*GIVEN*/", given.replace("<", "\\u003c"))  # "<" could end the element, or comment it
 

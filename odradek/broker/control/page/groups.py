@@ -1,17 +1,19 @@
-"""Groups of every type: their members, what each has, and how far behind the committed offsets are."""
+"""Groups of every type: members, lag and history. Share partitions at work: records in flight, and their states."""
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from odradek.broker.control.page.group_history import group_history
+from odradek.broker.control.page.history import group_history
 from odradek.broker.control.page.served import SHOWN
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.share.heartbeat import describe_share_group
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnsupportedVersion
+from odradek.protocol.messages.consumer_group_describe_response import Member as ConsumerMember
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 from odradek.storage.checkpoints import topic_id_text
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.json_value import JsonValue, View
-    from odradek.broker.control.page.served import Job, Query, Served
+    from odradek.broker.control.page.served import Job, JsonValue, Query, Served, View
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
+    from odradek.broker.shares.leader.live_partition import LiveSharePartition
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
 VERSION = struct.Struct(">h")
@@ -32,7 +34,7 @@ HISTORY_RECORDS = 100_000  # of the partition of a group, which it shares with o
 
 
 async def groups(served: Served, query: Query) -> View:
-    """`find`: part of an id."""
+    """Lists groups. `find`: part of an id."""
     broker = served.broker
     if not broker.has_started("groups"):
         return {"total": 0, "groups": []}
@@ -50,13 +52,13 @@ async def groups(served: Served, query: Query) -> View:
     def show(each: tuple[Shard[GroupCore], ListedGroup]) -> None:
         shard, listed = each
         if not shard.is_away:
-            rows.append(shard.look(partial(row, listed, broker)))
+            rows.append(shard.look(partial(group_row, listed, broker)))
 
     await served.visit(found[:SHOWN], show)
     return {"total": len(found), "groups": rows}
 
 
-def row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue:
+def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue:
     positions = offsets(core, listed.group_id, broker)
     lags = [each.lag for each in positions if each.lag is not None]
     return {
@@ -70,7 +72,9 @@ def row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue:
 
 
 def group(served: Served, query: Query) -> Job:
-    """`id`; with what happened to it, as `__consumer_offsets` still has it. Raises KafkaError if there is none."""
+    """Shows the group `id`, with what happened to it as `__consumer_offsets` still has it. Raises KafkaError if there
+    is none.
+    """
     broker, name = served.broker, query["id"]
     if not broker.has_started("groups"):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {name}.")
@@ -92,72 +96,41 @@ def group(served: Served, query: Query) -> Job:
 
 
 def described(core: GroupCore, name: str, kind: str) -> dict[str, JsonValue]:
-    """Epochs and members, as the group's own DescribeGroups tells them."""
-    match kind:
-        case "consumer":
-            consumers = describe_consumer_group(core.registry, name)
-            return {
-                "epoch": consumers.group_epoch,
-                "assignor": consumers.assignor_name,
-                "members": [
-                    member(
-                        each.member_id,
-                        each.client_id,
-                        each.client_host,
-                        ((topic.topic_name, topic.partitions) for topic in each.assignment.topic_partitions),
-                        epoch=each.member_epoch,
-                        instance=each.instance_id,
-                    )
-                    for each in consumers.members
-                ],
-            }
-        case "share":
-            sharers = describe_share_group(core.registry, name)
-            return {
-                "epoch": sharers.group_epoch,
-                "assignor": sharers.assignor_name,
-                "members": [
-                    member(
-                        each.member_id,
-                        each.client_id,
-                        each.client_host,
-                        ((topic.topic_name, topic.partitions) for topic in each.assignment.topic_partitions),
-                        epoch=each.member_epoch,
-                    )
-                    for each in sharers.members
-                ],
-            }
-        case _:
-            classic = core.describe_group(name, version=CLASSIC_VERSION)
-            return {
-                "epoch": None,
-                "assignor": classic.protocol_data,
-                "members": [
-                    member(
-                        each.member_id,
-                        each.client_id,
-                        each.client_host,
-                        assigned(each.member_assignment),
-                        instance=each.group_instance_id,
-                    )
-                    for each in classic.members
-                ],
-            }
+    """Returns epoch, assignor and members, as the group's own DescribeGroups tells them."""
+    if kind not in ("consumer", "share"):
+        classic = core.describe_group(name, version=CLASSIC_VERSION)
+        members = [
+            member(each, assigned(each.member_assignment), None, each.group_instance_id) for each in classic.members
+        ]
+        return {"epoch": None, "assignor": classic.protocol_data, "members": members}
+    found = (describe_consumer_group if kind == "consumer" else describe_share_group)(core.registry, name)
+    members = [
+        member(
+            each,
+            ((topic.topic_name, topic.partitions) for topic in each.assignment.topic_partitions),
+            each.member_epoch,
+            each.instance_id if isinstance(each, ConsumerMember) else None,
+        )
+        for each in found.members
+    ]
+    return {"epoch": found.group_epoch, "assignor": found.assignor_name, "members": members}
+
+
+class Described(Protocol):
+    """Member in a description of any type of group."""
+
+    member_id: str
+    client_id: str
+    client_host: str
 
 
 def member(
-    member_id: str,
-    client_id: str,
-    client_host: str,
-    assigned: Iterable[tuple[str, Iterable[int]]],
-    *,
-    epoch: int | None = None,
-    instance: str | None = None,
+    each: Described, assigned: Iterable[tuple[str, Iterable[int]]], epoch: int | None, instance: str | None
 ) -> dict[str, JsonValue]:
     return {
-        "id": member_id,
-        "client": client_id,
-        "host": client_host,
+        "id": each.member_id,
+        "client": each.client_id,
+        "host": each.client_host,
         "epoch": epoch,
         "instance": instance,
         "partitions": [f"{topic}-{index}" for topic, indexes in assigned for index in indexes],
@@ -165,7 +138,9 @@ def member(
 
 
 def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
-    """What a member of a classic group has, where it is a consumer; other members speak a language of their own."""
+    """Returns what a member of a classic group has, where it is a consumer; other members speak a language of their
+    own.
+    """
     if len(assignment) < VERSION.size:
         return []
     version = min(VERSION.unpack_from(assignment)[0], ConsumerProtocolAssignment.MAX_VERSION)
@@ -176,8 +151,8 @@ def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
     return [(each.topic, each.partitions) for each in said.assigned_partitions]
 
 
-class Position(NamedTuple):
-    """Of a group in one partition. `end`: the high watermark; None where the partition is gone."""
+class GroupPosition(NamedTuple):
+    """Position of a group in one partition. `end`: the high watermark; None where the partition is gone."""
 
     partition: str
     committed: int
@@ -186,8 +161,8 @@ class Position(NamedTuple):
     committed_ms: int
 
 
-def offsets(core: GroupCore, name: str, broker: Broker) -> list[Position]:
-    """Committed offsets; the lag counts up to the high watermark, as `kafka-consumer-groups` does."""
+def offsets(core: GroupCore, name: str, broker: Broker) -> list[GroupPosition]:
+    """Returns committed offsets; the lag counts up to the high watermark, as `kafka-consumer-groups` does."""
     found = []
     for (topic, index), committed in sorted(core.registry.offsets.of(name).items()):
         try:
@@ -195,5 +170,62 @@ def offsets(core: GroupCore, name: str, broker: Broker) -> list[Position]:
         except KafkaError:
             end = None
         lag = None if end is None else max(0, end - committed.offset)
-        found.append(Position(f"{topic}-{index}", committed.offset, end, lag, committed.committed_ms))
+        found.append(GroupPosition(f"{topic}-{index}", committed.offset, end, lag, committed.committed_ms))
     return found
+
+
+SPANS_SHOWN = 50
+
+
+async def shares(served: Served, query: Query) -> View:
+    """Lists share partitions. `find`: part of a group id. Only what leaders hold now: a share partition nobody fetches
+    from is not there.
+    """
+    broker = served.broker
+    if not broker.has_started("shares"):
+        return {"total": 0, "partitions": []}
+    part = query.get("find", "")
+    names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+    live = [each for each in broker.shares.live if part in each.key.group_id and each.key.topic_id in names]
+    rows: list[JsonValue] = []
+    await served.visit(live[:SHOWN], lambda each: rows.append(share_row(each, names[each.key.topic_id])))
+    return {"total": len(live), "partitions": rows}
+
+
+def share_row(live: LiveSharePartition, topic: str) -> JsonValue:
+    head: dict[str, JsonValue] = {
+        "group": live.key.group_id,
+        "partition": f"{topic}-{live.key.partition}",
+        "phase": live.phase.name.lower(),
+        "failure": None if live.failure is None else str(live.failure),
+        "high_watermark": live.partition.log.high_watermark,
+    }
+    if not live.is_loaded:
+        return head
+    core = live.core
+    spans = list(core.flight.spans())
+    states: Counter[str] = Counter()
+    deliveries: Counter[str] = Counter()
+    for span in spans:
+        states[span.state.name] += len(span)
+        deliveries[str(span.delivery_count)] += len(span)
+    return {
+        **head,
+        "start_offset": core.flight.start_offset,
+        "next_offset": core.flight.next_offset,
+        "in_flight": core.flight.size,
+        "states": dict(states),
+        "deliveries": dict(deliveries),
+        "ranges": [
+            {
+                "first": span.first_offset,
+                "last": span.last_offset,
+                "state": span.state.name,
+                "deliveries": span.delivery_count,
+                "member": span.member_id or None,
+                "lock_until_ms": span.lock_deadline_ms or None,
+                "producer_id": None if span.pending is None else span.pending.transaction.producer_id,
+            }
+            for span in spans[:SPANS_SHOWN]
+        ],
+    }

@@ -1,4 +1,4 @@
-"""Who may ask for the page: a browser on any page of the world can be made to send requests to localhost.
+"""Guard against pages elsewhere: a browser on any page of the world can be made to send requests to localhost.
 
 A page elsewhere can give its own name the address 127.0.0.1 (DNS rebinding); then `Host` holds that name. It can send a
 request from where it is; then `Origin` does, where a page at another port of this host is another page. An IP address
@@ -15,12 +15,12 @@ LOCAL = "localhost"
 
 
 def host_name(header: str) -> str:
-    """Without the port and the brackets of an IPv6 address; empty if there is none."""
+    """Returns the host without the port and the brackets of an IPv6 address; empty if there is none."""
     return (urlsplit(f"//{header}").hostname or "") if header else ""
 
 
 def is_our_name(name: str, ours: Container[str]) -> bool:
-    """Whether `name`, in lower case, can only be this broker: localhost, an address, or one of `ours`."""
+    """Says whether `name`, in lower case, can only be this broker: localhost, an address, or one of `ours`."""
     if name == LOCAL or name.endswith(f".{LOCAL}") or name in ours:
         return True
     try:
@@ -31,7 +31,7 @@ def is_our_name(name: str, ours: Container[str]) -> bool:
 
 
 def refusal(host: str, origin: str | None, ours: Container[str]) -> str | None:
-    """Why a request with these headers is not answered; None: it is."""
+    """Says why a request with these headers is not answered; None: it is."""
     try:
         name = host_name(host)
         asking = urlsplit(origin).netloc.lower() if origin else host.lower()

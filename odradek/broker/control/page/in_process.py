@@ -27,11 +27,11 @@ CLIENT_ID = "odradek-page"
 
 class Ask(Protocol):
     async def __call__(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        """The broker's answer, at the newest version, or at `max_version`."""
+        """Returns the broker's answer, at the newest version, or at `max_version`."""
 
 
 class InProcessClient:
-    """client_host: whose HTTP request this is; ACLs may name it."""
+    """Client without a socket. client_host: whose HTTP request this is; ACLs may name it."""
 
     def __init__(self, dispatcher: Dispatcher[Broker], client_host: str, client_port: int) -> None:
         self._dispatcher = dispatcher

@@ -1,19 +1,20 @@
-"""The first view: what is served, how much passes through, and what keeps readers waiting."""
+"""The broker at a glance, its connections, and the warnings of its log."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from odradek.broker.control.page.served import SHOWN
 from odradek.broker.control.page.transactions import transaction_counts
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from odradek.broker.control.page.json_value import JsonValue, View
-    from odradek.broker.control.page.served import Query, Served
+    from odradek.broker.control.page.served import JsonValue, Query, Served, View
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.partitions.partition import Partition
@@ -57,7 +58,7 @@ async def overview(served: Served, query: Query) -> View:
 
 @dataclass(slots=True)
 class Totals:
-    """Of all partitions; what came in and went out, since the start."""
+    """Sums over all partitions; what came in and went out, since the start."""
 
     partitions: int = 0
     size_bytes: int = 0
@@ -83,7 +84,7 @@ async def partition_totals(served: Served) -> Totals:
 
 
 async def group_counts(served: Served) -> JsonValue:
-    """By type; None while they are loaded."""
+    """Counts groups by type; None while they are loaded."""
     broker = served.broker
     counts = {"classic": 0, "consumer": 0, "share": 0}
     if not broker.has_started("groups"):
@@ -103,3 +104,36 @@ async def group_counts(served: Served) -> JsonValue:
 def resident_bytes() -> int:
     with open("/proc/self/statm", "rb") as statm:
         return int(statm.read().split()[1]) * PAGE_BYTES
+
+
+def connections(served: Served, query: Query) -> View:
+    """Lists connections. `find`: part of an address or of a client's name."""
+    part = query.get("find", "")
+    infos = [info for server in served.traffic.servers for info in server.connections()]
+    software = Counter(f"{info.client_software_name} {info.client_software_version}" for info in infos)
+    found = [info for info in infos if part in f"{info.client_host}:{info.client_port} {info.client_software_name}"]
+    return {
+        "total": len(found),
+        "software": dict(software.most_common()),
+        "connections": [
+            {
+                "id": info.connection_id,
+                "from": f"{info.client_host}:{info.client_port}",
+                "listener": info.listener,
+                "principal": info.principal,
+                "software": info.client_software_name,
+                "version": info.client_software_version,
+                "told": None if info.told is None else f"{info.told[0]}:{info.told[1]}",
+            }
+            for info in found[:SHOWN]
+        ],
+    }
+
+
+def warnings(served: Served, query: Query) -> View:
+    return {
+        "warnings": [
+            {"at_ms": int(each.created * 1000), "level": each.levelname, "logger": each.name, "text": each.getMessage()}
+            for each in reversed(served.warnings)
+        ]
+    }

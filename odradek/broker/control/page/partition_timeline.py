@@ -1,4 +1,4 @@
-"""What happened in a partition, in the order of its offsets: batches and markers as its log has them, and around the
+"""Timeline of a partition, in the order of its offsets: batches and markers as its log has them, and around the
 batches of a transaction the steps of its coordinator, as `__transaction_state` still has those.
 
 Batches carry their producers' clock, which may be any; a marker and the steps carry that of the broker. So steps find
@@ -17,8 +17,8 @@ from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import read_marker
 
 if TYPE_CHECKING:
-    from odradek.broker.control.page.json_value import JsonValue
-    from odradek.broker.control.page.transaction_steps import Step
+    from odradek.broker.control.page.history import TxnStep
+    from odradek.broker.control.page.served import JsonValue
     from odradek.protocol.topic_partition import TopicPartition
 
 DECIDED = frozenset({TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT})
@@ -27,7 +27,7 @@ NO_PRODUCER_ID = -1
 
 
 @dataclass(slots=True)
-class Run:
+class BatchRun:
     """Batches of one producer and transaction that nothing stands between, or one marker. Offsets include both ends."""
 
     at_ms: int
@@ -45,10 +45,10 @@ class Run:
         return self.producer_id, self.producer_epoch, self.is_transactional, self.is_commit is None
 
 
-class Transaction(NamedTuple):
-    """The steps of one transaction of a transactional id, from the one after the completion of the last."""
+class PastTransaction(NamedTuple):
+    """Steps of one transaction of a transactional id, from the one after the completion of the last."""
 
-    steps: Sequence[Step]
+    steps: Sequence[TxnStep]
 
     @property
     def decided_ms(self) -> int | None:
@@ -59,14 +59,14 @@ class Transaction(NamedTuple):
         return frozenset().union(*(each.txn.partitions for each in self.steps if each.txn is not None))
 
 
-def runs_of(portions: Iterable[bytes], start: int, end: int) -> list[Run]:
-    """Of the batches that begin within [start, end)."""
-    runs: list[Run] = []
+def runs_of(portions: Iterable[bytes], start: int, end: int) -> list[BatchRun]:
+    """Returns the runs of batches that begin within [start, end)."""
+    runs: list[BatchRun] = []
     for portion in portions:
         for position, header in batches(portion):
             if not start <= header.base_offset < end:
                 continue
-            run = Run(
+            run = BatchRun(
                 header.max_timestamp,
                 header.base_offset,
                 header.last_offset,
@@ -91,27 +91,30 @@ def runs_of(portions: Iterable[bytes], start: int, end: int) -> list[Run]:
     return runs
 
 
-def transactions_of(steps: Iterable[Step]) -> list[Transaction]:
-    found: list[list[Step]] = [[]]
+def transactions_of(steps: Iterable[TxnStep]) -> list[PastTransaction]:
+    found: list[list[TxnStep]] = [[]]
     for step in steps:
         found[-1].append(step)
         if step.txn is None or step.txn.state in COMPLETE:
             found.append([])
-    return [Transaction(each) for each in found if each]
+    return [PastTransaction(each) for each in found if each]
 
 
 @dataclass(slots=True)
 class Around:
-    """The steps that stand before and behind a run."""
+    """Steps that stand before and behind a run."""
 
-    before: list[tuple[str, Step]] = field(default_factory=list)
-    behind: list[tuple[str, Step]] = field(default_factory=list)
+    before: list[tuple[str, TxnStep]] = field(default_factory=list)
+    behind: list[tuple[str, TxnStep]] = field(default_factory=list)
 
 
 def timeline(
-    runs: Sequence[Run], partition: TopicPartition, steps: Mapping[str, Sequence[Step]], names: Mapping[int, str]
+    runs: Sequence[BatchRun],
+    partition: TopicPartition,
+    steps: Mapping[str, Sequence[TxnStep]],
+    names: Mapping[int, str],
 ) -> list[JsonValue]:
-    """Oldest first. steps: by transactional id; names: transactional ids by producer id."""
+    """Returns events, oldest first. steps: by transactional id; names: transactional ids by producer id."""
     around = [Around() for _ in runs]
     transactions = {name: [each for each in transactions_of(of) if partition in each.partitions]
                     for name, of in steps.items()}  # fmt: skip
@@ -143,19 +146,19 @@ def timeline(
     ]
 
 
-def decided_before(transactions: Sequence[Transaction], at_ms: int) -> Transaction | None:
-    """The one that a marker of this time ends."""
+def decided_before(transactions: Sequence[PastTransaction], at_ms: int) -> PastTransaction | None:
+    """Returns the one that a marker of this time ends."""
     found = [each for each in transactions if each.decided_ms is not None and each.decided_ms <= at_ms]
     return found[-1] if found else None
 
 
-def is_complete(transaction: Transaction) -> bool:
+def is_complete(transaction: PastTransaction) -> bool:
     last = transaction.steps[-1].txn
     return last is None or last.state in COMPLETE
 
 
-def place(transaction: Transaction, name: str, begin: Around, end: Around, *, behind: bool = False) -> None:
-    """behind: where the end is a run of others, and no marker of its own."""
+def place(transaction: PastTransaction, name: str, begin: Around, end: Around, *, behind: bool = False) -> None:
+    """Puts the steps around its runs. behind: where the end is a run of others, and no marker of its own."""
     for step in transaction.steps:
         state = None if step.txn is None else step.txn.state
         if state in COMPLETE:
@@ -166,11 +169,11 @@ def place(transaction: Transaction, name: str, begin: Around, end: Around, *, be
             begin.before.append((name, step))
 
 
-def shown_step(name: str, step: Step) -> JsonValue:
+def shown_step(name: str, step: TxnStep) -> JsonValue:
     return {**step.shown(), "offset": None, "id": name, "by": "coordinator"}
 
 
-def shown_run(run: Run, name: str | None) -> JsonValue:
+def shown_run(run: BatchRun, name: str | None) -> JsonValue:
     who = "no producer id" if run.producer_id == NO_PRODUCER_ID else f"producer id {run.producer_id}"
     event: dict[str, JsonValue] = {
         "at_ms": run.at_ms,

@@ -1,4 +1,4 @@
-"""The records of a partition, a screenful at a time, each with what a reader of committed data makes of it."""
+"""Records of a partition, a screenful at a time, each with what a reader of committed data makes of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from odradek.protocol.records import records_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from odradek.broker.control.page.json_value import JsonValue, View
-    from odradek.broker.control.page.served import Job, Query, Served
+    from odradek.broker.control.page.served import Job, JsonValue, Query, Served, View
     from odradek.protocol.records import Record
     from odradek.storage.log_reader import LogReader
 
@@ -26,7 +25,7 @@ COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "cont
 
 
 class Bounds(NamedTuple):
-    """What the loop knows of the log when it is asked."""
+    """Facts that the loop knows of the log when it is asked."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -34,8 +33,9 @@ class Bounds(NamedTuple):
 
 
 def records(served: Served, query: Query) -> Job:
-    """`topic`, `partition`; `offset` or `timestamp` (ms): where to begin, the last ones if neither is given;
-    `isolation=committed`: without what readers of committed data do not see. Raises KafkaError."""
+    """Shows records of `topic`, `partition`; `offset` or `timestamp` (ms): where to begin, the last ones if neither is
+    given; `isolation=committed`: without what readers of committed data do not see. Raises KafkaError.
+    """
     try:
         index = int(query.get("partition", "0"))
         offset = int(query["offset"]) if query.get("offset") else None
@@ -103,7 +103,7 @@ def read(reader: LogReader, start: int, end: int) -> Iterator[tuple[BatchHeader,
 
 
 def aborted_ranges(reader: LogReader, start: int, end: int) -> Sequence[tuple[int, int, int]]:
-    """(producer id, first offset, last offset) of the aborted transactions with data in between."""
+    """Returns (producer id, first offset, last offset) of aborted transactions with data in between."""
     return [(each.producer_id, each.first_offset, each.last_offset) for each in reader.aborted(start, end)]
 
 
@@ -149,7 +149,7 @@ def row(topic: str, header: BatchHeader, record: Record, status: str) -> JsonVal
 
 
 def shown(data: bytes | None) -> JsonValue:
-    """Text where it is UTF-8, else hexadecimal; with its size where it is cut."""
+    """Returns text where it is UTF-8, else hexadecimal; with its size where it is cut."""
     if data is None:
         return None
     part = data[:SHOWN_BYTES]

@@ -1,6 +1,6 @@
-"""What a view needs, where an authorizer is configured. The page logs nobody in: it is User:ANONYMOUS at the address of
-whoever asks for it, and may be shown what the ACLs allow to that principal (docs/page.md). Actions are requests of
-Kafka's protocol, which check rights themselves.
+"""Rights that a view needs, where an authorizer is configured. The page logs nobody in: it is User:ANONYMOUS at the
+address of whoever asks for it, and may be shown what the ACLs allow to that principal (docs/page.md). Actions are
+requests of Kafka's protocol, which check rights themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ NO_CONNECTION = 0
 
 
 class Right(NamedTuple):
-    """like: the API that shows the same, for the audit log. parameter: of the query, which names the resource."""
+    """Right to a view. like: the API that shows the same, for the audit log. parameter: of the query, which names the
+    resource.
+    """
 
     like: ApiKey
     operation: Operation

@@ -2,33 +2,133 @@
 `/api/actions` what it can change.
 
 Each view takes the query parameters that its function names. Source: HTML, 9.2, for server-sent events.
-"""
+
+A POST is refused unless `odradek.http.actions` is true, its Host and Origin are this broker's (`guard`), its body is
+JSON, and the header X-Odradek-Token holds the token that this process drew when it began. A page elsewhere can neither
+read the token nor send the header, which browsers ask about beforehand. Source: OWASP, Cross-Site Request Forgery
+Prevention, "custom request headers"."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiohttp import web
 
 from odradek.broker.api.context import IPV4_IN_IPV6, Audit
-from odradek.broker.control.page.acting import Acting
+from odradek.broker.control.page.actions import ACTIONS, Fields
 from odradek.broker.control.page.document import document
+from odradek.broker.control.page.groups import group, groups, shares
 from odradek.broker.control.page.guard import LOCAL, refusal
+from odradek.broker.control.page.in_process import InProcessClient
+from odradek.broker.control.page.overview import connections, overview, warnings
+from odradek.broker.control.page.records import records
 from odradek.broker.control.page.rights import require_right
 from odradek.broker.control.page.served import Served
-from odradek.broker.control.page.views import VIEWS
+from odradek.broker.control.page.topics import partition, topic, topics
+from odradek.broker.control.page.transactions import transaction, transactions
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from logging import LogRecord
+
     from odradek.broker.api.context import Authorizer
+    from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
-    from odradek.broker.control.page.json_value import View
-    from odradek.broker.control.recent import RecentWarnings
+    from odradek.broker.control.page.served import Show, View
     from odradek.broker.runtime.workers import JobResult, Workers
+
+VIEWS: Mapping[str, Show] = {
+    "overview": overview,
+    "topics": topics,
+    "topic": topic,
+    "partition": partition,
+    "records": records,
+    "groups": groups,
+    "group": group,
+    "shares": shares,
+    "transactions": transactions,
+    "transaction": transaction,
+    "connections": connections,
+    "warnings": warnings,
+}
+
+
+log = logging.getLogger("odradek.control")
+
+TOKEN_HEADER = "X-Odradek-Token"
+SETTING = "odradek.http.actions"
+JSON = "application/json"
+REFUSED = 409
+HTTP_STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: 403,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.GROUP_ID_NOT_FOUND: 404,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: 404,
+    ErrorCode.UNKNOWN_SERVER_ERROR: 500,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 503,
+    ErrorCode.REQUEST_TIMED_OUT: 504,
+}
+
+
+class Acting:
+    """HTTP of the actions. token: None where they are off."""
+
+    def __init__(self, dispatcher: Dispatcher[Broker], headers: Mapping[str, str], *, is_on: bool) -> None:
+        self._dispatcher = dispatcher
+        self._headers = headers
+        self.token = secrets.token_urlsafe(32) if is_on else None
+
+    async def listing(self, request: web.Request) -> web.Response:
+        """Lists the actions, with the token; a page elsewhere may ask for this, but not read the answer."""
+        offered = {} if self.token is None else {name: sorted(action.fields) for name, action in ACTIONS.items()}
+        return web.json_response({"token": self.token, "actions": offered}, headers=self._headers)
+
+    async def act(self, request: web.Request) -> web.Response:
+        name = request.match_info["action"]
+        if self.token is None:
+            return self._error(403, f"actions are off: {SETTING}=true in the configuration of the broker allows them")
+        given = request.headers.get(TOKEN_HEADER, "")
+        if not secrets.compare_digest(given.encode(errors="surrogatepass"), self.token.encode()):
+            return self._error(403, f"the header {TOKEN_HEADER} does not hold the token, which GET /api/actions tells")
+        if request.content_type != JSON:
+            return self._error(415, f"the body has to be {JSON}")
+        if name not in ACTIONS:
+            return self._error(404, f"there is no action {name}; actions are {', '.join(ACTIONS)}")
+        try:
+            body = json.loads(await request.read())
+            json.dumps(body, ensure_ascii=False).encode()  # half a pair of surrogates is no text
+        except (ValueError, RecursionError) as error:
+            return self._error(400, f"the body is not JSON: {error}")
+        return await self._done(name, body, request)
+
+    async def _done(self, name: str, body: object, request: web.Request) -> web.Response:
+        action = ACTIONS[name]
+        client = InProcessClient(self._dispatcher, request.remote or "", 0)
+        try:
+            done = await action.run(client.ask, Fields(body, action.fields))
+        except KafkaError as error:
+            words = error.message or error.code.name
+            return self._error(HTTP_STATUS.get(error.code, REFUSED), words, error.code)
+        finally:
+            client.close()
+        log.info("page: %s %s, asked for by %s", name, json.dumps(body), request.remote)
+        return web.json_response(done, headers=self._headers)
+
+    def _error(self, status: int, words: str, code: ErrorCode | None = None) -> web.Response:
+        body = {"error": words} if code is None else {"error": words, "code": code.name}
+        return web.json_response(body, status=status, headers=self._headers)
+
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -46,10 +146,10 @@ HEADERS = {
 
 
 def add_page(
-    app: web.Application, broker: Broker, traffic: Traffic, warnings: RecentWarnings, metrics: Handler
+    app: web.Application, broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], metrics: Handler
 ) -> None:
     acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
-    page = Page(broker, Served(broker, traffic, warnings.records), acting.token, traffic.dispatcher.authorizer)
+    page = Page(broker, Served(broker, traffic, warnings), acting.token, traffic.dispatcher.authorizer)
     app.router.add_get("/", page.guarded(page.document))
     app.router.add_get("/api/actions", page.guarded(acting.listing))
     app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
@@ -60,7 +160,7 @@ def add_page(
 
 
 class Page:
-    """token: what actions need; None where they are off."""
+    """Handlers of the page. token: what actions need; None where they are off."""
 
     def __init__(self, broker: Broker, served: Served, token: str | None, authorizer: Authorizer) -> None:
         self._token = token
@@ -114,7 +214,7 @@ class Page:
             return web.json_response({"error": str(error), "code": error.code.name}, status=status)
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """The view now, and again whenever it has changed, at most once a second. Comments keep the line open."""
+        """Sends the view now, and again whenever it has changed, at most once a second. Comments keep the line open."""
         name = request.match_info["view"]
         if name not in VIEWS:
             return web.json_response({"error": f"there is no view {name}"}, status=404)

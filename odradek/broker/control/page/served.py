@@ -1,4 +1,4 @@
-"""What the views look at, and how they are asked."""
+"""Shared parts of the views: their values, what they look at, and how they are asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
-    from odradek.broker.control.page.json_value import View
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+View: TypeAlias = "Mapping[str, JsonValue]"
+
 
 Query: TypeAlias = "Mapping[str, str]"
 Job: TypeAlias = "Callable[[], View]"  # what is left to do waits for the disk: for a thread
@@ -27,12 +30,14 @@ SHOWN = 200  # of a list; `find` finds the others
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """`warnings`: the latest of the log, oldest first."""
+    """Broker that the views look at. `warnings`: the latest of the log, oldest first."""
 
     broker: Broker
     traffic: Traffic
     warnings: Sequence[LogRecord]
 
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:
-        """Each of what may be very many: clients are served in between, and an item may be gone when it is its turn."""
+        """Visits each of what may be very many: clients are served in between, and an item may be gone when it is its
+        turn.
+        """
         await visit_in_slices(items, look, self.broker.watch, PAGE)

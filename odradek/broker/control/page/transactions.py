@@ -10,8 +10,8 @@ from contextlib import suppress
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from odradek.broker.control.page.history import steps_of, steps_start
 from odradek.broker.control.page.served import SHOWN
-from odradek.broker.control.page.transaction_steps import steps_of, steps_start
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.errors import KafkaError
@@ -19,8 +19,7 @@ from odradek.protocol.topic_partition import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.json_value import JsonValue, View
-    from odradek.broker.control.page.served import Job, Query, Served
+    from odradek.broker.control.page.served import Job, JsonValue, Query, Served, View
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.core import TransactionCore
@@ -31,7 +30,7 @@ IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
 
 async def all_ids(served: Served) -> list[Txn]:
-    """Raises KafkaError while they are loaded."""
+    """Returns all ids. Raises KafkaError while they are loaded."""
     found: list[Txn] = []
 
     def add(shard: Shard[TransactionCore]) -> None:
@@ -43,7 +42,9 @@ async def all_ids(served: Served) -> list[Txn]:
 
 
 def open_ids(broker: Broker) -> list[Txn]:
-    """Those with a transaction that is open, or decided and not complete. Raises KafkaError while they are loaded."""
+    """Returns ids with a transaction that is open, or decided and not complete. Raises KafkaError while they are
+    loaded.
+    """
     if not broker.has_started("transactions"):
         return []
     return [txn for shard in broker.transactions.shards for txn in shard.look(lambda core: core.open_entries())]
@@ -56,7 +57,7 @@ def rank(txn: Txn) -> int:
 
 
 async def transaction_counts(served: Served) -> JsonValue:
-    """None while they are loaded."""
+    """Counts ids by rank; None while they are loaded."""
     broker = served.broker
     ids = 0
     ranks: Counter[int] = Counter()
@@ -85,7 +86,7 @@ async def transaction_counts(served: Served) -> JsonValue:
 
 
 async def transactions(served: Served, query: Query) -> View | Job:
-    """`find`: part of an id. Those in doubt first, then by age."""
+    """Lists ids. `find`: part of an id. Those in doubt first, then by age."""
     part = query.get("find", "")
     try:
         ids = await all_ids(served)
@@ -106,13 +107,13 @@ async def transactions(served: Served, query: Query) -> View | Job:
 
 
 def place(txn: Txn) -> tuple[int, int]:
-    """In the list."""
+    """Returns the sort key in the list."""
     of = rank(txn)
     return of, (txn.started_ms or 0 if of < ENDED else -txn.updated_ms)
 
 
 def transaction(served: Served, query: Query) -> Job:
-    """One id, `id`: what it is now, and its steps as `__transaction_state` still has them. Raises KafkaError."""
+    """Shows one id, `id`: what it is now, and its steps as `__transaction_state` still has them. Raises KafkaError."""
     broker, name = served.broker, query["id"]
     nothing: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": [], "timeline": []}
     if not broker.has_started("transactions"):
@@ -132,7 +133,7 @@ def transaction(served: Served, query: Query) -> Job:
 
 
 def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
-    """What comes by itself."""
+    """Returns what comes by itself."""
     if txn is None or txn.state is not TxnState.ONGOING or txn.is_two_phase or txn.started_ms is None:
         return []
     return [
@@ -160,7 +161,7 @@ def shown(txn: Txn) -> dict[str, JsonValue]:
 
 
 def what_ends(txn: Txn) -> tuple[str, str | None]:
-    """In words, and the command with which a person would do it."""
+    """Says it in words, with the command with which a person would do it."""
     name = txn.transactional_id
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
@@ -184,7 +185,7 @@ def what_ends(txn: Txn) -> tuple[str, str | None]:
 
 
 async def held_partitions(served: Served) -> list[JsonValue]:
-    """Where readers of committed data wait, at most `SHOWN`."""
+    """Returns where readers of committed data wait, at most `SHOWN`."""
     held: list[Partition] = []
 
     def add(partition: Partition) -> None:
@@ -202,19 +203,19 @@ def is_held(partition: Partition) -> bool:
 
 
 def held_in(partition: Partition, broker: Broker) -> JsonValue:
-    """`held_back` of one partition; None where readers see all there is."""
+    """Returns `held_back` of one partition; None where readers see all there is."""
     return held_back(partition, holders(broker)) if is_held(partition) else None
 
 
 def holders(broker: Broker) -> Mapping[int, str]:
-    """Transactional ids with an open transaction, by the producer id of its records."""
+    """Returns transactional ids with an open transaction, by the producer id of its records."""
     with suppress(KafkaError):
         return {txn.producer_id: txn.transactional_id for txn in open_ids(broker)}
     return {}  # while they are loaded
 
 
 def held_back(partition: Partition, names: Mapping[int, str]) -> JsonValue:
-    """The open transaction that readers of committed data wait for."""
+    """Returns the open transaction that readers of committed data wait for."""
     log = partition.log
     open_ = [entry for entry in log.producers() if entry.current_txn_first_offset is not None]
     oldest = min(open_, key=lambda entry: entry.current_txn_first_offset or 0, default=None)

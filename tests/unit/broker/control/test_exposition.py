@@ -27,7 +27,7 @@ from odradek.broker.control.measures import (
     VerificationMeasure,
     partition_measure,
 )
-from odradek.broker.control.readiness import readiness
+from odradek.broker.control.pages import readiness
 from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
 from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.partitions.partition import Partition

@@ -10,9 +10,8 @@ import pytest
 
 from odradek.broker.control.measures import Traffic
 from odradek.broker.control.page.overview import partition_totals
-from odradek.broker.control.page.partition import partition
 from odradek.broker.control.page.served import Served
-from odradek.broker.control.page.topics import topics
+from odradek.broker.control.page.topics import partition, topics
 from odradek.broker.control.page.transactions import transaction_counts, transactions
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S

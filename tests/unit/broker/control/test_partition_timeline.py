@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.broker.control.page.partition_timeline import Run, timeline
-from odradek.broker.control.page.transaction_steps import Step, in_words
+from odradek.broker.control.page.history import TxnStep, in_words
+from odradek.broker.control.page.partition_timeline import BatchRun, timeline
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
 
@@ -14,21 +14,21 @@ PAY, LATE = 7, 8  # producer ids
 NAMES = {PAY: "pay", LATE: "late"}
 
 
-def batch(first: int, last: int, producer_id: int = PAY, *, at_ms: int = 0) -> Run:
-    return Run(at_ms, first, last, producer_id, 0, True, records=last - first + 1, batches=1)
+def batch(first: int, last: int, producer_id: int = PAY, *, at_ms: int = 0) -> BatchRun:
+    return BatchRun(at_ms, first, last, producer_id, 0, True, records=last - first + 1, batches=1)
 
 
-def marker(offset: int, producer_id: int = PAY, *, at_ms: int, is_commit: bool = True) -> Run:
-    return Run(at_ms, offset, offset, producer_id, 0, True, records=1, batches=1, is_commit=is_commit)
+def marker(offset: int, producer_id: int = PAY, *, at_ms: int, is_commit: bool = True) -> BatchRun:
+    return BatchRun(at_ms, offset, offset, producer_id, 0, True, records=1, batches=1, is_commit=is_commit)
 
 
-def steps(*states: tuple[int, TxnState], name: str = "pay", place: tuple[str, int] = HERE) -> list[Step]:
-    found: list[Step] = []
+def steps(*states: tuple[int, TxnState], name: str = "pay", place: tuple[str, int] = HERE) -> list[TxnStep]:
+    found: list[TxnStep] = []
     before = None
     for at_ms, state in states:
         partitions = frozenset((place,)) if state in (TxnState.ONGOING, *DECIDED) else frozenset()
         txn = Txn(name, PAY, 0, 60_000, state, partitions)
-        found.append(Step(at_ms, at_ms, before, txn))
+        found.append(TxnStep(at_ms, at_ms, before, txn))
         before = txn
     return found
 
@@ -41,7 +41,7 @@ def committed(begin_ms: int, *, place: tuple[str, int] = HERE) -> list[tuple[int
     return [(begin_ms + 10 * number, state) for number, state in enumerate(COMMITTED)]
 
 
-def words(runs: Sequence[Run], of: dict[str, list[Step]]) -> list[str]:
+def words(runs: Sequence[BatchRun], of: dict[str, list[TxnStep]]) -> list[str]:
     """Who says it, and its first word."""
     found = []
     for each in timeline(runs, HERE, of, NAMES):
