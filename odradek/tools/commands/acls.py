@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     with actions.add("list", "ACLs, all or those of a resource or principal", list_, json=True) as listing:
         _add_resources(listing, "those that apply to it, prefixes and * included; may be repeated")
         listing.add_argument("--principal", metavar="User:NAME", help="those of this principal")
-    for name, act, help in (("add", add, "give or deny rights"), ("remove", remove, "take ACLs back")):
+    for name, act, help in (("add", add, "add ACLs that allow or deny"), ("remove", remove, "remove ACLs")):
         with actions.add(name, help, act, acls_of) as action:
             _add_resources(action, "may be repeated; * is every one")
             _add_rights(action)
@@ -60,7 +60,7 @@ def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
         "--resource-pattern-type",
         choices=("literal", "prefixed"),
         default="literal",
-        help="whether names are whole names, or what names begin with; default: %(default)s",
+        help="whether names are whole names or prefixes; default: %(default)s",
     )
 
 
@@ -78,8 +78,10 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
         help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs …; may be repeated."
         " Default: All",
     )
-    parser.add_argument("--producer", action="store_true", help="what a producer needs on topics and transactional ids")
-    parser.add_argument("--consumer", action="store_true", help="what a consumer needs on topics and groups")
+    parser.add_argument(
+        "--producer", action="store_true", help="the rights of a producer on topics and transactional ids"
+    )
+    parser.add_argument("--consumer", action="store_true", help="the rights of a consumer on topics and groups")
     parser.add_argument("--idempotent", action="store_true", help="with --producer: IdempotentWrite on the cluster too")
 
 

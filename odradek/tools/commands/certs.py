@@ -27,10 +27,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--client", action="append", default=[], metavar="NAME", help="a client with this name; may be repeated"
     )
     parser.add_argument(
-        "--password", default=DEFAULT_PASSWORD, metavar="TEXT", help="of the PKCS12 stores; default: %(default)s"
+        "--password",
+        default=DEFAULT_PASSWORD,
+        metavar="TEXT",
+        help="password of the PKCS12 stores; default: %(default)s",
     )
     parser.add_argument(
-        "--days", type=int, default=DEFAULT_DAYS, metavar="N", help="certificates are valid for; default: %(default)d"
+        "--days",
+        type=int,
+        default=DEFAULT_DAYS,
+        metavar="N",
+        help="days that certificates are valid for; default: %(default)d",
     )
     add_json(parser)
     parser.set_defaults(run=run)

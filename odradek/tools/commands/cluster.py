@@ -28,7 +28,7 @@ def configure_features(parser: argparse.ArgumentParser) -> None:
     with actions.add("upgrade", "raise features to these levels", upgrade) as raising:
         _add_changes(raising)
     with actions.add("downgrade", "lower features to these levels", downgrade) as lowering:
-        lowering.add_argument("--unsafe", action="store_true", help="even if that loses metadata")
+        lowering.add_argument("--unsafe", action="store_true", help="even if metadata is lost")
         _add_changes(lowering)
 
 
@@ -61,9 +61,9 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="NAME=LEVEL",
-        help="may be repeated: all of them are changed, or none",
+        help="may be repeated: all are changed, or none",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say whether the cluster would do it")
+    parser.add_argument("--dry-run", action="store_true", help="only tell whether the cluster would accept it")
 
 
 def _level(text: str) -> tuple[str, int]:

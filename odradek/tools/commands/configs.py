@@ -29,16 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "describe", "the settings of a topic, broker or group, with their sources", describe, resource, json=True
     ) as describing:
         _add_resource(describing)
-        describing.add_argument("--all", action="store_true", help="with those that have their default")
+        describing.add_argument("--all", action="store_true", help="include settings that have their default")
     with actions.add("alter", "change settings; others stay", alter, _check) as altering:
         _add_resource(altering)
         altering.add_argument(
             "--add-config",
             metavar="NAME=VALUE,…",
             default="",
-            help="set these; a value with commas in brackets: a=[b,c]",
+            help="set these; brackets hold a value with commas: a=[b,c]",
         )
-        altering.add_argument("--delete-config", metavar="NAME,…", default="", help="bring these back to their default")
+        altering.add_argument("--delete-config", metavar="NAME,…", default="", help="reset these to their default")
 
 
 def _add_resource(parser: argparse.ArgumentParser) -> None:

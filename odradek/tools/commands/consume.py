@@ -32,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="beginning, end, an offset, -N for the last N records, s@MS for the first since that timestamp, stored for"
         " those of the group; default: beginning, of a group stored. e@MS stops there, and may be given beside another",
     )
-    parser.add_argument("-c", "--count", "--max-messages", type=int, metavar="N", help="stop after so many records")
-    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end of the partitions")
+    parser.add_argument("-c", "--count", "--max-messages", type=int, metavar="N", help="stop after N records")
+    parser.add_argument("-e", "--exit", action="store_true", help="exit at the end of the partitions")
     parser.add_argument(
         "-f",
         "--format",
@@ -42,12 +42,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         r" %%S and %%K sizes, %%R size of the value in four bytes, \n \t; default: %%s\n",
     )
     parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="print the key and this before the value")
-    parser.add_argument("-D", "--delimiter", metavar="DELIM", default="\\n", help="what ends a record; default: \\n")
+    parser.add_argument(
+        "-D", "--delimiter", metavar="DELIM", default="\\n", help="terminator of a record; default: \\n"
+    )
     parser.add_argument("-J", "--json", action="store_true", help="one JSON object for each record")
     parser.add_argument(
-        "-Z", "--null", metavar="TEXT", nargs="?", const="NULL", default="NULL", help="in place of null; default: NULL"
+        "-Z", "--null", metavar="TEXT", nargs="?", const="NULL", default="NULL", help="text for null; default: NULL"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but records, as it is anyway")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="accepted as by kcat: only records are printed in any case"
+    )
     parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit")
     add_isolation_level(parser)
     add_connection(parser)

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", metavar="DIR", help="the data directory of the broker; default: that of `odradek serve`"
     )
-    parser.add_argument("--no-broker", action="store_true", help="look at this machine only; no broker has to run")
+    parser.add_argument("--no-broker", action="store_true", help="check this machine only; no broker has to run")
     add_json(parser)
     add_connection(parser)
     parser.set_defaults(run=run)

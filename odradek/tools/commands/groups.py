@@ -27,7 +27,7 @@ def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> Non
         metavar="TOPIC[:0,1]",
         help="only this topic, or these partitions of it; may be repeated",
     )
-    parser.add_argument("--all-topics", action="store_true", help="every topic that the group has offsets of")
+    parser.add_argument("--all-topics", action="store_true", help="every topic that the group has offsets for")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the first record")
     where.add_argument("--to-latest", action="store_true", help="the end")
@@ -36,10 +36,12 @@ def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> Non
     )
     if not is_share:
         where.add_argument("--to-offset", metavar="N", type=int, help="this offset")
-        where.add_argument("--shift-by", metavar="N", type=int, help="so many records on, or back if negative")
-        where.add_argument("--to-current", action="store_true", help="where it is; without an offset, the end")
-    parser.add_argument("--execute", action="store_true", help="do it; otherwise it is only shown")
-    parser.add_argument("--dry-run", action="store_true", help="only show it, which is the default")
+        where.add_argument("--shift-by", metavar="N", type=int, help="N records forward, or back if negative")
+        where.add_argument(
+            "--to-current", action="store_true", help="the committed offset; the end where there is none"
+        )
+    parser.add_argument("--execute", action="store_true", help="move the offsets; without it they are only shown")
+    parser.add_argument("--dry-run", action="store_true", help="only show them (the default)")
 
 
 def check_reset(options: argparse.Namespace) -> None:
@@ -132,7 +134,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "reset-offsets", "move the committed offsets of a group", reset, check_reset, json=True
     ) as resetting:
         add_reset(resetting)
-    with actions.add("delete-offsets", "forget the committed offsets of a topic", delete_offsets) as forgetting:
+    with actions.add("delete-offsets", "delete the committed offsets of a topic", delete_offsets) as forgetting:
         forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the group")
         forgetting.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC[:0,1]", help="of these")
 
@@ -149,7 +151,7 @@ def configure_share(parser: argparse.ArgumentParser) -> None:
         "reset-offsets", "move the start offsets of a share group", reset_share, check_reset, json=True
     ) as resetting:
         add_reset(resetting, is_share=True)
-    with actions.add("delete-offsets", "forget what was delivered of a topic", delete_share_offsets) as forgetting:
+    with actions.add("delete-offsets", "delete the delivery state of a topic", delete_share_offsets) as forgetting:
         forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the share group")
         forgetting.add_argument(
             "-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be repeated"

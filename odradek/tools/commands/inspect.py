@@ -20,11 +20,11 @@ _NEVER = float("inf")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files or directories")
-    add_json(parser, "one JSON object for each line")
+    add_json(parser, "one JSON object per line")
     parser.add_argument("--as", dest="kind", metavar="KIND", help="the kind of the files, if their names do not tell")
     parser.add_argument("--topic", metavar="NAME", help="the topic of a log outside of its directory")
     parser.add_argument("--batches", action="store_true", help="only the batches of logs, not their records")
-    parser.add_argument("--full", action="store_true", help="do not shorten long keys and values")
+    parser.add_argument("--full", action="store_true", help="show long keys and values in full")
     parser.set_defaults(run=run)
 
 

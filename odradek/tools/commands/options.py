@@ -76,14 +76,14 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         type=setting,
         action="append",
         default=[],
-        help="one such property, wins over the file; may be repeated",
+        help="one such property; overrides the file; may be repeated",
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=float,
         default=DEFAULT_TIMEOUT_S,
-        help="seconds for which what fails in passing is tried again; default: %(default)g",
+        help="how many seconds transient failures are retried for; default: %(default)g",
     )
 
 

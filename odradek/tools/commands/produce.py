@@ -30,13 +30,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_topic(parser)
     parser.add_argument("-p", "--partition", type=int, metavar="N", help="default, and -1: by key, or spread")
     parser.add_argument("-k", "--key", metavar="KEY", help="the key of every record")
-    parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="what separates key and value in a line")
-    parser.add_argument("-D", "--delimiter", metavar="DELIM", default="\\n", help="what ends a record; default: \\n")
+    parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="separator of key and value in a line")
+    parser.add_argument(
+        "-D", "--delimiter", metavar="DELIM", default="\\n", help="terminator of a record; default: \\n"
+    )
     parser.add_argument("-l", "--lines", action="store_true", help="a record for each line of the files")
     parser.add_argument(
         "-H", "--header", type=setting, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
-    parser.add_argument("-c", "--count", type=int, metavar="N", help="stop after so many records")
+    parser.add_argument("-c", "--count", type=int, metavar="N", help="stop after N records")
     parser.add_argument("-Z", "--null", action="store_true", help="empty keys and values are null")
     parser.add_argument(
         "-z", "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="default: none"
@@ -45,7 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--transactional-id", metavar="ID", help="send everything in one transaction, committed at the end of input"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing, as it is anyway without --report")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="accepted as by kcat: nothing is printed without --report"
+    )
     parser.add_argument("--report", action="store_true", help="print the place of each record: TOPIC PARTITION OFFSET")
     add_connection(parser)
     parser.set_defaults(run=run)

@@ -28,15 +28,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     recovering = actions.add_parser(
         "recover",
-        help="end what a query has left open, so that readers go on",
+        help="end the transactions that a query has left open, so that readers continue",
         description="Commit what a query had decided, and abort the rest, so that readers go on. For queries that will"
         " not be started again; those that are do it by themselves. A query that runs meanwhile fails once, and writes"
         " its batch again.",
     )
     recovering.add_argument("sink", metavar="SINK", help="the name of the sink, from `odradek spark sinks`")
-    recovering.add_argument(
-        "--run", metavar="ID", dest="run_id", help="abort only what this run has left open (its id)"
-    )
+    recovering.add_argument("--run", metavar="ID", dest="run_id", help="abort only transactions of this run (its id)")
     add_connection(recovering)
     recovering.set_defaults(run=recover)
     for add_job in (add_exactly_once, add_export, add_diff, add_profile):

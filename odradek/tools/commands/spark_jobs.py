@@ -32,7 +32,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="where Spark works: local[4], spark://HOST:7077 …; default: local[*], or what spark-submit says",
+        help="the master of Spark: local[4], spark://HOST:7077 …; default: local[*], or that of spark-submit",
     )
     parser.add_argument(
         "--conf",
@@ -42,7 +42,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a setting of Spark, as spark.driver.memory=4g; may be repeated",
     )
-    parser.add_argument("--verbose", action="store_true", help="show what Spark itself writes")
+    parser.add_argument("--verbose", action="store_true", help="show the output of Spark itself")
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def add_exactly_once(parsers: Parsers) -> None:
         epilog="exit status: 0 exactly once, 6 not so, else as everywhere",
     )
     parser.add_argument("--input", required=True, metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
-    parser.add_argument("--output", required=True, metavar="SOURCE", help="the same, of what was written")
+    parser.add_argument("--output", required=True, metavar="SOURCE", help="the same, for the output")
     parser.add_argument(
         "--on", type=columns_of, default=["key", "value"], metavar="COLUMNS", help="with commas; default: key,value"
     )
@@ -101,7 +101,7 @@ def add_exactly_once(parsers: Parsers) -> None:
         "--output-on", type=columns_of, metavar="COLUMNS", help="the same for the output, where it is spelt otherwise"
     )
     parser.add_argument(
-        "--examples", type=int, default=5, metavar="N", help="of each kind of difference; default: %(default)s"
+        "--examples", type=int, default=5, metavar="N", help="number for each kind of difference; default: %(default)s"
     )
     add_isolation_level(parser)
     add_session(parser)
@@ -175,7 +175,9 @@ def add_export(parsers: Parsers) -> None:
     parser.add_argument(
         "source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC, DIR/TOPIC, or DIR for all its topics"
     )
-    parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="only it; may be repeated")
+    parser.add_argument(
+        "-t", "--topic", action="append", default=[], metavar="TOPIC", help="only this topic; may be repeated"
+    )
     parser.add_argument(
         "--to", required=True, type=Path, metavar="FOLDER", help="a new directory, or that of an earlier call"
     )
@@ -188,14 +190,14 @@ def add_export(parsers: Parsers) -> None:
         " nothing is said",
     )
     parser.add_argument(
-        "--until", dest="ending", type=time_ms, metavar="TIME", help="end before the first record that is not older"
+        "--until", dest="ending", type=time_ms, metavar="TIME", help="end before the first record at or after this time"
     )
-    parser.add_argument("--no-dates", action="store_true", help="partition by topic only")
+    parser.add_argument("--no-dates", action="store_true", help="partition by topic, not by date")
     parser.add_argument(
         "--compression", choices=["zstd", "snappy", "gzip", "lz4", "none"], default="zstd", help="default: %(default)s"
     )
     parser.add_argument(
-        "--allow-data-loss", action="store_true", help="go on where records were deleted before they were exported"
+        "--allow-data-loss", action="store_true", help="continue where records were deleted before they were exported"
     )
     add_isolation_level(parser)
     add_session(parser)
@@ -266,11 +268,15 @@ def add_diff(parsers: Parsers) -> None:
     )
     parser.add_argument("first", metavar="DIR", help="a data directory, or DIR/TOPIC")
     parser.add_argument("second", metavar="DIR")
-    parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="only it; may be repeated")
+    parser.add_argument(
+        "-t", "--topic", action="append", default=[], metavar="TOPIC", help="only this topic; may be repeated"
+    )
     parser.add_argument(
         "--overlap", action="store_true", help="only offsets that both have: the second may lag, or have deleted more"
     )
-    parser.add_argument("--examples", type=int, default=5, metavar="N", help="of records; default: %(default)s")
+    parser.add_argument(
+        "--examples", type=int, default=5, metavar="N", help="number of records shown; default: %(default)s"
+    )
     add_session(parser)
     add_json(parser)
     parser.set_defaults(run=run_diff)
@@ -345,7 +351,7 @@ def add_profile(parsers: Parsers) -> None:
     )
     parser.add_argument("source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the topic, for DIR")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the page to this file")
     add_isolation_level(parser)
     add_session(parser)
     add_json(parser)

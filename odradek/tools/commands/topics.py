@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add("list", "the names of all topics", list_, json=True) as listing:
-        listing.add_argument("--internal", action="store_true", help="with internal topics")
+        listing.add_argument("--internal", action="store_true", help="include internal topics")
     with actions.add("describe", "partitions, leaders, replicas and settings", describe, json=True) as describing:
         add_names(describing, "topic", "-t", is_needed=False)
     with actions.add("create", "create topics", create, names) as creating:
@@ -32,13 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help="a setting; may be repeated",
         )
-        creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+        creating.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
     with actions.add("alter", "add partitions", alter, names) as altering:
         add_names(altering, "topic", "-t", is_needed=True)
-        altering.add_argument("--partitions", type=int, metavar="N", required=True, help="how many in all")
+        altering.add_argument("--partitions", type=int, metavar="N", required=True, help="the new number of partitions")
     with actions.add("delete", "delete topics with their records", delete, names) as deleting:
         add_names(deleting, "topic", "-t", is_needed=True)
-        deleting.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
+        deleting.add_argument("--if-exists", action="store_true", help="succeed if the topic does not exist")
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar="MS",
             help="only ids whose last transaction began longer ago; use with --state Ongoing",
         )
-        listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match this as a whole")
+        listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match this entirely")
         listing.add_argument(
             "--in-doubt",
             action="store_true",

@@ -133,7 +133,7 @@ COMMANDS = {
         "reachability.configure",
     ),
     "doctor": Command(
-        "say what stands in the way of the broker, or of clients that look for it",
+        "find what keeps the broker from working, or clients from reaching it",
         "Looks at the limits of this machine, the data directory (space, file system, clock, leftovers of a crash), the"
         " ports, and the addresses that clients are sent to. The exit status is 1 if something cannot work.",
         ("doctor", "doctor -b broker:29092 --data-dir /var/lib/odradek", "doctor --no-broker --json"),
@@ -177,7 +177,7 @@ COMMANDS = {
         ),
     ),
     "certs": Command(
-        "make certificates for development: an authority, the broker's, clients'",
+        "make certificates for development: an authority, a broker's, clients'",
         "Makes what is missing in the directory, or expires soon, as PEM and as PKCS12, and leaves the rest as it is:"
         " it can be run again and again. Keys are not encrypted in PEM, and only their owner can read the files.",
         ("certs", "certs secrets --host broker --client kate --client bob"),

@@ -21,9 +21,9 @@ MECHANISMS = ("SCRAM-SHA-256", DEFAULT_MECHANISM)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("list", "users that have a password, with their mechanisms", list_, json=True):
+    with actions.add("list", "users with a password, and their mechanisms", list_, json=True):
         pass
-    with actions.add("set-password", "add a user, or change the password", set_) as setting:
+    with actions.add("set-password", "add a user or change a password", set_) as setting:
         _add_user(setting)
         setting.add_argument(
             "--iterations", type=int, default=4096, metavar="N", help="4096 to 16384; default: %(default)s"
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         setting.add_argument(
             "--password-file",
             metavar="FILE",
-            help="whose first line is the password; - is standard input. Default: ask",
+            help="a file whose first line is the password; - is standard input. Default: ask",
         )
     with actions.add(
         "delete-password", "the user cannot log in any more; open connections live on", delete

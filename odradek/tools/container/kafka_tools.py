@@ -101,35 +101,27 @@ def console_consumer(asked: ToolOptions) -> list[str]:
     return words
 
 
+def _tool(flags: str, valued: str, translate: Callable[[ToolOptions], list[str]]) -> Tool:
+    return Tool(frozenset(flags.split()), frozenset(valued.split()), translate)
+
+
 TOOLS: Mapping[str, Tool] = {
-    "kafka-topics": Tool(
-        frozenset(
-            {
-                *("--list", "--create", "--describe", "--alter", "--delete"),
-                *("--if-not-exists", "--if-exists", "--exclude-internal"),
-            }
-        ),
-        frozenset({"--topic", "--partitions", "--replication-factor", "--config"}),
+    "kafka-topics": _tool(
+        "--list --create --describe --alter --delete --if-not-exists --if-exists --exclude-internal",
+        "--topic --partitions --replication-factor --config",
         topics,
     ),
-    "kafka-broker-api-versions": Tool(frozenset(), frozenset(), cluster),
-    "kafka-cluster": Tool(frozenset(), frozenset(), cluster),
-    "kafka-metadata-quorum": Tool(frozenset({"--status", "--replication"}), frozenset(), cluster),
-    "kafka-consumer-groups": Tool(frozenset({"--list", "--describe", "--delete"}), frozenset({"--group"}), groups),
-    "kafka-console-producer": Tool(frozenset(), frozenset({"--topic", "--property"}), console_producer),
-    "kafka-console-consumer": Tool(
-        frozenset({"--from-beginning"}),
-        frozenset(
-            {
-                *("--topic", "--partition", "--group", "--max-messages"),
-                *("--isolation-level", "--offset", "--property", "--timeout-ms"),
-            }
-        ),
+    "kafka-broker-api-versions": _tool("", "", cluster),
+    "kafka-cluster": _tool("", "", cluster),
+    "kafka-metadata-quorum": _tool("--status --replication", "", cluster),
+    "kafka-consumer-groups": _tool("--list --describe --delete", "--group", groups),
+    "kafka-console-producer": _tool("", "--topic --property", console_producer),
+    "kafka-console-consumer": _tool(
+        "--from-beginning",
+        "--topic --partition --group --max-messages --isolation-level --offset --property --timeout-ms",
         console_consumer,
     ),
 }
-
-
 TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
