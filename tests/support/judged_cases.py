@@ -100,6 +100,7 @@ def join(
     reason: str | None = None,
     instance: str | None = None,
     after_ms: float = 100,
+    behind: bool = False,
 ) -> None:
     """A JoinGroup v9 of `member`, answered with `given` (the same, if it is left out) and a generation."""
     request = JoinGroupRequest(
@@ -115,4 +116,4 @@ def join(
     answer = JoinGroupResponse(
         error_code=error, generation_id=generation, member_id=given or member, protocol_name="range", leader="l"
     )
-    peer.ask(request, 9, answer, after_ms=after_ms)
+    peer.ask(request, 9, answer, after_ms=after_ms, behind=behind)

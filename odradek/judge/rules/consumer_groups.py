@@ -128,7 +128,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
         _joins_or_leaves(exchange, request, scene)
     if member.final is not None and epoch >= 0 and knows(exchange, member.final):
         scene.broken("848.10", exchange, "it goes on after an error that ends the member", member.final)
-    elif member.lost is not None and knows(exchange, member.lost):
+    elif member.lost is not None and (epoch <= 0 or knows(exchange, member.lost)):
         scene.decide("848.5", epoch <= 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
         member.lost = None
     elif member.left is not None and epoch > 0 and exchange.earliest_us > member.left.received_us:

@@ -121,8 +121,8 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, FetchRequest)
     session = scene.at(Session, exchange.connection.number)
-    if session.failed is not None and knows(exchange, session.failed):
-        is_full = request.session_epoch in (FULL, FINAL)
+    is_full = request.session_epoch in (FULL, FINAL)
+    if session.failed is not None and (is_full or knows(exchange, session.failed)):
         scene.decide("FET.7", is_full, exchange, f"epoch {request.session_epoch} of the session", session.failed)
         session.failed, session.id = None, 0
     elif session.id and request.session_id == session.id and request.session_epoch > 0 and session.last is not None:
@@ -141,7 +141,7 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
         why = f"{session.hurried} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
         scene.decide("FET.15", session.hurried <= MOST_HURRIED, exchange, why, session.erred)
         session.erred = None
-    if request.session_epoch in (FULL, FINAL):
+    if is_full:
         session.offsets.clear()
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:

@@ -196,19 +196,18 @@ def joins(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, JoinGroupRequest)
     asked = scene.at(Asked, exchange.connection.number, request.group_id)
-    given = asked.given
-    if given is not None and knows(exchange, given) and isinstance(given.answer, JoinGroupResponse):
+    given, asked.given = asked.given, None
+    if given is not None and isinstance(given.answer, JoinGroupResponse):
         is_same = request.member_id == given.answer.member_id
         why = f"it joins as {request.member_id!r} where it was given {given.answer.member_id!r}"
-        scene.decide("GRP.1", is_same, exchange, why, given)
-        asked.given = None
-    rejected = asked.rejected
+        if is_same or knows(exchange, given):
+            scene.decide("GRP.1", is_same, exchange, why, given)
+    rejected, asked.rejected = asked.rejected, None
     if rejected is not None and knows(exchange, rejected):
         is_unknown = asked.rejected_code == UNKNOWN
         is_fine = request.member_id != asked.member if is_unknown else request.member_id == asked.member
         why = f"it joins as {request.member_id!r} after {ErrorCode(asked.rejected_code).name}"
         scene.decide("GRP.5", is_fine, exchange, why, rejected)
-        asked.rejected = None
     elif asked.member:
         member = scene.at(Member, request.group_id, asked.member)
         if member.rebalancing is not None and knows(exchange, member.rebalancing):
@@ -313,11 +312,12 @@ def _follow(exchange: Exchange, named: tuple[str, str], scene: Scene) -> None:
 
     def look() -> None:
         last = member.heard
-        if member.rebalancing is exchange and last is not None and last is not exchange and knows(last, exchange):
+        until_us = exchange.answered_us + member.rebalance_us
+        if member.rebalancing is exchange and last is not None and last.earliest_us > until_us:
             why = f"no JoinGroup within the rebalance time-out of {member.rebalance_us // 1000} ms"
             scene.broken("GRP.4", last, why, exchange)
 
-    scene.later(member.rebalance_us, look)
+    scene.later(member.rebalance_us + member.session_us, look)
 
 
 def commits(exchange: Exchange, scene: Scene) -> None:

@@ -241,7 +241,7 @@ def coordinator_answered(exchange: Exchange, scene: Scene) -> None:
 def subscribes(exchange: Exchange, scene: Scene) -> None:
     request_id = getattr(exchange.request, "client_instance_id", ZERO_UUID)
     telemetry = scene.at(Telemetry, request_id)
-    if telemetry.unknown is not None and knows(exchange, telemetry.unknown):
+    if telemetry.unknown is not None:
         scene.kept("TEL.2", exchange)
         telemetry.unknown = None
 

@@ -136,7 +136,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     scene.join(exchange.connection, "member", group, name)
     session = scene.at(Session, exchange.connection.number, group, name)
     epoch, last = request.share_session_epoch, session.last
-    if session.failed is not None and knows(exchange, session.failed):
+    if session.failed is not None and (epoch in (OPENS, CLOSES) or knows(exchange, session.failed)):
         scene.decide("SHR.3", epoch in (OPENS, CLOSES), exchange, f"epoch {epoch} of a lost session", session.failed)
         session.failed = None
     elif last is not None and session.is_sure and epoch > 0:
@@ -247,7 +247,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     member, epoch = scene.at(Member, request.group_id, request.member_id), request.member_epoch
     if epoch < 0:
         member.by = member.lost = None
-    elif member.lost is not None and knows(exchange, member.lost):
+    elif member.lost is not None and (epoch == 0 or knows(exchange, member.lost)):
         scene.decide("SHR.12", epoch == 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
         member.lost = None
     elif member.by is not None and epoch > 0 and knows(exchange, member.by):

@@ -238,15 +238,18 @@ def asked(exchange: Exchange, scene: Scene) -> None:
 
 def _retried(exchange: Exchange, producer: Producer, scene: Scene) -> None:
     refused = producer.refused
-    if refused is None or not knows(exchange, refused) or exchange.api is ApiKey.PRODUCE:
+    if refused is None or exchange.api is ApiKey.PRODUCE:
+        return
+    is_same = exchange.api is refused.api
+    if not is_same and not knows(exchange, refused):
         return
     producer.refused = None
-    is_same = exchange.api is refused.api
     if producer.refused_code == CONCURRENT and refused.api is not None and exchange.api is not None:
         why = f"{exchange.api.kafka_name} after {refused.api.kafka_name} was answered CONCURRENT_TRANSACTIONS"
         if is_same or not is_abort(exchange):
             scene.decide("TXN.8", is_same, exchange, why, refused)
-    if is_same and refused.written_us is not None and exchange.connection is refused.connection:
+    is_measured = refused.written_us is not None and exchange.connection is refused.connection
+    if is_same and is_measured and refused.written_us is not None and not exchange.is_behind:
         waited_us = exchange.received_us - refused.written_us
         why = f"it is retried after {waited_us / 1000} ms"
         scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)
@@ -393,7 +396,7 @@ def ends(exchange: Exchange, scene: Scene) -> None:
     if open_.old_epoch is not None and knows(exchange, open_.old_epoch):
         why = "it commits after a batch was answered INVALID_PRODUCER_EPOCH"
         scene.decide("TXN.7", not request.committed, exchange, why, open_.old_epoch)
-        open_.old_epoch = None
+    open_.old_epoch = None
     before = open_.ended
     if before is not None and isinstance(before.request, EndTxnRequest) and open_.last is None:
         is_same = before.request.committed == request.committed
@@ -435,7 +438,6 @@ def init_answered(exchange: Exchange, scene: Scene) -> None:
     if answer.error_code == 0:
         producer.by = exchange
         producer.issued.add((answer.producer_id, answer.producer_epoch))
-        producer.issued.add((answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch))
         producer.fatal.clear()
     elif answer.error_code in FATAL_INITS:
         _, times = producer.fatal.get(answer.error_code, (exchange, 0))

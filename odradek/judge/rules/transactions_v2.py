@@ -92,8 +92,8 @@ RULES = (
     Rule(
         "2PC.2",
         M,
-        "KIP-939",
-        "After InitProducerId with KeepPreparedTxn comes EndTxn with the ongoing pair, and nothing else",
+        "KIP-939, Persisted Data Format Changes",
+        "After InitProducerId has kept a transaction comes EndTxn with the latest pair, and nothing else",
         "a transactional request after such an answer with an ongoing transaction",
     ),
     Rule(
@@ -151,10 +151,10 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     name, pair = claimed
     known = scene.at(Known, name)
     by = known.by
-    if by is not None and known.ongoing is not None and knows(exchange, by):
-        is_kept = isinstance(exchange.request, EndTxnRequest) and pair == known.ongoing
+    is_kept = isinstance(exchange.request, EndTxnRequest) and pair == known.given
+    if by is not None and known.ongoing is not None and (is_kept or knows(exchange, by)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
-        why = f"{what} of {pair} where {known.ongoing} is undecided"
+        why = f"{what} of {pair} where {known.ongoing} is undecided, and {known.given} is the latest pair"
         scene.decide("2PC.2", is_kept, exchange, why, by)
         known.ongoing = None
         return
@@ -203,15 +203,14 @@ def ends(exchange: Exchange, scene: Scene) -> None:
     pair = request.producer_id, request.producer_epoch
     known = scene.at(Known, request.transactional_id)
     transaction = scene.at(Transaction, request.transactional_id, pair)
-    abortable = transaction.abortable
-    if abortable is not None and knows(exchange, abortable):
+    abortable, transaction.abortable = transaction.abortable, None
+    if abortable is not None and (is_abort(exchange) or knows(exchange, abortable)):
         if not is_abort(abortable):
             why = "it commits after TRANSACTION_ABORTABLE"
             scene.decide("TV2.4", not request.committed, exchange, why, abortable)
         elif transaction.aborts_refused > MOST_REPEATS:
             times = transaction.aborts_refused
             scene.broken("TV2.5", exchange, f"it aborts again after {times} answers TRANSACTION_ABORTABLE", abortable)
-        transaction.abortable = None
     before = known.ended
     is_repeated = before is not None and before.is_lost and transaction.first is None and exchange.version >= 5
     if before is not None and is_repeated and isinstance(before.request, EndTxnRequest):

@@ -45,6 +45,20 @@ def given_an_id(then: str) -> Story:
     return story
 
 
+def given_an_id_at_once(later: str) -> Story:
+    """It joins with the id given before it is held to know it, and once more later, as a new member or as itself."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        join(peer, "", given="m", error=79)
+        join(peer, "m", after_ms=1, behind=True)
+        heartbeat(peer, error=25)
+        join(peer, later, given="n", error=0 if later else 79, after_ms=1, behind=True)
+        join(peer, "n", generation=2)
+
+    return story
+
+
 def heartbeats_every(ms: float) -> Story:
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -67,7 +81,7 @@ def rebalance(then: str) -> Story:
 def never_joins_again(trace: Trace) -> None:
     peer = trace.connect()
     join(peer, "m")
-    for _ in range(70):
+    for _ in range(90):
         heartbeat(peer, error=27)
 
 
@@ -232,6 +246,7 @@ def commits_at(epoch: int, *, stale: bool = False) -> Story:
 
 CASES = (
     Case("GRP.1", given_an_id("m"), given_an_id("")),
+    Case("GRP.1", given_an_id_at_once(""), given_an_id("")),
     Case("GRP.2", heartbeats_every(3000), heartbeats_every(12_000)),
     Case("GRP.4", rebalance("m"), rebalance("")),
     Case("GRP.4", rebalance("m"), never_joins_again),

@@ -254,7 +254,7 @@ def kept_transaction(ends: bool) -> Story:
         )
         producer.coordinator.ask(request, 6, answer)
         if ends:
-            producer.end(pair=(7, 0))
+            producer.end(pair=(7, 1))
         else:
             producer.send(pair=(7, 1))
 

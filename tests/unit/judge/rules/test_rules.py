@@ -49,3 +49,9 @@ def test_every_rule_that_traffic_decides_has_its_cases() -> None:
 
 def test_every_rule_says_when_it_is_decided_or_why_it_is_not() -> None:
     assert [rule.id for rule in RULES.values() if bool(rule.when) == bool(rule.needs)] == []
+
+
+def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later() -> None:
+    """Nor by the rules beside. The trace has no ApiVersions, which is another matter."""
+    tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
+    assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
