@@ -25,7 +25,7 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
-from odradek.client.network.connected import ConnectedClient
+from odradek.client.network.connected import ConnectedClient, is_set_by
 from odradek.client.security.settings import Security, SecuritySettings
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
@@ -314,7 +314,7 @@ class Consumer(ConnectedClient):
                 raise assigned.error
             self._news.clear()
             self._wake()
-            if not await self._news_until(ends_at):
+            if not await is_set_by(self._news, ends_at):
                 raise RetriableError(f"the position in {partition.topic}-{partition.partition} is not known in time")
             assigned = self._positions.of(partition)
         on_its_way = self._delivery.position(partition)
@@ -403,18 +403,10 @@ class Consumer(ConnectedClient):
                 self._fetcher.wake()
                 due_at = self._commits.due_at
                 waits_until = ends_at if due_at is None else due_at if ends_at is None else min(ends_at, due_at)
-                if not await self._news_until(waits_until) and waits_until == ends_at:
+                if not await is_set_by(self._news, waits_until) and waits_until == ends_at:
                     return None
         finally:
             self._is_polling = False
-
-    async def _news_until(self, ends_at: float | None) -> bool:
-        try:
-            async with asyncio.timeout_at(ends_at):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def _take_back(self, *partitions: TopicPartition) -> None:
         """Records of these that were taken for the application, but not given yet."""

@@ -16,7 +16,7 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
-from odradek.client.network.connected import ConnectedClient
+from odradek.client.network.connected import ConnectedClient, is_set_by
 from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.sharing.share_fetcher import Records, ShareFetcher
 from odradek.client.sharing.share_leader import Acknowledged
@@ -192,7 +192,7 @@ class ShareConsumer(ConnectedClient):
                     return found
                 left_ms = max(0.0, (ends_at - asyncio.get_running_loop().time()) * 1000)
                 self._fetcher.wake(self._member.assigned, int(min(self._max_wait_ms, left_ms)))
-                if not await self._news_until(ends_at):
+                if not await is_set_by(self._news, ends_at):
                     return {}
         finally:
             self._is_polling = False
@@ -278,14 +278,6 @@ class ShareConsumer(ConnectedClient):
         if self._on_acknowledged is not None:
             for each in told:
                 self._on_acknowledged(each.partition, each.ranges, each.error)
-
-    async def _news_until(self, ends_at: float) -> bool:
-        try:
-            async with asyncio.timeout_at(ends_at):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def _leave(self) -> None:
         await self._fetcher.close_sessions(self._max_wait_ms + CLOSE_TIMEOUT_MS)

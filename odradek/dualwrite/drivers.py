@@ -1,10 +1,55 @@
-"""Which database driver a connection belongs to."""
+"""SQLite through the standard library's `sqlite3`, and the driver that a connection belongs to."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import cast
 
-from odradek.dualwrite.database import C, Driver
-from odradek.dualwrite.sqlite import SqliteDriver
+from odradek.dualwrite.database import TABLE, C, Cursor, Driver, Parameters, Row
+
+FULL = 2
+RETURNING_SINCE = (3, 35, 0)
+
+
+class SqliteDriver(Driver[sqlite3.Connection]):
+    """A block takes the write lock at its beginning (BEGIN IMMEDIATE): taken later, it could be refused halfway."""
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        if sqlite3.sqlite_version_info < RETURNING_SINCE:
+            raise RuntimeError(f"SQLite 3.35 or later is needed; this is {sqlite3.sqlite_version}")
+        if hasattr(connection, "autocommit"):  # Python 3.12 and later have a second switch; this leaves it to the first
+            connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL  # type: ignore[attr-defined]
+        connection.isolation_level = None
+        # With less than FULL, a power failure may take back what was committed (NORMAL, if the journal is a WAL).
+        ((synchronous,),) = self.rows(connection, "PRAGMA synchronous", ())
+        if isinstance(synchronous, int) and synchronous < FULL:
+            connection.execute(f"PRAGMA synchronous = {FULL}")
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+
+    def begin_short(self, connection: sqlite3.Connection, timeout_ms: int) -> None:
+        connection.execute(f"PRAGMA busy_timeout = {timeout_ms}")
+        connection.execute("BEGIN IMMEDIATE")
+
+    def is_in_transaction(self, connection: sqlite3.Connection) -> bool:
+        return connection.in_transaction
+
+    def is_usable(self, connection: sqlite3.Connection) -> bool:
+        return True  # nothing can come between the library and its file
+
+    def has_table(self, connection: sqlite3.Connection) -> bool:
+        return bool(self.rows(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (TABLE,)))
+
+    def execute(self, connection: sqlite3.Connection, statement: str, parameters: Parameters = ()) -> Cursor:
+        return connection.execute(statement, parameters)
+
+    def executemany(self, connection: sqlite3.Connection, statement: str, parameters: Sequence[Parameters]) -> Cursor:
+        return connection.executemany(statement, parameters)
+
+    def rows(self, connection: sqlite3.Connection, statement: str, parameters: Parameters) -> Sequence[Row]:
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        return cursor.execute(statement, parameters).fetchall()
 
 
 def driver_of(connection: C) -> Driver[C]:

@@ -6,6 +6,7 @@ Inside, reads may run past the end, because a slice of missing bytes is just sho
 end once, after everything has been read.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from odradek.protocol import primitives
@@ -134,23 +135,29 @@ class ReaderSource(CodecSource):
 
     def sized(self, field: Field, target: str, is_nullable: bool) -> None:
         """A string, bytes or records."""
-        length = self.name("n")
-        if self.compact(field):
-            helper = "longer_string_length" if field.type == "string" else "longer_varint"
-            self.run.append(("B", length))
-            with self.block(f"if {length} > 127:"):
-                self.line(f"{length}, p = {helper}(data, p, {length})")
-            null_test, behind = f"{length} == 0", f"p + {length} - 1"
-        else:
-            self.run.append(("h" if field.type == "string" else "i", length))
-            null_test, behind = f"{length} < 0", f"p + {length}"
+        is_string = field.type == "string"
+        null_test, size = self.size(
+            field, "h" if is_string else "i", "longer_string_length" if is_string else "longer_varint"
+        )
+        with self.unless_null(field, target, null_test, is_nullable):
+            self.slice(field, target, f"p + {size}")
+
+    def size(self, field: Field, code: str, longer: str) -> tuple[str, str]:
+        """Reads a length or a count. Returns the test for null, and the expression of the size otherwise."""
+        read = self.name("n")
+        if not self.compact(field):
+            self.run.append((code, read))
+            return f"{read} < 0", read
+        self.run.append(("B", read))
+        with self.block(f"if {read} > 127:"):
+            self.line(f"{read}, p = {longer}(data, p, {read})")
+        return f"{read} == 0", f"{read} - 1"
+
+    def unless_null(self, field: Field, target: str, null_test: str, is_nullable: bool) -> AbstractContextManager[None]:
+        """A block for a value that is not null."""
         with self.block(f"if {null_test}:"):
             self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
-        if is_nullable:
-            with self.block("else:"):
-                self.slice(field, target, behind)
-        else:
-            self.slice(field, target, behind)
+        return self.block("else:") if is_nullable else nullcontext()
 
     def slice(self, field: Field, target: str, behind: str) -> None:
         self.line(f"q = {behind}")
@@ -164,21 +171,8 @@ class ReaderSource(CodecSource):
         self.line("p = q")
 
     def array(self, field: Field, target: str, is_nullable: bool) -> None:
-        count = self.name("n")
-        if self.compact(field):
-            self.run.append(("B", count))
-            with self.block(f"if {count} > 127:"):
-                self.line(f"{count}, p = longer_varint(data, p, {count})")
-            null_test, size = f"{count} == 0", f"{count} - 1"
-        else:
-            self.run.append(("i", count))
-            null_test, size = f"{count} < 0", count
-        with self.block(f"if {null_test}:"):
-            self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
-        if is_nullable:
-            with self.block("else:"):
-                self.elements(field, target, size)
-        else:
+        null_test, size = self.size(field, "i", "longer_varint")
+        with self.unless_null(field, target, null_test, is_nullable):
             self.elements(field, target, size)
 
     def elements(self, field: Field, target: str, size: str) -> None:

@@ -47,6 +47,7 @@ from odradek.storage.file_names import (
 from odradek.storage.leftovers import remember_refusal, remembered_refusal
 from odradek.storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
+from odradek.storage.log_state import LogState
 from odradek.storage.log_sync import run_together
 from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
 from odradek.storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
@@ -200,18 +201,7 @@ class LogDirectory:
                 remember_refusal(self._disk, path, str(error))
             self.failed[key] = str(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        log = Log(
-            self._disk,
-            path,
-            topic,
-            partition,
-            topic_id=stored_id or topic_id,
-            config=config,
-            state=state,
-            tail_cache=self._tail_cache,
-            jitter_ms=self._jitter_ms,
-        )
-        self.logs[key] = log
+        log = self._add(key, path, stored_id or topic_id, config, state)
         self._left.pop(partition_directory(topic, partition), None)  # from now on the log knows
         return log
 
@@ -248,19 +238,20 @@ class LogDirectory:
             self.failed[key] = str(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self.failed.pop(key, None)
-        log = Log(
+        self._found[key] = None
+        return self._add(key, path, topic_id, config, state)
+
+    def _add(self, key: TopicPartition, path: str, topic_id: bytes | None, config: LogConfig, state: LogState) -> Log:
+        log = self.logs[key] = Log(
             self._disk,
             path,
-            topic,
-            partition,
+            *key,
             topic_id=topic_id,
             config=config,
             state=state,
             tail_cache=self._tail_cache,
             jitter_ms=self._jitter_ms,
         )
-        self.logs[key] = log
-        self._found[key] = None
         return log
 
     def delete_log(self, topic: str, partition: int, unique_hex: str) -> DeletedLog:

@@ -420,19 +420,20 @@ def _rewritten(
     return rewritten
 
 
+_TARGETS: Final[dict[str, Compression | None]] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+} | {kind.name.lower(): kind for kind in Compression if kind is not Compression.NONE}
+
+
 def _target_compression(config: LogConfig) -> tuple[Compression | None, int | None]:
-    match config.compression_type:
-        case "producer":
-            return None, None
-        case "uncompressed":
-            return Compression.NONE, None
-        case "gzip":
-            return Compression.GZIP, config.compression_gzip_level
-        case "snappy":
-            return Compression.SNAPPY, None
-        case "lz4":
-            return Compression.LZ4, config.compression_lz4_level
-        case "zstd":
-            return Compression.ZSTD, config.compression_zstd_level
-        case other:
-            raise ValueError(f"compression.type {other}")
+    name = config.compression_type
+    if name not in _TARGETS:
+        raise ValueError(f"compression.type {name}")
+    target = _TARGETS[name]
+    levels = {
+        Compression.GZIP: config.compression_gzip_level,
+        Compression.LZ4: config.compression_lz4_level,
+        Compression.ZSTD: config.compression_zstd_level,
+    }
+    return target, None if target is None else levels.get(target)

@@ -19,7 +19,6 @@ from odradek.protocol.messages.delete_records_response import DeleteRecordsRespo
 EARLIEST = -2  # in place of a timestamp
 LATEST = -1
 MAX_TIMESTAMP = -3
-TO_THE_HIGH_WATERMARK = -1  # in place of an offset
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
@@ -34,3 +35,13 @@ class ConnectedClient(ABC):
         except BaseException:
             await self._cluster.close()
             raise
+
+
+async def is_set_by(event: asyncio.Event, ends_at: float | None) -> bool:
+    """Waits for the event, until this time of the loop's clock; False when that came first."""
+    try:
+        async with asyncio.timeout_at(ends_at):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
+JKS_MAGIC = b"\xfe\xed\xfe\xed"
+DER_SEQUENCE = b"\x30"  # what a PKCS12 file begins with
+CONVERT = "keytool -importkeystore -srckeystore {0} -destkeystore {1} -deststoretype PKCS12"
 TokenCallback = Callable[[], str | Awaitable[str]]
 
 
@@ -103,11 +108,7 @@ class Security:
         be, OSError for those that cannot be read."""
         if not self.has_tls:
             return None
-        if self.ssl_context is not None:
-            return self.ssl_context
-        from odradek.client.security.tls import client_context
-
-        return client_context(self)
+        return client_context(self) if self.ssl_context is None else self.ssl_context
 
     def exchange(self, nonce: str, token: str | None) -> SaslExchange:
         """A login; `token` is what `sasl_token` returned."""
@@ -160,3 +161,101 @@ class Security:
 
 
 NO_SECURITY = Security()
+
+
+def client_context(settings: Security) -> ssl.SSLContext:
+    """TLS 1.2 and later; the certificate of the broker is always verified. Raises ValueError, OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.ssl_check_hostname
+    _trust(context, settings)
+    _identify(context, settings)
+    return context
+
+
+def _trust(context: ssl.SSLContext, settings: Security) -> None:
+    if settings.ssl_cafile is not None:
+        what = f"ssl_cafile {settings.ssl_cafile}"
+        pem = _trusted_pem(Path(settings.ssl_cafile), settings.ssl_capassword)
+    elif settings.ssl_cadata is not None:
+        what, pem = "ssl_cadata", settings.ssl_cadata
+    else:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError, TypeError):  # ValueError and TypeError: no certificate, or no ASCII
+        raise ValueError(f"{what} holds no certificates in PEM form") from None
+
+
+def _identify(context: ssl.SSLContext, settings: Security) -> None:
+    if settings.ssl_certfile is not None:
+        what = f"ssl_certfile {settings.ssl_certfile}"
+        content = _readable(Path(settings.ssl_certfile))
+        if content.startswith(DER_SEQUENCE):
+            content = _own_pem(content, what, settings.ssl_password)
+        key = _readable(Path(settings.ssl_keyfile)) if settings.ssl_keyfile is not None else None
+    elif settings.ssl_certdata is not None:
+        what, content, key = "ssl_certdata", settings.ssl_certdata.encode(), None
+    else:
+        return
+    has_password = bool(settings.ssl_password)
+    try:
+        with _in_memory(content if key is None else key + b"\n" + content) as path:
+            # A password is always given: OpenSSL would ask on the terminal.
+            context.load_cert_chain(path, password=settings.ssl_password or "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ValueError(f"{what}: the key does not belong to the certificate") from None
+        if b"ENCRYPTED" in (key or content):
+            hint = "ssl_password is wrong" if has_password else "the key is encrypted: set ssl_password"
+            raise ValueError(f"{what}: {hint}") from None
+        raise ValueError(f"{what} does not hold a certificate and its key in PEM form") from None
+
+
+def _trusted_pem(path: Path, password: str | None) -> str:
+    content = _readable(path)
+    if not content.startswith(DER_SEQUENCE):
+        return content.decode("ascii", "replace")
+    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+
+    try:
+        store = pkcs12.load_pkcs12(content, (password or "").encode())
+    except ValueError:
+        raise ValueError(f"{path} cannot be opened as PKCS12 with this ssl_capassword") from None
+    certificates = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
+    return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+
+def _own_pem(content: bytes, what: str, password: str | None) -> bytes:
+    """Key, certificate and chain of a PKCS12 store; the key in the clear, as far as memory goes."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
+    secret = (password or "").encode()
+    try:
+        key, certificate, chain = pkcs12.load_key_and_certificates(content, secret)
+    except ValueError:
+        raise ValueError(f"{what} cannot be opened as PKCS12 with this ssl_password") from None
+    if key is None or certificate is None:
+        raise ValueError(f"{what} holds no key with its certificate")
+    certificates = b"".join(each.public_bytes(Encoding.PEM) for each in (certificate, *chain))
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificates
+
+
+def _readable(path: Path) -> bytes:
+    content = path.read_bytes()
+    if content.startswith(JKS_MAGIC):
+        into = path.with_suffix(".p12").name
+        raise ValueError(f"{path} is a JKS store, which only Java reads: {CONVERT.format(path.name, into)}")
+    return content
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """The path of a file without a name, for OpenSSL: a key in the clear never gets to a disk."""
+    descriptor = os.memfd_create("odradek-tls")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

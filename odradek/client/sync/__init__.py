@@ -4,8 +4,7 @@ One event loop in a daemon thread serves all of them. A client does not survive 
 """
 
 from odradek.client.sync.admin import Admin
-from odradek.client.sync.consumer import Consumer
+from odradek.client.sync.consumer import Consumer, ShareConsumer
 from odradek.client.sync.producer import Producer
-from odradek.client.sync.share_consumer import ShareConsumer
 
 __all__ = ["Admin", "Consumer", "Producer", "ShareConsumer"]

@@ -10,9 +10,8 @@ import psycopg
 import pytest
 
 from odradek.dualwrite import DualWrite, NotCommitted
-from odradek.dualwrite.drivers import driver_of
+from odradek.dualwrite.drivers import SqliteDriver, driver_of
 from odradek.dualwrite.postgresql import PostgresqlDriver
-from odradek.dualwrite.sqlite import SqliteDriver
 from tests.support.dual_write_scene import PostgresqlScene, SqliteScene
 from tests.support.fake_two_phase import FakeKafka
 from tests.support.oracle import REPOSITORY
