@@ -319,3 +319,24 @@ def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, st
     connection.request("GET", "/control/v1/clusters", headers=headers)
     assert connection.getresponse().status == 403
     connection.close()
+
+
+def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, kafka: Cluster) -> None:
+    """Each body is sent with a field that means nothing: the refusal names those that do."""
+    document = odradek.call("GET", "/openapi.json")[1]
+    assert document["servers"] == [{"url": "/control/v1"}]
+    values = {"id": kafka.id, "node": "1", "name": "n", "how": "advance", "topic": "t", "partition": "0"}
+    checked = 0
+    for path, calls in document["paths"].items():
+        for method, call in calls.items():
+            if "requestBody" not in call or "{id}" not in path:
+                continue
+            schema = call["requestBody"]["content"]["application/json"]["schema"]
+            known = schema.get("oneOf", [schema])[0]["properties"]
+            with pytest.raises(Refused) as refused:
+                odradek.call(method.upper(), path.format(type="group", key="g", **values), {"nonsense": 1})
+            allowed = {each for each in refused.value.problem["allowed"].split(", ") if each}
+            assert refused.value.status == 400
+            assert allowed == known.keys() or (path.endswith("/wait") and allowed < known.keys()), path
+            checked += 1
+    assert checked == 15

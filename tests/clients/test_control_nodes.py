@@ -88,6 +88,7 @@ def test_a_node_that_does_not_lead_says_who_does(kafka: Cluster) -> None:
     (old,) = leaders(kafka, "orders")
     new = old % 3 + 1
     kafka.move_leader("orders", 0, new)
+    assert kafka.wait(topic="orders", leader=new, leader_epoch=1, timeout_s=0)["leader"] == new
     producer.produce("orders", "b")
     assert producer.flush(20) == 0
     refused = kafka.requests(api="Produce")[1]["answer"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import resources
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
@@ -33,6 +34,7 @@ Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
 def add_control(app: web.Application, clusters: Clusters) -> None:
     routes = Routes(clusters)
     for method, path, handler in (
+        ("GET", "/openapi.json", openapi),
         ("GET", "/clusters", routes.list),
         ("POST", "/clusters", routes.create),
         ("DELETE", "/clusters/{id}", routes.delete),
@@ -168,6 +170,10 @@ class Routes:
         found = await told_object(request, frozenset({"name"}))
         await self._clusters.checkpoint(cluster.id, text(found.get("name"), "name"))
         return cluster.told()
+
+
+async def openapi(request: web.Request) -> object:
+    return json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
 
 
 def _ttl_s(found: Told) -> int | None:

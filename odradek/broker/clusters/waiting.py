@@ -25,12 +25,14 @@ LONGEST_MS = 600_000
 KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may be asked of it
     "transaction": frozenset({"state"}),
     "group": frozenset({"state", "members"}),
-    "topic": frozenset({"partition", "log_end_offset", "last_stable_offset", "log_start_offset"}),
+    "topic": frozenset(
+        {"partition", "leader", "leader_epoch", "log_end_offset", "last_stable_offset", "log_start_offset"}
+    ),
     "fault": frozenset({"hits"}),
     "hold": frozenset({"waiting"}),
 }
 DEFAULTS: Mapping[str, Mapping[str, object]] = {"fault": {"hits": 1}, "hold": {"waiting": 1}}
-AT_LEAST = frozenset({"hits", "waiting", "log_end_offset", "last_stable_offset", "log_start_offset"})
+AT_LEAST = frozenset({"hits", "waiting", "leader_epoch", "log_end_offset", "last_stable_offset", "log_start_offset"})
 Facts: TypeAlias = Mapping[str, object]
 
 
@@ -103,12 +105,16 @@ async def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
 async def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     name, index = str(told["topic"]), whole(told.get("partition", 0), "partition")
     try:
-        log = cluster.running.broker.partitions.get(name, index).log
+        broker = cluster.running.broker
+        log = broker.partitions.get(name, index).log
+        placed = broker.metadata.image.topics[name].partitions[index]
     except KafkaError as error:
         return {"topic": name, "partition": index, "error": error.code.name}
     return {
         "topic": name,
         "partition": index,
+        "leader": placed.leader,
+        "leader_epoch": placed.leader_epoch,
         "log_start_offset": log.log_start_offset,
         "last_stable_offset": log.last_stable_offset,
         "log_end_offset": log.log_end_offset,

@@ -1,0 +1,24 @@
+"""The OpenAPI document names the routes that there are, and no others."""
+
+import asyncio
+import json
+from importlib import resources
+
+from aiohttp import web
+
+from odradek.broker.clusters.clusters import Clusters
+from odradek.broker.clusters.routes import BASE, add_control
+
+DOCUMENT = json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
+
+
+async def test_routes_and_document_agree() -> None:
+    app = web.Application()
+    add_control(app, Clusters(asyncio.get_running_loop()))
+    routes = {
+        (route.method, route.resource.canonical.removeprefix(BASE) or "/")
+        for route in app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    told = {(method.upper(), path) for path, calls in DOCUMENT["paths"].items() for method in calls}
+    assert routes - {("HEAD", "/")} == told
