@@ -110,26 +110,25 @@ def update_features(
             broker.shares.is_draining = True  # until it is recorded, which takes an fsync
         return Decision(response, made.records)
 
-    reply: Deferred[UpdateFeaturesResponse] = Deferred()
+    def told(_: bool) -> Deferred[UpdateFeaturesResponse]:
+        return broker.metadata.submit(decision)
 
-    def recorded(answer: Deferred[UpdateFeaturesResponse]) -> None:
+    def stop_draining() -> None:
         if broker.has_started("shares"):
             broker.shares.is_draining = False
-        reply.follow(answer)
 
-    def told(answer: Deferred[bool]) -> None:
-        try:
-            answer.outcome()
-        except KafkaError as error:
-            broker.shares.is_draining = False
-            reply.fail(error)
-            return
-        broker.metadata.submit(decision).when_done(recorded)
+    def recorded(answer: UpdateFeaturesResponse) -> UpdateFeaturesResponse:
+        stop_draining()
+        return answer
+
+    def refused(error: KafkaError) -> UpdateFeaturesResponse:
+        stop_draining()
+        raise error
 
     if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):
         broker.transactions.record_completions()
-    tell_markers(updates, broker, validate_only=request.validate_only).when_done(told)
-    return reply
+    done = tell_markers(updates, broker, validate_only=request.validate_only).then(told)
+    return done.then(recorded).otherwise(refused)
 
 
 def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only: bool) -> Deferred[bool]:

@@ -65,7 +65,6 @@ def create_delegation_token(
     requester = context.principal if context.api_version >= KNOWS_REQUESTER else ""
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
-    answer: Deferred[CreateDelegationTokenResponse] = Deferred()
 
     def refused(error: KafkaError) -> CreateDelegationTokenResponse:
         is_told = error.code is not ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -91,20 +90,12 @@ def create_delegation_token(
         token, record = create_token(rules, wanted, token_id, context.now_ms)
         return Decision(token, (record,))
 
-    def done(created: Deferred[DelegationToken]) -> None:
-        try:
-            token = created.outcome()
-        except KafkaError as error:
-            answer.resolve(refused(error))
-            return
-        assert isinstance(token, DelegationToken)
-
+    def created(token: DelegationToken) -> CreateDelegationTokenResponse:
         response = _created(token.owner, requester, (token.issued_ms, token.expires_ms, token.max_ms))
         response.token_id, response.hmac = token_id, rules.proof(token_id)
-        answer.resolve(response)
+        return response
 
-    broker.metadata.submit(turn).when_done(done)
-    return answer
+    return broker.metadata.submit(turn).then(created).otherwise(refused)
 
 
 def _created(owner: str, requester: str, times_ms: tuple[int, int, int]) -> CreateDelegationTokenResponse:
@@ -131,24 +122,14 @@ def change_lifetime(
     """
     check_allowed(context.connection)
     rules = needed_rules(broker.config)
-    answer: Deferred[R] = Deferred()
 
     def turn(image: MetadataImage) -> Decision[int]:
         tokens = image.delegation_tokens
         expires_ms, record = decide(tokens, rules, proof, context.principal, period_ms, context.now_ms)
         return Decision(expires_ms, (record,))
 
-    def done(decided: Deferred[int]) -> None:
-        try:
-            expires_ms = decided.outcome()
-        except KafkaError as error:
-            answer.resolve(response(error_code=error.code.value))
-            return
-        assert isinstance(expires_ms, int)
-        answer.resolve(response(expiry_timestamp_ms=expires_ms))
-
-    broker.metadata.submit(turn).when_done(done)
-    return answer
+    decided = broker.metadata.submit(turn).then(lambda expires_ms: response(expiry_timestamp_ms=expires_ms))
+    return decided.otherwise(lambda error: response(error_code=error.code.value))
 
 
 def renew_delegation_token(
