@@ -116,7 +116,7 @@ def delivery_counts_not_stored() -> Iterator[None]:
 
 @contextmanager
 def state_begun_anew() -> Iterator[None]:
-    with patch.object(group_state, "_initialize_if_missing", group_state._initialize):
+    with patch.object(group_state, "_initialize_if_missing", lambda persister, *how: persister.initialize(*how)):
         yield
 
 

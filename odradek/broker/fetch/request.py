@@ -49,14 +49,14 @@ MOST_IN_ONE_TURN: Final = 1_000  # partitions looked at before other clients hav
 
 
 class FetchBroker(BrokerParts, Protocol):
-    """What a Fetch needs of the broker."""
+    """The broker as a Fetch needs it."""
 
     @property
     def fetch_sessions(self) -> FetchSessions: ...
 
 
 def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
-    """Of a partition that is named twice, what was said last counts."""
+    """Lists what is asked for; of a partition that is named twice, the last entry counts."""
     by_id = named_by is NamedBy.TOPIC_ID
     wanted: dict[PartitionKey, FetchPartition] = {}
     for topic in request.topics:

@@ -86,7 +86,7 @@ class FetchPartition:
 
 
 class PartitionAnswer(Protocol):
-    """What a session must know of the answer for one partition."""
+    """The facts of one partition's answer that a session needs."""
 
     @property
     def error_code(self) -> int: ...
@@ -123,7 +123,7 @@ class Fetch:
         raise NotImplementedError
 
     def preview(self, answers: Sequence[PartitionAnswer | None]) -> "FinishedFetch":
-        """What `finish` would send, but that a session which it would begin has no id; nothing counts as told."""
+        """Returns what `finish` would send, except the id of a new session; nothing counts as told."""
         return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
 
 
@@ -257,7 +257,7 @@ class FetchSessions:
         named_by: NamedBy,
         now_ms: int,
     ) -> Fetch:
-        """What this request fetches.
+        """Returns the partitions that this request fetches.
 
         raises  FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
         """

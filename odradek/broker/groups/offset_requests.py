@@ -56,7 +56,7 @@ def commit_records(
 def transactional_commit_records(
     request: TxnOffsetCommitRequest, config: GroupConfig, now_ms: int
 ) -> tuple[TxnOffsetCommitResponse, list[CoordinatorRecord]]:
-    """As `commit_records`. Kafka does not record which topic of this name is meant."""
+    """Does as `commit_records`. Kafka does not record which topic of this name is meant."""
     response, records = TxnOffsetCommitResponse(), []
     for topic in request.topics:
         answers = []

@@ -50,12 +50,12 @@ class Offsets:
                         yield group_id, partition, committed
 
     def group_ids(self) -> list[str]:
-        """Of the groups that have committed offsets."""
+        """Names the groups that have committed offsets."""
         return list(self._by_group)
 
     @property
     def count(self) -> int:
-        """Of committed offsets, pending ones excluded."""
+        """Counts committed offsets, pending ones excluded."""
         return sum(len(positions) for positions in self._by_group.values())
 
     # Replay.

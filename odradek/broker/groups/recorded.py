@@ -104,7 +104,7 @@ class RecordedGroup:
 
     @property
     def keeps_offsets(self) -> bool:
-        """What members of streams groups are subscribed to is not read; share groups have none."""
+        """Says no: subscriptions of streams groups are not read, and share groups have no offsets."""
         return True
 
     @property

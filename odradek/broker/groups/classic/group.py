@@ -282,7 +282,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def choose_protocol(self) -> None:
-        """Of a group that is made of members that are together already."""
+        """Makes a group of members that are together already."""
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 

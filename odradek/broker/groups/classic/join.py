@@ -42,7 +42,7 @@ class Joiner:
 
 
 def join_refusal(request: JoinGroupRequest, config: GroupConfig) -> JoinGroupResponse | None:
-    """What can be said without looking at the group."""
+    """Returns a refusal that needs no look at the group."""
     code = None
     if request.group_id == "":
         code = ErrorCode.INVALID_GROUP_ID

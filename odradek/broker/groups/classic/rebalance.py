@@ -112,7 +112,7 @@ def elect_leader_among_joined(group: ClassicGroup) -> bool:
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """What a member learns of the generation; the leader also gets all members' metadata, to assign by."""
+    """Tells a member about the generation; the leader also gets all members' metadata, to assign by."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,

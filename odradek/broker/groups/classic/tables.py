@@ -21,7 +21,7 @@ class GroupState(Enum):
 
 
 class Verdict(Enum):
-    """What is to be done where a table does not simply hold the code to answer with."""
+    """Actions of cells that hold no code to answer with."""
 
     ACCEPT = auto()
     MEMBER_ONLY = auto()  # accept from a member of the current generation, refuse everybody else

@@ -25,7 +25,7 @@ class GroupType(Enum):
 
 
 class Committer(NamedTuple):
-    """Who commits offsets, as OffsetCommit or TxnOffsetCommit says, and of which partitions.
+    """The sender of an OffsetCommit or TxnOffsetCommit, and the partitions that it names.
 
     epoch    generation or member epoch; -1: none
     version  of OffsetCommit; None: the commit is transactional
@@ -54,11 +54,11 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """As ListGroups shows it; None: not known yet."""
+        """Returns the name that ListGroups shows; None: not known yet."""
 
     @property
     def state_name(self) -> str:
-        """As ListGroups shows it."""
+        """Returns the name that ListGroups shows."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Its offsets of this topic are neither deleted nor expired."""
@@ -91,7 +91,7 @@ class Group(Protocol):
         """For all its records but the offsets; replayed, they remove it."""
 
     def running_timers(self) -> list[TimerKey]:
-        """Of a group that may be deleted: what else is to be stopped."""
+        """Names what else is to be stopped when the group is deleted."""
 
 
 @dataclass(frozen=True, slots=True)

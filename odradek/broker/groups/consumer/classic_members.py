@@ -183,7 +183,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> None:
-    """Who names both must still be the holder of the instance id."""
+    """Checks that a request that names both is still of the holder of the instance id."""
     holder_id = group.static_members.get(instance_id)
     if holder_id is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -225,7 +225,7 @@ class ConsumerGroup:
         self.metadata_hash = 0 if value is None else value.metadata_hash
 
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
-        """Of Kafka 4.0; the hash beside the epoch took its place."""
+        """Ignores a record of Kafka 4.0; the hash beside the epoch took its place."""
 
     def _replay_member(self, key: Any, value: Any) -> None:
         member_id: str = key.member_id

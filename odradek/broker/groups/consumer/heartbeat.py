@@ -134,7 +134,7 @@ def _served(turn: ConsumerTurn, beat: Heartbeat, before: ConsumerMember) -> Outc
 
 
 def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
-    """What the request leaves out (null, -1) stays as it was."""
+    """Applies the request; what it leaves out (null, -1) stays as it was."""
     request = beat.request
     return replace(
         member,

@@ -27,7 +27,7 @@ class MemberState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """What a member of the classic protocol said when it joined: names with metadata, its favourite first."""
+    """The protocols of a member that joined by the classic one: names with metadata, its favourite first."""
 
     session_timeout_ms: int
     supported: tuple[tuple[str, bytes], ...]

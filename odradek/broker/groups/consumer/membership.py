@@ -60,8 +60,8 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) ->
 def joining_member(
     turn: ConsumerTurn, member_id: str, instance_id: str | None, *, speaks_classic: bool = False
 ) -> ConsumerMember:
-    """Of a join: a member that is there, one that takes the place of another, or a new one, of which only its id is
-    known. A member that is there becomes static by naming an instance id that is free.
+    """Finds who joins: a member that is there, one that takes the place of another, or a new one, known by its id only.
+    A member that is there becomes static by naming an instance id that is free.
     """
     group = turn.group
     holder_id = None if instance_id is None else group.static_members.get(instance_id)

@@ -20,7 +20,7 @@ from odradek.broker.groups.consumer.turn import ConsumerTurn
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the group wants of the member.
+    """The group's wishes for one member.
 
     epoch       of the target assignment
     target      the member's part of it
@@ -74,7 +74,7 @@ def _towards(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> Co
 
 
 def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
-    """What it no longer wants it gives up at once, before there is a new target."""
+    """Gives up at once what it no longer wants, before there is a new target."""
     kept, dropped = _split(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
     if not dropped:
         return member

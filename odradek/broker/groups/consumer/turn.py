@@ -1,4 +1,4 @@
-"""What one request, timer or resolution is about to do to one consumer group.
+"""One decision about a consumer group, by a request, timer or resolution, while it is being made.
 
 `ConsumerTurn.group` is the group as it will be: each record is applied to it as it is made, and it becomes a copy with
 the first of them. Nothing else has happened when the turn is over.
@@ -102,7 +102,7 @@ class ConsumerTurn:
         return hash_of_topics(self.topics_of(self.group.subscribed_topics()))
 
     def topics_of(self, names: Iterable[str]) -> list[TopicView]:
-        """Those that exist."""
+        """Returns those that exist."""
         return [topic for name in names if (topic := self.cluster.topic(name)) is not None]
 
     # Members.

@@ -31,7 +31,7 @@ UNDECIDED = -1
 
 
 class StateRequest(NamedTuple):
-    """What the share coordinator is to begin: the start offset of each partition; -1: its leader decides.
+    """A request to begin share state: the start offset of each partition; -1: its leader decides.
 
     if_missing  only where there is no state yet: the group may have forgotten after a power failure that there is
     """

@@ -8,7 +8,7 @@ from odradek.broker.api.authorized_operations import authorized_operations, is_a
 from odradek.broker.api.context import Audit
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
-from odradek.broker.runtime.delayed import all_of
+from odradek.broker.runtime.delayed import all_of, once
 from odradek.broker.runtime.slices import sliced, visit_in_slices
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -122,9 +122,9 @@ def delete_share_group(group_id: str, broker: Broker) -> DeletableGroupResult | 
             return failed(group_id, error)
         return shard.submit(lambda core, _: core.delete_group(group_id))
 
-    return group_state.once_recorded(
+    return once(
         shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, None, now_ms)),
-        lambda gone: group_state.once_recorded(group_state.delete(broker, group_id, gone), deleted),
+        lambda gone: once(group_state.delete(broker, group_id, gone), deleted),
     )
 
 

@@ -179,7 +179,7 @@ def offset_delete(
 def merged_deletion(
     refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse
 ) -> OffsetDeleteResponse:
-    """As Kafka answers: one entry per topic, what was refused first; if nothing was, one per entry of the request."""
+    """Joins both as Kafka does: one entry per topic, refused ones first; if none was, one per entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:

@@ -10,7 +10,7 @@ from odradek.broker.api.context import REFUSALS
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.records import Partitions
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
-from odradek.broker.runtime.delayed import all_of
+from odradek.broker.runtime.delayed import all_of, once
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
@@ -108,7 +108,7 @@ def _initialized(group_id: str, broker: Broker) -> Partitions:
 
 
 def _all_topics(initialized: Partitions, context: RequestContext, broker: Broker) -> list[tuple[str, Sequence[int]]]:
-    """Those that the caller may not describe are left out."""
+    """Lists all topics but those that the caller may not describe."""
     by_id = broker.metadata.image.topics_by_id
     return [
         (by_id[topic_id].name, sorted(indexes))
@@ -227,11 +227,9 @@ def alter_share_group_offsets(
         return response({})
 
     def recorded(asked: StateRequest) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
-        return group_state.once_recorded(group_state.begin(broker, group_id, asked), response)
+        return once(group_state.begin(broker, group_id, asked), response)
 
-    return group_state.once_recorded(
-        shard.submit(lambda core, now_ms: alter_offsets(core.registry, group_id, wanted, now_ms)), recorded
-    )
+    return once(shard.submit(lambda core, now_ms: alter_offsets(core.registry, group_id, wanted, now_ms)), recorded)
 
 
 def delete_share_group_offsets(
@@ -257,9 +255,7 @@ def delete_share_group_offsets(
     wanted = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
 
     def recorded(gone: Partitions) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
-        return group_state.once_recorded(
-            group_state.delete(broker, group_id, gone), lambda refusals: response(gone, refusals)
-        )
+        return once(group_state.delete(broker, group_id, gone), lambda refusals: response(gone, refusals))
 
     def response(gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponse:
         first: dict[bytes, KafkaError] = {}  # of each topic
@@ -287,6 +283,4 @@ def delete_share_group_offsets(
             topic_name=name, error_code=error.code.value, error_message=error.message
         )
 
-    return group_state.once_recorded(
-        shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, wanted, now_ms)), recorded
-    )
+    return once(shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, wanted, now_ms)), recorded)

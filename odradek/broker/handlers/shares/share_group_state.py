@@ -1,4 +1,4 @@
-"""What brokers ask the share coordinator (keys 83 to 87): about many share partitions, each on its own.
+"""Requests of brokers to the share coordinator (keys 83 to 87): about many share partitions, each on its own.
 
 All need CLUSTER_ACTION on the cluster: only brokers ask. Source: docs/spec/share-groups.md#s1-7, #s4-4.
 """

@@ -14,6 +14,7 @@ from odradek.broker.groups.share.heartbeat import (
     heartbeat,
 )
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
+from odradek.broker.runtime.delayed import once
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -55,7 +56,7 @@ def share_group_heartbeat(
             group_state.begin(broker, request.group_id, heard.state)
         return heard.response
 
-    return group_state.once_recorded(heard, recorded)
+    return once(heard, recorded)
 
 
 def share_group_describe(

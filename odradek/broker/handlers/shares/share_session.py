@@ -95,7 +95,7 @@ def session_key(group_id: str | None, member_id: str | None, context: RequestCon
 
 
 def refused_later(refusal: KafkaError, max_wait_ms: int, broker: Broker) -> Deferred[ShareFetchResponse]:
-    """As Kafka: a client that is told at once would ask again at once."""
+    """Refuses after the wait, as Kafka: a client that is told at once would ask again at once."""
     reply: Deferred[ShareFetchResponse] = Deferred()
     timer = broker.timers.after(max_wait_ms, partial(reply.fail, refusal))
     reply.on_disconnect(timer.cancel)

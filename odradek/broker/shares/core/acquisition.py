@@ -31,7 +31,7 @@ class AcquireMode(Enum):
 
 
 class Acquisition(NamedTuple):
-    """What a member asks of one partition.
+    """One member's wish for records of one partition.
 
     fetch_offset  where the log was read from
     batch_size    offsets that one acquired range should have at least, where log batches allow it

@@ -265,7 +265,7 @@ class Entry:
 
 
 def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateBatch]:
-    """What the committed ones are now; of the others the stored batches say already that they are available."""
+    """Returns the new state of committed ones; the others are stored as available already."""
     return [
         StateBatch(
             pending.first_offset,

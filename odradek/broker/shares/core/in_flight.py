@@ -159,7 +159,7 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class InFlight:
-    """What is tracked, in ascending order.
+    """The tracked batches, in ascending order.
 
     complete_count        the finished offsets at or above the start offset (KIP-1226)
     earliest_deadline_ms  when a lock may have run out; None while nothing is locked
@@ -314,7 +314,7 @@ class InFlight:
         return self.next_offset if gap_start is None else reached
 
     def _forget_finished(self) -> None:
-        """Of what lies below the start offset only what members still hold stays tracked."""
+        """Forgets what lies below the start offset, but for what members still hold."""
         start, batches = self.start_offset, self.batches
         below = self.floor(start - 1) + 1
         if below == 0:

@@ -59,7 +59,7 @@ class SharePartition:
     def __init__(
         self, start_offset: int, batches: Iterable[StateBatch] = (), pending: Iterable[PendingRange] = ()
     ) -> None:
-        """As it was stored; the start offset has been decided.
+        """Begins as it was stored; the start offset has been decided.
 
         raises  KafkaError UNKNOWN_SERVER_ERROR if that is nothing that a leader has written
         """
@@ -275,7 +275,7 @@ class SharePartition:
         return Change(span, state)
 
     def _held(self, is_meant: Callable[[Span], bool]) -> list[Span]:
-        """What members hold and no write is about to change; cut at the start offset, below which nothing goes back."""
+        """Finds what members hold and no write will change, cut at the start offset, below which nothing goes back."""
         start = self.flight.start_offset
         found = []
         for batch in self.flight.batches:

@@ -103,7 +103,7 @@ class PendingRecords:
 
     @property
     def producer_ids(self) -> Set[int]:
-        """Of those that may have something pending here: the marker of no other producer changes anything."""
+        """Names those that may have something pending here: no other producer's marker changes anything."""
         return self._producer_ids
 
     @property
@@ -115,7 +115,7 @@ class PendingRecords:
         return sum(len(span) for span in self._flight.spans() if span.pending is not None)
 
     def load(self, ranges: Iterable[PendingRange]) -> None:
-        """As they were stored; what a marker has ended is not among them."""
+        """Takes ranges as they were stored; what a marker has ended is not among them."""
         flight = self._flight
         for one in ranges:
             for batch in flight.overlapping(one.first_offset, one.last_offset):
@@ -155,7 +155,7 @@ class PendingRecords:
         acknowledgements: Sequence[Acknowledgement],
         transaction: PendingTransaction,
     ) -> StateWrite | None:
-        """What `require_acquired` has let pass, in the same turn. None where nothing is left to be done."""
+        """Takes what `require_acquired` has let pass, in the same turn. None: nothing is left to be done."""
         flight = self._flight
         changes: list[Change] = []
         for each in acknowledgements:
@@ -349,7 +349,7 @@ class PendingRecords:
     def _resolve(
         self, span: Span, resolution: Resolution, has_session: Callable[[str], bool], limits: Limits, now_ms: int
     ) -> list[tuple[Span, RecordState]]:
-        """What has to be stored in addition."""
+        """Returns what has to be stored in addition."""
         flight, pending = self._flight, span.pending
         assert pending is not None
         event = Event.COMMIT_MARKER if resolution is Resolution.COMMITTED else Event.ABORT_MARKER

@@ -128,7 +128,7 @@ class ResolvedRange(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What a marker says. transaction_version: of WriteTxnMarkers v2; in a log there is none, and 2 is assumed."""
+    """The content of a marker. transaction_version: of WriteTxnMarkers v2; in a log there is none, and 2 is assumed."""
 
     producer_id: int
     producer_epoch: int
@@ -137,7 +137,7 @@ class Ending(NamedTuple):
 
 
 def resolution_by(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """What the marker makes of a pending acknowledgement of this producer id and epoch; None: it ends another
+    """Tells how a marker ends a pending acknowledgement of this producer id and epoch; None: it ends another
     transaction.
 
     An epoch further on says that the transaction is long over, and that nobody told us how: aborted.
@@ -174,7 +174,7 @@ class Snapshot(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What one write adds. A start offset of -1 leaves the old one. `written_ms` is not stored."""
+    """The additions of one write. A start offset of -1 leaves the old one. `written_ms` is not stored."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -195,7 +195,7 @@ StateRecord = Snapshot | Update | Deletion
 
 
 class StoredState(NamedTuple):
-    """What a leader finds when it loads a share partition."""
+    """The state that a leader finds when it loads a share partition."""
 
     state_epoch: int
     start_offset: int

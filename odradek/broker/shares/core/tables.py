@@ -44,7 +44,7 @@ LOADED_STATES: Mapping[int, RecordState] = {0: S.AVAILABLE, 2: S.ACKNOWLEDGED, 3
 
 
 class Event(Enum):
-    """What can happen to a record. Acknowledgements come from the member that acquired it."""
+    """Events in the life of a record. Acknowledgements come from the member that acquired it."""
 
     ACQUIRE = auto()
     ACCEPT = auto()

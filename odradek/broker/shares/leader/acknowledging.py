@@ -34,7 +34,7 @@ class AcknowledgementBatch(Protocol):
 
 
 class AcknowledgedPartition(NamedTuple):
-    """What a request says of one partition; more than once, if it names the partition more than once."""
+    """Acknowledgements of one partition; a request may name it more than once."""
 
     partition: TopicIdPartition
     batches: Sequence[AcknowledgementBatch]

@@ -24,7 +24,7 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _Parsed(NamedTuple):
-    """What every request needs, and the text that it was made of."""
+    """Parsed settings that every request needs, and the texts that they were made of."""
 
     own: Mapping[str, str]
     limits: Limits

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from odradek.broker.groups.share.records import Partitions, pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.shares")
 
-R = TypeVar("R")
-M = TypeVar("M")
 Refusals = Mapping[Pair, KafkaError]
 
 
 def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals | Deferred[Refusals]:
-    """Have the state of these partitions begun, and note in the group which of them have one now."""
+    """Has the state of these partitions begun, and notes in the group which of them have one now."""
     pairs = list(request.start_offsets)
-    asked = []
+    persister, asked = broker.shares.persister, []
     for pair in pairs:
-        ask = _initialize_if_missing if pair in request.if_missing else _initialize
-        key = SharePartitionKey(group_id, *pair)
-        asked.append(ask(broker.shares.persister, key, request.state_epoch, request.start_offsets[pair]))
+        key, start_offset = SharePartitionKey(group_id, *pair), request.start_offsets[pair]
+        if pair in request.if_missing:
+            asked.append(_initialize_if_missing(persister, key, request.state_epoch, start_offset))
+        else:
+            asked.append(persister.initialize(key, request.state_epoch, start_offset))
 
     def begun(refusals: Refusals) -> Refusals:
         succeeded = [pair for pair in pairs if pair not in refusals]
@@ -56,25 +56,19 @@ def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals
     return _when_all_answered(pairs, asked, begun)
 
 
-def _initialize(persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
-    return persister.initialize(key, state_epoch, start_offset)
-
-
 def _initialize_if_missing(
     persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int
 ) -> Deferred[bool]:
-    """State that is there stays: what is acknowledged in it, and what is pending in a two-phase commit."""
+    """Leaves state that is there: what is acknowledged in it, and what is pending in a two-phase commit."""
 
     def begin(summary: StateSummary) -> bool | Deferred[bool]:
         return True if summary.is_there else persister.initialize(key, state_epoch, start_offset)
 
-    begun = once_recorded(persister.summarize(key), begin)
-    assert isinstance(begun, Deferred)  # as the persister's answer is
-    return begun
+    return persister.summarize(key).then(begin)
 
 
 def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals | Deferred[Refusals]:
-    """Have the state of these partitions deleted; topics of which nothing is left are noted in the group."""
+    """Has the state of these partitions deleted; topics of which nothing is left are noted in the group."""
     pairs = pairs_of(partitions)
     asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
 
@@ -88,49 +82,18 @@ def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusa
 
 
 def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]) -> None:
-    """The second turn. If it cannot be recorded, the first is as if interrupted, and its occasion comes again."""
+    """Takes the second turn. If it cannot be recorded, the first is as if interrupted, and its occasion comes again."""
     try:
         broker.groups.shard_for(group_id).submit(decide)
     except KafkaError as error:
         log.warning("the share state of group %s could not be noted: %s", group_id, error)
 
 
-def once_recorded(answer: R | Deferred[R], then: Callable[[R], M | Deferred[M]]) -> M | Deferred[M]:
-    """`then` of a turn's answer, when it is durable. Raises, or fails with, what the turn was refused with."""
-    if not isinstance(answer, Deferred):
-        return then(answer)
-    later: Deferred[M] = Deferred()
-
-    def recorded(told: Deferred[R]) -> None:
-        try:
-            result = then(told.outcome())
-        except Exception as error:
-            later.fail(error)
-            return
-        if isinstance(result, Deferred):
-            result.when_done(passed_on)
-        else:
-            later.resolve(result)
-
-    def passed_on(result: Deferred[M]) -> None:
-        try:
-            later.resolve(result.outcome())
-        except Exception as error:
-            later.fail(error)
-
-    answer.when_done(recorded)
-    return later
-
-
 def _when_all_answered(
-    pairs: Sequence[Pair], asked: Sequence[Deferred[bool]], then: Callable[[Refusals], Refusals]
+    pairs: Sequence[Pair], asked: Sequence[Deferred[bool]], make: Callable[[Refusals], Refusals]
 ) -> Refusals | Deferred[Refusals]:
-    def failed(index: int, error: KafkaError) -> bool | KafkaError:
-        return error
+    def all_answered(answers: Sequence[bool | KafkaError]) -> Refusals:
+        return make({pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)})
 
-    def all_answered(answers: Sequence[object]) -> Refusals:
-        refused = {pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)}
-        return then(refused)
-
-    answers = cast("list[bool | KafkaError | Deferred[bool | KafkaError]]", [*asked])
-    return all_of(answers, failed, all_answered)
+    answers: list[bool | Deferred[bool]] = [*asked]
+    return all_of(answers, lambda _, error: error, all_answered)

@@ -134,7 +134,7 @@ class LiveSharePartition:
 
     @property
     def producer_ids(self) -> Set[int]:
-        """Of those that may have something pending here."""
+        """Names those that may have something pending here."""
         return frozenset() if self._core is None else self._core.pending.producer_ids
 
     @property
@@ -154,7 +154,7 @@ class LiveSharePartition:
         self._waiting.pop(wait, None)
 
     def wake(self) -> None:
-        """Something may be there to be acquired, or will never be. Who waits looks again, each in a turn of its own."""
+        """Wakes waiting fetches, each in a turn of its own: records may be there, or the partition is gone."""
         for wait in self._waiting:
             self._call_soon(wait.wake)
 
@@ -178,7 +178,7 @@ class LiveSharePartition:
     def _tell_awaiting(self) -> None:
         awaiting, self._awaiting_load = self._awaiting_load, []
         for answer in awaiting:
-            self.when_loaded().when_done(partial(_pass_on, answer))
+            answer.follow(self.when_loaded())
 
     def _state_read(self, answer: Deferred[StoredState]) -> None:
         if self.phase is Phase.GONE:
@@ -253,10 +253,9 @@ class LiveSharePartition:
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> Deferred[bool]:
         """Answered when it is stored; while the state is read, it waits for that (#s3-7 L1). Refusals are KafkaErrors,
         in the codes that clients are told."""
-        answer: Deferred[bool] = Deferred()
         if self.phase is Phase.LOADING:
-            self.when_loaded().when_done(partial(self._acknowledge_loaded, member_id, acknowledgements, answer))
-            return answer
+            return self.when_loaded().then(lambda _: self.acknowledge(member_id, acknowledgements))
+        answer: Deferred[bool] = Deferred()
         try:
             if self.phase is not Phase.ACTIVE:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -271,15 +270,6 @@ class LiveSharePartition:
         else:
             self._store(write, answer)
         return answer
-
-    def _acknowledge_loaded(
-        self,
-        member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
-        answer: Deferred[bool],
-        _loaded: Deferred[bool],
-    ) -> None:
-        self.acknowledge(member_id, acknowledgements).when_done(partial(_pass_on, answer))
 
     def release(self, member_id: str) -> None:
         """The member's session ended. Nobody waits for it."""
@@ -354,7 +344,7 @@ class LiveSharePartition:
         return self.phase is Phase.ACTIVE and self.core.pending.holds(transaction)
 
     def release_pending(self, transaction: PendingTransaction) -> None:
-        """What is overdue goes back: nobody can say what has become of the transaction."""
+        """Gives back what is overdue: nobody can say what has become of the transaction."""
         if self.phase is Phase.ACTIVE:
             write = self.core.pending.release(transaction, self.limits, self._clock.now_ms())
             if write is not None:
@@ -440,13 +430,6 @@ class LiveSharePartition:
             if answer is not None:
                 answer.resolve(True)
         self.wake()
-
-
-def _pass_on(answer: Deferred[bool], told: Deferred[bool]) -> None:
-    try:
-        answer.resolve(told.outcome())
-    except KafkaError as error:
-        answer.fail(error)
 
 
 class PendingWrite(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a share fetch needs to know of log batches: their offsets and bytes. No record is decoded.
+"""Log batches as a share fetch needs them: offsets and bytes. No record is decoded.
 
 Only the headers are walked, and only as far as the member may be given records.
 """

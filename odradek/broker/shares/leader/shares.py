@@ -118,7 +118,7 @@ class Shares:
         groups.add(group_id)
 
     def end_session(self, session: ShareSession) -> None:
-        """What its member holds in the session's partitions goes back. Nobody waits for that."""
+        """Gives back what its member holds in the session's partitions. Nobody waits for that."""
         if not self.sessions.end(session):
             return
         group_id, member_id = session.key
@@ -146,7 +146,7 @@ class Shares:
 
     @property
     def pending_producer_ids(self) -> Set[int]:
-        """Of those that may have something pending in a share partition that is in memory."""
+        """Names those that may have something pending in a share partition that is in memory."""
         return self._pending_by.keys()
 
     @property
@@ -156,7 +156,7 @@ class Shares:
 
     @property
     def held_count(self) -> int:
-        """Those, and the ones that are about to become so."""
+        """Counts those, and the ones that are about to become so."""
         return sum(live.core.pending.held_count for live in self._live.values() if live.phase is Phase.ACTIVE)
 
     @property

@@ -57,7 +57,7 @@ class GroupView:
 
 
 def topics_in_hash_order(topic_ids: Iterable[bytes]) -> list[bytes]:
-    """Those of one bucket stay in the order given, which must not be that of a Python set: it is never the same."""
+    """Sorts by bucket. Within one the given order stays; it must not be that of a set, which is never the same."""
     return in_hash_order(topic_ids, hash_of_uuid)
 
 
