@@ -18,7 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.api.error_translations import Asker, translated
-from odradek.broker.coordinators.shard_records import RecordFormat, RecordsOf, Replayed, ShardLog, replay_log
+from odradek.broker.coordinators.shard_records import (
+    RecordFormat,
+    RecordsOf,
+    Replayed,
+    ShardLog,
+    no_headers,
+    replay_log,
+)
 from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
@@ -296,7 +303,8 @@ class Shard(Generic[C]):
             if len(records) == 1:
                 record = records[0]
                 key, value = form.encode(record)
-                return batch_of_one(key, value, now_ms, form.base_sequence, form.headers(record))
+                headers = () if form.headers is no_headers else form.headers(record)
+                return batch_of_one(key, value, now_ms, form.base_sequence, headers)
             encoded = []
             for record in records:
                 key, value = form.encode(record)

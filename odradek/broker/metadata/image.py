@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.metadata.supported_features import METADATA_VERSION
+from odradek.broker.metadata.supported_features import (
+    METADATA_VERSION,
+    SHARE_VERSION,
+    SHARE_VERSION_TRANSACTIONS,
+    TRANSACTION_VERSION,
+    TRANSACTION_VERSION_EPOCHS,
+)
 from odradek.broker.security.acl.acls import Acls
 from odradek.broker.security.quotas.entities import ClientQuotasImage
 from odradek.broker.security.sasl.credentials import ScramCredentials
@@ -118,6 +124,15 @@ class MetadataImage:
     def has_partition(self, topic_partition: tuple[str, int]) -> bool:
         topic = self.topics.get(topic_partition[0])
         return topic is not None and 0 <= topic_partition[1] < len(topic.partitions)
+
+    @property
+    def acknowledges_in_transactions(self) -> bool:
+        """Whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2)."""
+        levels = self.features
+        return (
+            levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_TRANSACTIONS
+            and levels.get(TRANSACTION_VERSION, 0) >= TRANSACTION_VERSION_EPOCHS
+        )
 
     def has_partition_of_id(self, topic_id: bytes, partition: int) -> bool:
         topic = self.topics_by_id.get(topic_id)

@@ -24,11 +24,3 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     SHARE_VERSION: (0, SHARE_VERSION_TRANSACTIONS),
     TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
 }
-
-
-def acknowledges_in_transactions(levels: Mapping[str, int]) -> bool:
-    """Whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2). levels: those finalised"""
-    return (
-        levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_TRANSACTIONS
-        and levels.get(TRANSACTION_VERSION, 0) >= TRANSACTION_VERSION_EPOCHS
-    )

@@ -5,7 +5,6 @@ Scenarios: docs/spec/share-groups.md#s7-5; rules: #s5.
 
 import pytest
 
-from odradek.broker.metadata.supported_features import acknowledges_in_transactions
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
@@ -310,7 +309,7 @@ def test_scenario_101_a_downgrade_waits_for_what_is_staged(broker: TxnShareBroke
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     producer.commit()
     assert broker.downgrade() is NONE
-    assert not acknowledges_in_transactions(broker.image.features)
+    assert not broker.image.acknowledges_in_transactions
     assert producer.codes(a, {topic: [(1, 1, ACCEPT)]}) is ErrorCode.UNSUPPORTED_VERSION
 
 

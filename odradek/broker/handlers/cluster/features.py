@@ -15,7 +15,6 @@ from odradek.broker.metadata.supported_features import (
     SHARE_VERSION_TRANSACTIONS,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
-    acknowledges_in_transactions,
 )
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -60,7 +59,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: B
         api_keys=[
             ApiVersion(api_key=key.value, min_version=served.min_version, max_version=served.max_version)
             for key, served in sorted(SERVED.items(), key=lambda row: row[0].value)
-            if key is not ApiKey.TXN_SHARE_ACKNOWLEDGE or acknowledges_in_transactions(image.features)
+            if key is not ApiKey.TXN_SHARE_ACKNOWLEDGE or image.acknowledges_in_transactions
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)

@@ -154,7 +154,7 @@ class TxnAcknowledgement:
             member = group.members.get(self._member_id) if isinstance(group, ShareGroup) else None
             return None if member is None else member.epoch
 
-        epoch = self._broker.groups.shard_for(self._group_id).look(epoch_of)
+        epoch = self._broker.groups.shards.of_key(self._group_id).look(epoch_of)
         if epoch is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The member is not known to the share group.")
         if epoch != self._member_epoch:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.coordinators.share_coordinator import LocalPersister
-from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS, acknowledges_in_transactions
+from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS
 from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
 from odradek.broker.shares.core.state import SharePartitionKey
@@ -82,7 +82,7 @@ class Shares:
 
     def require_transactions(self) -> None:
         """Raises UNSUPPORTED_VERSION while acknowledgements cannot be part of transactions."""
-        if self.is_draining or not acknowledges_in_transactions(self.image.features):
+        if self.is_draining or not self.image.acknowledges_in_transactions:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def find(self, key: SharePartitionKey) -> LiveSharePartition | None:
