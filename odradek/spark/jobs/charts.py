@@ -15,6 +15,7 @@ sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal
 
 WIDTH, WIDE = 520, 1_090  # of a chart in a column of the page, and of one as wide as the page
 _FONT = 12
+_WIDEST = 90  # column
 _STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, value_font_size=_FONT)
 
 
@@ -53,6 +54,7 @@ def columns(title: str, rows: Sequence[Bar], *, labels: int = 8, width: int = WI
         210,
         width=width,
         margin=4,
+        margin_right=max(4, width - 60 - _WIDEST * len(rows)),
         truncate_label=-1,
         show_minor_x_labels=False,
         x_labels_major_every=max(1, -(-len(rows) // labels)),
