@@ -79,6 +79,7 @@ class Exchange:
     received_us: int
     earliest_us: int
     is_behind: bool = False
+    is_flexible: bool = False
     unreadable: str | None = None
     answer: Message | None = None
     fate: Fate = Fate.WAITING

@@ -160,6 +160,7 @@ def _exchange(entry: Entry, connection: Connection) -> Exchange:
     if coding is None:
         return exchange
     view = memoryview(frame)
+    exchange.is_flexible = coding.has_tags
     try:
         size = int.from_bytes(frame[MASKED_BYTES : REQUEST_START.size], signed=True)
         exchange.client_id, position = read_client_id(view, size, coding.has_tags)

@@ -9,8 +9,6 @@ from odradek.judge.exchanges import Exchange, Fate, knows
 from odradek.judge.rule import Family, I, M, Rule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import is_flexible
-from odradek.protocol.messages import request_class
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 
 LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -87,9 +85,7 @@ def throttled(exchange: Exchange, scene: Scene) -> None:
 
 def throttles(exchange: Exchange, scene: Scene) -> None:
     throttle_ms = getattr(exchange.answer, "throttle_time_ms", 0)
-    if throttle_ms <= 0 or exchange.api is None or exchange.fate is not Fate.ANSWERED:
-        return
-    if is_flexible(request_class(exchange.api.value), exchange.version):
+    if throttle_ms > 0 and exchange.is_flexible and exchange.fate is Fate.ANSWERED:
         told = scene.at(Throttled, exchange.connection.number)
         told.by, told.throttle_us = exchange, throttle_ms * 1000
 

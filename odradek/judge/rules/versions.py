@@ -10,9 +10,7 @@ from odradek.judge.exchanges import Exchange, knows
 from odradek.judge.rule import Family, M, Rule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import is_flexible
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages import request_class
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
@@ -110,10 +108,9 @@ def every_request(exchange: Exchange, scene: Scene) -> None:
 def readable(exchange: Exchange, scene: Scene) -> None:
     if exchange.api is None or (exchange.request is None and exchange.unreadable is None):
         return
-    flexible = is_flexible(request_class(exchange.api.value), exchange.version)
     why = exchange.unreadable
     is_null = why is not None and "null" in why
-    if flexible and not is_null:
+    if exchange.is_flexible and not is_null:
         scene.decide("VER.5", why is None, exchange, f"it cannot be read: {why}")
     if why is None or is_null:
         scene.decide("VER.9", why is None, exchange, f"it cannot be read: {why}")
