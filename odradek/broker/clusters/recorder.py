@@ -53,6 +53,7 @@ class _Peer:
     """waiting_since_us: when the oldest of the bytes may have arrived that are not handled yet; None for none."""
 
     info: ConnectionInfo
+    number: int
     waiting_since_us: int | None = None
     unanswered: int = 0
     sends_tokens: bool = False  # bare bytes of a login, after SaslHandshake v0
@@ -83,7 +84,7 @@ class Recorder:
         self._file.write(pack_head(time.time_ns() // 1_000_000))
         self._file.flush()
         self._peers: dict[tuple[str, int], _Peer] = {}
-        self._numbers: dict[tuple[str, int], int] = {}
+        self._connections = 0
         self._exchanges = 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -110,8 +111,7 @@ class Recorder:
         api, version, body, is_masked = _safe_request(frame, peer)
         recorded = Recorded(self._exchanges, peer, api, version, arrived_us)
         waited_us = min(now_us - arrived_us, 2**32 - 1)
-        number = self._number(peer)
-        self._add(Entry(Kind.RECEIVED, number, recorded.number, now_us, body, waited_us, is_masked, is_behind))
+        self._add(Entry(Kind.RECEIVED, peer.number, recorded.number, now_us, body, waited_us, is_masked, is_behind))
         peer.unanswered += 1
         return recorded
 
@@ -125,7 +125,7 @@ class Recorder:
             peer.waiting_since_us = recorded.arrived_us
         kind = Kind.HUNG_UP if answer is None else Kind.ANSWERED if answer else Kind.UNANSWERED
         body, is_masked = _safe_answer(answer, recorded) if answer else (b"", False)
-        self._add(Entry(kind, self._number(peer), recorded.number, now_us, body, 0, is_masked))
+        self._add(Entry(kind, peer.number, recorded.number, now_us, body, 0, is_masked))
         if kind is Kind.ANSWERED:
             peer.unwritten.append(recorded.number)
             self._unwritten[peer.info.address] = peer
@@ -143,10 +143,10 @@ class Recorder:
     def _peer(self, connection: ConnectionInfo) -> _Peer:
         peer = self._peers.get(connection.address)
         if peer is None:
-            peer = self._peers[connection.address] = _Peer(connection)
+            self._connections += 1
+            peer = self._peers[connection.address] = _Peer(connection, self._connections)
             connection.sends_files = False  # what a file sends, nobody sees
             connection.when_closed(lambda: self._closed(peer))
-            self._numbers[connection.address] = len(self._numbers) + 1
             about = {
                 "node": self._node_id,
                 "listener": connection.listener,
@@ -154,14 +154,11 @@ class Recorder:
                 "port": connection.client_port,
                 "is_sasl": not connection.is_authenticated,
             }
-            self._add(Entry(Kind.OPENED, self._number(peer), 0, self._now_us(), json.dumps(about).encode()))
+            self._add(Entry(Kind.OPENED, peer.number, 0, self._now_us(), json.dumps(about).encode()))
         return peer
 
-    def _number(self, peer: _Peer) -> int:
-        return self._numbers[peer.info.address]
-
     def _closed(self, peer: _Peer) -> None:
-        self._add(Entry(Kind.CLOSED, self._number(peer), 0, self._now_us()))
+        self._add(Entry(Kind.CLOSED, peer.number, 0, self._now_us()))
         self._unwritten.pop(peer.info.address, None)
         del self._peers[peer.info.address]
 
@@ -171,9 +168,8 @@ class Recorder:
         now_us = self._now_us()
         for address, peer in list(self._unwritten.items()):
             if peer.info.buffered()[1] == 0:
-                number = self._number(peer)
                 for exchange in peer.unwritten:
-                    self._add(Entry(Kind.WRITTEN, number, exchange, now_us))
+                    self._add(Entry(Kind.WRITTEN, peer.number, exchange, now_us))
                 peer.unwritten.clear()
                 del self._unwritten[address]
 
