@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.control.http_connections import AddRoutes
-    from odradek.broker.network.connection_host import Requests
+    from odradek.broker.network.connection_host import FrameReceiver
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.security.sasl.setup import SaslListeners
 
@@ -126,7 +126,7 @@ class ServingBroker:
         )
         return SaslListeners(broker.config, names, accounts)
 
-    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, sasl: SaslListeners) -> Requests:
+    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, sasl: SaslListeners) -> FrameReceiver:
         from odradek.broker.security.sasl.setup import sasl_requests
 
         broker, name = self.broker, listener.name

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config_description import canonical
-from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, Update
+from odradek.broker.configuration.settings import InvalidSetting, Setting, UpdateMode, ValueType
 from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from tests.support.oracle import needs_kafka, run_kafka
 
@@ -82,8 +82,8 @@ def test_types_defaults_and_update_modes_are_kafkas_but_for_what_one_node_needs(
     different = {}
     for _, table, name, kind, default, internal, mode in (row for row in kafka if row[0] == "setting"):
         setting = TABLES[table][name]
-        assert (setting.kind, setting.is_internal) == (Kind[kind], internal == "true"), name
-        assert setting.update == Update(mode), name
+        assert (setting.kind, setting.is_internal) == (ValueType[kind], internal == "true"), name
+        assert setting.update == UpdateMode(mode), name
         if setting.default != text_of(default):
             different[name] = (setting.default, text_of(default))
     assert different == ONE_NODE
@@ -101,14 +101,14 @@ def outcomes(kafka: list[list[str]]) -> Iterator[tuple[Setting, str, str]]:
 def test_every_value_is_taken_or_refused_as_by_kafka_and_in_its_words(kafka: list[list[str]]) -> None:
     different = []
     for setting, value, outcome in outcomes(kafka):
-        if setting.kind is Kind.CLASS:
+        if setting.kind is ValueType.CLASS:
             continue  # Kafka looks for the class
         try:
             setting.parse(value)
             ours = f"ok {canonical(setting, value)}"
         except InvalidSetting as refusal:
             ours = f"no {refusal}"
-        if setting.kind is Kind.PASSWORD:
+        if setting.kind is ValueType.PASSWORD:
             outcome = f"ok {value.strip()}" if outcome.startswith("ok") else outcome
         if ours != outcome:
             different.append(f"{setting.name}={value!r}\n  Kafka: {outcome}\n  ours:  {ours}")

@@ -21,10 +21,10 @@ from jwt.algorithms import ECAlgorithm
 
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
-from odradek.broker.security.sasl.credential_changes import Upsertion, alter_credentials
+from odradek.broker.security.sasl.credential_changes import CredentialUpsertion, alter_credentials
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer
-from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange, Rules
-from odradek.broker.security.sasl.plain import Accounts, PlainExchange
+from odradek.broker.security.sasl.oauthbearer import ClaimRules, OAuthBearerExchange
+from odradek.broker.security.sasl.plain import PlainAccounts, PlainExchange
 from odradek.broker.security.sasl.requests import is_served
 from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage
 from odradek.broker.security.sasl.tables import State
@@ -77,16 +77,16 @@ def bearer_token(secret: str) -> str:
 
 @cache
 def offers() -> dict[str, Offer]:
-    accounts = Accounts({"alice": RIGHT}, b"k" * 32)
+    accounts = PlainAccounts({"alice": RIGHT}, b"k" * 32)
     image = MetadataImage()
     begin: dict[str, Callable[[], Mechanism]] = {"PLAIN": lambda: PlainExchange(accounts)}
     for name, mechanism in SCRAM_MECHANISMS.items():
-        change = Upsertion("alice", mechanism.value, 4096, SALT, salted(mechanism, RIGHT))
+        change = CredentialUpsertion("alice", mechanism.value, 4096, SALT, salted(mechanism, RIGHT))
         for record in alter_credentials(image.scram_credentials, [change])[1]:
             image.replay(record)
         begin[name] = scram_exchanges(mechanism, image)
     keys = read_key_set(b'{"keys": [%s]}' % ECAlgorithm.to_jwk(signing_key(RIGHT).public_key()).encode())
-    validator = SignedValidator(lambda: keys, lambda: None, Rules(needs_issued_at=True))
+    validator = SignedValidator(lambda: keys, lambda: None, ClaimRules(needs_issued_at=True))
     begin["OAUTHBEARER"] = lambda: OAuthBearerExchange(validator)
     return {name: Offer(each, 3_000) for name, each in begin.items()}
 

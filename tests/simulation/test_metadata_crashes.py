@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from odradek.broker.configuration.resources import Change
+from odradek.broker.configuration.resources import SettingChange
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.topics import delete_topics
@@ -34,7 +34,7 @@ class Session:
         running.metadata.submit(lambda image: delete_topics(image, [("a", bytes(16))])).outcome()
         del self.topics["a"]
         self.doubt = {"b"}
-        resource = ResourceChanges(2, "b", [Change("retention.ms", 0, "5")])
+        resource = ResourceChanges(2, "b", [SettingChange("retention.ms", 0, "5")])
         running.metadata.submit(
             lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
         ).outcome()

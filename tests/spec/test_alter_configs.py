@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.configuration.config import BrokerConfig
-from odradek.broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
+from odradek.broker.configuration.resources import ConfigOperation, ConfigResourceType, SettingChange
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode as E
@@ -28,7 +28,7 @@ def ask(
     decision = alter_configs(
         image,
         config or config_with(),
-        [ResourceChanges(resource_type, name, [Change(*change) for change in changes])],
+        [ResourceChanges(resource_type, name, [SettingChange(*change) for change in changes])],
         node_id=1,
         is_incremental=incremental,
     )
@@ -59,7 +59,9 @@ def test_a_setting_is_set_changed_and_unset() -> None:
 def test_what_does_not_change_anything_is_not_recorded() -> None:
     image = image_with("t")
     ask(image, TOPIC, "t", ("retention.ms", SET, "5"))
-    resource = ResourceChanges(TOPIC, "t", [Change("retention.ms", SET, "5"), Change("segment.ms", DELETE, None)])
+    resource = ResourceChanges(
+        TOPIC, "t", [SettingChange("retention.ms", SET, "5"), SettingChange("segment.ms", DELETE, None)]
+    )
     assert alter_configs(image, config_with(), [resource], node_id=1, is_incremental=True).records == ()
 
 
@@ -139,7 +141,7 @@ def test_one_setting_twice_in_one_request() -> None:
 
 
 def test_one_resource_twice_in_one_request() -> None:
-    resources = [ResourceChanges(TOPIC, "t", [Change("retention.ms", SET, "1")])] * 2
+    resources = [ResourceChanges(TOPIC, "t", [SettingChange("retention.ms", SET, "1")])] * 2
     decision = alter_configs(image_with("t"), config_with(), resources, node_id=1, is_incremental=True)
     assert [error and error.message for *_, error in decision.response] == [
         "Each resource must appear at most once."
@@ -390,7 +392,7 @@ def test_a_subscription_that_cannot_be(name: str, change: Asked, code: E, words:
 
 
 def test_a_change_is_recorded_by_type_and_name() -> None:
-    resource = ResourceChanges(CLIENT_METRICS, "s", [Change("metrics", SET, "a,b")])
+    resource = ResourceChanges(CLIENT_METRICS, "s", [SettingChange("metrics", SET, "a,b")])
     decision = alter_configs(image_with(), config_with(), [resource], node_id=1, is_incremental=True)
     assert decision.records == (ConfigRecord(resource_type=16, resource_name="s", name="metrics", value="a,b"),)
 

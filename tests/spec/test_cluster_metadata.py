@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.configuration.resources import Change
+from odradek.broker.configuration.resources import SettingChange
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.files import bootstrap_snapshot
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
@@ -113,7 +113,7 @@ def test_topics_settings_and_producer_ids_are_there_after_a_restart() -> None:
 
 
 def alter(running: Running, topic: str, name: str, value: str) -> None:
-    resource = ResourceChanges(2, topic, [Change(name, 0, value)])
+    resource = ResourceChanges(2, topic, [SettingChange(name, 0, value)])
     running.metadata.submit(
         lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
     ).outcome()
@@ -450,7 +450,7 @@ def test_a_broker_setting_is_in_force_when_the_listeners_hear_of_it() -> None:
             pass
 
     running.metadata.add_listener(Reading())
-    resource = ResourceChanges(4, "1", [Change("log.segment.bytes", 0, "2000000")])
+    resource = ResourceChanges(4, "1", [SettingChange("log.segment.bytes", 0, "2000000")])
     running.metadata.submit(
         lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
     ).outcome()

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.configuration.config_description import (
+    ConfigSource,
     Described,
-    Source,
     canonical,
     chosen,
     describe_broker,
@@ -17,12 +17,12 @@ from odradek.broker.configuration.config_description import (
     describe_topic,
     effective_topic_settings,
 )
-from odradek.broker.configuration.settings import Kind, java_double
+from odradek.broker.configuration.settings import ValueType, java_double
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
 from tests.support.metadata import config_with
 from tests.support.oracle import exchanges, needs_oracle
 
-S = Source
+S = ConfigSource
 
 
 def one(described: list[Described], name: str) -> Described:
@@ -30,7 +30,7 @@ def one(described: list[Described], name: str) -> Described:
     return found
 
 
-def synonyms(described: Described) -> list[tuple[str, str | None, Source]]:
+def synonyms(described: Described) -> list[tuple[str, str | None, ConfigSource]]:
     return [(synonym.name, synonym.value, synonym.source) for synonym in described.synonyms]
 
 
@@ -38,7 +38,7 @@ def test_a_topics_own_value_comes_before_everything_that_stands_behind_it() -> N
     config = config_with()
     config.set_dynamic({"log.segment.bytes": "2000000"}, {"log.segment.bytes": "3000000"})
     described = one(describe_topic(config, {"segment.bytes": "4000000"}), "segment.bytes")
-    assert (described.value, described.source, described.kind) == ("4000000", S.TOPIC, Kind.INT)
+    assert (described.value, described.source, described.kind) == ("4000000", S.TOPIC, ValueType.INT)
     assert synonyms(described) == [
         ("segment.bytes", "4000000", S.TOPIC),
         ("log.segment.bytes", "3000000", S.DYNAMIC_BROKER),
@@ -105,7 +105,7 @@ def test_passwords_and_settings_that_nobody_knows_are_kept_secret() -> None:
     config = config_with(ssl_keystore_password="secret")
     config.set_dynamic({}, {"foo.bar": "secret too"})
     described = describe_broker(config)
-    for name, kind in (("ssl.keystore.password", Kind.PASSWORD), ("foo.bar", None)):
+    for name, kind in (("ssl.keystore.password", ValueType.PASSWORD), ("foo.bar", None)):
         secret = one(described, name)
         assert (secret.value, secret.is_sensitive, secret.kind) == (None, True, kind)
         assert all(synonym.value is None for synonym in secret.synonyms)

@@ -12,7 +12,7 @@ from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.broker import Broker
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
-from odradek.broker.network.connection_host import Requests
+from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.codec import decode
@@ -59,7 +59,7 @@ class AskedBroker:
             authorizer=authorizer_of(broker.config, broker.metadata.image.acls),
         )
         self.dispatcher.workers = broker.workers
-        self.requests: Requests = self.dispatcher
+        self.requests: FrameReceiver = self.dispatcher
         broker.begin()
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ from odradek.broker.api.served import Served
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.network.admission import Admissions, ConnectionLimits
 from odradek.broker.network.connection import Connection
-from odradek.broker.network.connection_host import Requests
+from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.clock import Clock
 from odradek.protocol.api_keys import ApiKey
@@ -169,7 +169,7 @@ def server_with(
 
 
 def server_around(
-    requests: Requests,
+    requests: FrameReceiver,
     limits: ConnectionLimits | None = None,
     timers: ManualTimers | None = None,
     *,

@@ -12,7 +12,7 @@ from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import Server
 from odradek.broker.security.sasl.mechanism import Offer, Offers
-from odradek.broker.security.sasl.plain import Accounts, PlainExchange
+from odradek.broker.security.sasl.plain import PlainAccounts, PlainExchange
 from odradek.broker.security.sasl.requests import SaslRequests
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -34,7 +34,7 @@ API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_v
 
 
 def plain_offer(max_reauth_ms: int | None = None) -> Offer:
-    accounts = Accounts(PASSWORDS, b"k" * 32)
+    accounts = PlainAccounts(PASSWORDS, b"k" * 32)
     return Offer(lambda: PlainExchange(accounts), max_reauth_ms)
 
 

@@ -31,7 +31,7 @@ from odradek.storage.checkpoints import LOCK
 
 if TYPE_CHECKING:
     from odradek.broker.control.http_connections import AddRoutes
-    from odradek.broker.network.connection_host import Requests
+    from odradek.broker.network.connection_host import FrameReceiver
 
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
@@ -103,7 +103,7 @@ class Clusters:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def start_default(
-        self, config: BrokerConfig, add_routes: AddRoutes, wrap: Callable[[Requests], Requests] | None = None
+        self, config: BrokerConfig, add_routes: AddRoutes, wrap: Callable[[FrameReceiver], FrameReceiver] | None = None
     ) -> ServingBroker:
         """Starts the broker of the process. Raises what `ServingBroker.start` does.
 

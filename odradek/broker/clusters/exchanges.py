@@ -23,7 +23,7 @@ from odradek.protocol.messages import request_class, response_class
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.connection_host import LoginCounts, Requests
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.delayed import Parked
 
 E = TypeVar("E")  # an exchange under way
@@ -188,7 +188,7 @@ class Watch(Protocol[E]):
 class WatchedRequests(Generic[E]):
     """In front of what answers frames; `odradek.broker.network.connection_host.Requests`."""
 
-    def __init__(self, plain: Requests, exchanges: Watch[E]) -> None:
+    def __init__(self, plain: FrameReceiver, exchanges: Watch[E]) -> None:
         self.plain = plain
         self.exchanges = exchanges
 

@@ -38,7 +38,7 @@ from odradek.protocol.struct import Message
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.clusters.nodes import Nodes
-    from odradek.broker.network.connection_host import LoginCounts, Requests
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.serving import ServingBroker
@@ -78,7 +78,7 @@ class Holds:
 class Faults:
     """The rules of one cluster."""
 
-    def __init__(self, time: ControlledTime, wrap: Callable[[Requests], Requests] | None = None) -> None:
+    def __init__(self, time: ControlledTime, wrap: Callable[[FrameReceiver], FrameReceiver] | None = None) -> None:
         """wrap: makes what stands in front of rules and exchanges."""
         self._wrap = wrap
         self.timers: Timers = time
@@ -161,7 +161,7 @@ class Faults:
 class FaultyRequests:
     """Between connections and the dispatcher; `odradek.broker.network.connection_host.Requests`."""
 
-    def __init__(self, plain: Requests, faults: Faults, serving: ServingBroker, node: int) -> None:
+    def __init__(self, plain: FrameReceiver, faults: Faults, serving: ServingBroker, node: int) -> None:
         self.plain = plain
         self.node = node
         self.faults = faults

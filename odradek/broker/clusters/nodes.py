@@ -29,7 +29,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
-    from odradek.broker.network.connection_host import Requests
+    from odradek.broker.network.connection_host import FrameReceiver
     from odradek.broker.runtime.clock import TimerHandle
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
@@ -45,7 +45,7 @@ class Node:
 
     id: int
     listener: Listener
-    requests: Requests
+    requests: FrameReceiver
     server: Server | None = None
     lost: TimerHandle | None = None
 
@@ -62,7 +62,7 @@ class Nodes:
         self._serving = serving
         self._ports = ports
         self._placings = count()
-        self._plain: list[tuple[Server, Requests]] = []
+        self._plain: list[tuple[Server, FrameReceiver]] = []
         self._count = node_count
         self._by_id: dict[int, Node] = {}
 
@@ -103,7 +103,7 @@ class Nodes:
             raise unknown(field, str(number), [str(each) for each in self._by_id])
         return node
 
-    def doors(self) -> Iterator[tuple[Server, Requests, int]]:
+    def doors(self) -> Iterator[tuple[Server, FrameReceiver, int]]:
         """Each server, what answers there without control, and its node."""
         for node in self:
             if node.server is not None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
-    from odradek.broker.network.connection_host import LoginCounts, Requests
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.delayed import Parked
     from odradek.protocol.struct import Message
 
@@ -138,9 +138,9 @@ def ends_in_tag_count(api: ApiKey, version: int) -> bool:
 
 
 class OddRequests:
-    """`odradek.broker.network.connection_host.Requests`."""
+    """`odradek.broker.network.connection_host.FrameReceiver`."""
 
-    def __init__(self, plain: Requests, odd: Odd, dispatcher: Dispatcher[Broker]) -> None:
+    def __init__(self, plain: FrameReceiver, odd: Odd, dispatcher: Dispatcher[Broker]) -> None:
         self.plain = plain
         self.odd = odd
         self._dispatcher = dispatcher

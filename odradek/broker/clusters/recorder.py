@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.connection_host import Requests
+    from odradek.broker.network.connection_host import FrameReceiver
 
 log = logging.getLogger("odradek.recording")
 
@@ -94,7 +94,7 @@ class Recorder:
         self._ticks_us = (0, 0)
         self._ticker = loop.call_later(TICK_S, self._tick)
 
-    def wrap(self, plain: Requests) -> Requests:
+    def wrap(self, plain: FrameReceiver) -> FrameReceiver:
         return WatchedRequests(plain, self)
 
     def connected(self, connection: ConnectionInfo) -> None:

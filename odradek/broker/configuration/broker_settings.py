@@ -11,22 +11,23 @@ from odradek.broker.configuration.settings import (
     CountPerAddress,
     GzipLevel,
     Heeded,
-    Kind,
     KindOf,
     ListOf,
     OneOf,
     Range,
     Setting,
     TimePerPrefix,
-    Update,
+    UpdateMode,
+    ValueType,
 )
 from odradek.broker.configuration.unused_settings import UNUSED_ON_ONE_NODE, WITHOUT_EFFECT
 
-BOOLEAN, DOUBLE = KindOf[bool](Kind.BOOLEAN), KindOf[float](Kind.DOUBLE)
-SHORT, INT, LONG = KindOf[int](Kind.SHORT), KindOf[int](Kind.INT), KindOf[int](Kind.LONG)
-STRING, CLASS, PASSWORD = KindOf[str](Kind.STRING), KindOf[str](Kind.CLASS), KindOf[str](Kind.PASSWORD)
-LIST = KindOf[tuple[str, ...]](Kind.LIST)
-PER_BROKER, CLUSTER_WIDE = Update.PER_BROKER, Update.CLUSTER_WIDE
+BOOLEAN, DOUBLE = KindOf[bool](ValueType.BOOLEAN), KindOf[float](ValueType.DOUBLE)
+SHORT, INT, LONG = KindOf[int](ValueType.SHORT), KindOf[int](ValueType.INT), KindOf[int](ValueType.LONG)
+STRING, CLASS = KindOf[str](ValueType.STRING), KindOf[str](ValueType.CLASS)
+PASSWORD = KindOf[str](ValueType.PASSWORD)
+LIST = KindOf[tuple[str, ...]](ValueType.LIST)
+PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 

@@ -23,7 +23,7 @@ from odradek.broker.configuration.listeners import (
     parse_protocol_map,
     parse_published,
 )
-from odradek.broker.configuration.settings import InvalidSetting, Update, unit_ms
+from odradek.broker.configuration.settings import InvalidSetting, UpdateMode, unit_ms
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
 from odradek.broker.configuration.unused_settings import WITHOUT_EFFECT
 from odradek.protocol.java_properties import parse_properties
@@ -75,7 +75,7 @@ class BrokerConfig(BrokerSettings):
     def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
         """Take over what the cluster metadata says of brokers. Values that cannot be read are passed over."""
         self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
-        self.dynamic_defaults = readable(dynamic_defaults, but_not=Update.PER_BROKER)
+        self.dynamic_defaults = readable(dynamic_defaults, but_not=UpdateMode.PER_BROKER)
         self.dynamic_broker = readable(dynamic_broker)
         self._set_attributes()
 

@@ -12,13 +12,20 @@ from typing import TypeVar
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listener_settings import setting_named
-from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, SettingValue, Update, java_double
+from odradek.broker.configuration.settings import (
+    InvalidSetting,
+    Setting,
+    SettingValue,
+    UpdateMode,
+    ValueType,
+    java_double,
+)
 from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 
 T = TypeVar("T")
 
 
-class Source(Enum):
+class ConfigSource(Enum):
     """Where a value comes from; the number is that of the answer."""
 
     TOPIC = 1
@@ -35,7 +42,7 @@ class Source(Enum):
 class Synonym:
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,8 @@ class Described:
 
     name: str
     value: str | None
-    source: Source
-    kind: Kind | None
+    source: ConfigSource
+    kind: ValueType | None
     synonyms: tuple[Synonym, ...] = ()
     is_read_only: bool = False
     is_sensitive: bool = False
@@ -72,9 +79,9 @@ def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str])
     described = []
     for setting in _shown_of_topic(overrides):
         if setting.name in overrides:
-            source = Source.TOPIC
+            source = ConfigSource.TOPIC
         else:
-            source = next((one.source for one in _synonyms(config, setting.synonyms, False)), Source.DEFAULT)
+            source = next((one.source for one in _synonyms(config, setting.synonyms, False)), ConfigSource.DEFAULT)
         value = overrides.get(setting.name, canonical(setting, defaults.get(setting.name)))
         described.append(Described(setting.name, value, source, setting.kind))
     return described
@@ -101,7 +108,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Described]:
     described = []
     for setting in CLIENT_METRICS_SETTINGS.values():
         text = overrides.get(setting.name)
-        source = Source.DEFAULT if text is None else Source.CLIENT_METRICS
+        source = ConfigSource.DEFAULT if text is None else ConfigSource.CLIENT_METRICS
         value = canonical(setting, setting.default if text is None else text)
         synonyms = () if text is None else (Synonym(setting.name, value, source),)
         described.append(Described(setting.name, value, source, setting.kind, synonyms))
@@ -146,26 +153,26 @@ def _topic_setting(
     value = canonical(setting, overrides.get(setting.name, defaults.get(setting.name)))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
-        synonyms.append(Synonym(setting.name, value, Source.TOPIC))
+        synonyms.append(Synonym(setting.name, value, ConfigSource.TOPIC))
     if setting.synonyms:
         synonyms += _shown(setting.synonyms[0], _synonyms(config, setting.synonyms, False))
-    source = synonyms[0].source if synonyms else Source.DEFAULT
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     return Described(setting.name, value, source, setting.kind, tuple(synonyms))
 
 
 def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> Described:
     setting = setting_named(name)
-    is_sensitive = setting is None or setting.kind is Kind.PASSWORD
+    is_sensitive = setting is None or setting.kind is ValueType.PASSWORD
     if all_sources:
         of_all = () if setting is None or setting.name == name else (setting.name,)  # it stands in for a listener's own
         synonyms = _shown(name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive))
         text = _effective(config, name)
     else:
         text = config.recorded_defaults[name]
-        synonyms = [Synonym(name, None if is_sensitive else text, Source.DYNAMIC_DEFAULT)]
+        synonyms = [Synonym(name, None if is_sensitive else text, ConfigSource.DYNAMIC_DEFAULT)]
     value = None if is_sensitive or setting is None else canonical(setting, text)
-    source = synonyms[0].source if synonyms else Source.DEFAULT
-    is_read_only = all_sources and (setting is None or setting.name != name or setting.update is Update.READ_ONLY)
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    is_read_only = all_sources and (setting is None or setting.name != name or setting.update is UpdateMode.READ_ONLY)
     kind = None if setting is None else setting.kind
     return Described(name, value, source, kind, tuple(synonyms), is_read_only, is_sensitive)
 
@@ -176,11 +183,11 @@ def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[st
     value = canonical(setting, overrides.get(setting.name, text))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
-        synonyms.append(Synonym(setting.name, value, Source.GROUP))
+        synonyms.append(Synonym(setting.name, value, ConfigSource.GROUP))
     if broker_name in BROKER_SETTINGS:
         synonyms += _synonyms(config, [broker_name], False)
     else:
-        synonyms.append(Synonym(setting.name, setting.default, Source.DEFAULT))
+        synonyms.append(Synonym(setting.name, setting.default, ConfigSource.DEFAULT))
     return Described(setting.name, value, synonyms[0].source, setting.kind, tuple(synonyms))
 
 
@@ -196,11 +203,11 @@ def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) ->
     defaults: Callable[[str], str | None] = lambda name: (  # noqa: E731
         BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
     )
-    sources: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
-        (Source.DYNAMIC_BROKER, config.recorded_broker.get),
-        (Source.DYNAMIC_DEFAULT, config.recorded_defaults.get),
-        (Source.GIVEN, config.given.get),
-        (Source.DEFAULT, defaults),
+    sources: tuple[tuple[ConfigSource, Callable[[str], str | None]], ...] = (
+        (ConfigSource.DYNAMIC_BROKER, config.recorded_broker.get),
+        (ConfigSource.DYNAMIC_DEFAULT, config.recorded_defaults.get),
+        (ConfigSource.GIVEN, config.given.get),
+        (ConfigSource.DEFAULT, defaults),
     )
     names = list(names)
     found = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
-from odradek.broker.configuration.settings import InvalidSetting, Setting, SettingValue, Update
+from odradek.broker.configuration.settings import InvalidSetting, Setting, SettingValue, UpdateMode
 
 PREFIX = "listener.name."
 SSL_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
@@ -72,12 +72,12 @@ class ListenerSettings:
         return f"{listener}{mechanism.lower()}.{setting}", f"{listener}{setting}"
 
 
-def readable(values: Mapping[str, str], but_not: Update | None = None) -> dict[str, str]:
+def readable(values: Mapping[str, str], but_not: UpdateMode | None = None) -> dict[str, str]:
     """Picks those that may be altered and can be parsed; `but_not` are altered otherwise."""
     found = {}
     for name, text in values.items():
         setting = setting_named(name)
-        if setting is None or (name in BROKER_SETTINGS and setting.update in (Update.READ_ONLY, but_not)):
+        if setting is None or (name in BROKER_SETTINGS and setting.update in (UpdateMode.READ_ONLY, but_not)):
             continue
         try:
             setting.parse(text)

@@ -37,7 +37,7 @@ class ConfigOperation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One setting of one resource; AlterConfigs only knows SET. `operation` is the request's number."""
 
     name: str
@@ -82,7 +82,7 @@ def level_name(level: int) -> str:
     return max((value, name) for name, value in LEVELS.items() if value <= max(level, 1))[1]
 
 
-def alter_levels(loggers: Loggers, changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate_only: bool) -> None:
     """All changes, or none. Raises KafkaError in Kafka's codes and words."""
     known = loggers.levels()
     wanted: dict[str, int] = {}

@@ -7,13 +7,13 @@ The tables: `odradek.broker.configuration.broker_settings` and `unused_settings`
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 T = TypeVar("T")
 SettingValue = bool | int | float | str | tuple[str, ...] | None
 
 
-class Kind(Enum):
+class ValueType(Enum):
     """The type of a setting; the number is the config type in a DescribeConfigs answer (KIP-569)."""
 
     BOOLEAN = 1
@@ -27,7 +27,7 @@ class Kind(Enum):
     PASSWORD = 9
 
 
-class Update(Enum):
+class UpdateMode(Enum):
     """Whether AlterConfigs can change a broker setting while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
@@ -175,18 +175,18 @@ class Setting(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: ValueType
     default: str | None
     text: str
     allowed: Allowed | None = None
-    update: Update = Update.READ_ONLY
+    update: UpdateMode = UpdateMode.READ_ONLY
     is_internal: bool = False
     synonyms: tuple[str, ...] = ()
 
     def parse(self, text: str | None) -> SettingValue:
         """The value that `text` stands for. Raises InvalidSetting in Kafka's words."""
         value = parse_text(self.name, self.kind, text)
-        if value is None and self.default is not None and self.kind is not Kind.STRING:
+        if value is None and self.default is not None and self.kind is not ValueType.STRING:
             raise refused(self.name, None, "Value must be non-null")
         if isinstance(value, tuple) and isinstance(self.allowed, ListOf):
             value = tuple(dict.fromkeys(value))  # what is said twice counts once
@@ -200,6 +200,9 @@ class Setting(NamedTuple):
             return words
         rule = self.allowed.describe()
         return rule if isinstance(self.allowed, (OneOf, ListOf)) else f"{words}, {rule}"
+
+
+Rule: TypeAlias = Allowed | None
 
 
 class Heeded(Generic[T]):
@@ -221,25 +224,25 @@ class Heeded(Generic[T]):
 class KindOf(Generic[T]):
     """A kind whose values are `T`s; a call makes a row."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ValueType) -> None:
         self.kind = kind
 
     @overload
     def __call__(
-        self, default: str, text: str, allowed: Allowed | None = None, update: Update = ..., *, is_internal: bool = ...
+        self, default: str, text: str, allowed: Rule = ..., update: UpdateMode = ..., *, is_internal: bool = ...
     ) -> Heeded[T]: ...
 
     @overload
     def __call__(
-        self, default: None, text: str, allowed: Allowed | None = None, update: Update = ..., *, is_internal: bool = ...
+        self, default: None, text: str, allowed: Rule = ..., update: UpdateMode = ..., *, is_internal: bool = ...
     ) -> Heeded[T | None]: ...
 
     def __call__(
         self,
         default: str | None,
         text: str,
-        allowed: Allowed | None = None,
-        update: Update = Update.READ_ONLY,
+        allowed: Rule = None,
+        update: UpdateMode = UpdateMode.READ_ONLY,
         *,
         is_internal: bool = False,
     ) -> Heeded[T] | Heeded[T | None]:
@@ -247,15 +250,19 @@ class KindOf(Generic[T]):
 
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-KIND_WORDS: Mapping[Kind, str] = {
-    Kind.BOOLEAN: "true or false",
-    Kind.LIST: "a comma-separated list",
-    Kind.DOUBLE: "a number",
-    Kind.SHORT: "a whole number",
-    Kind.INT: "a whole number",
-    Kind.LONG: "a whole number",
+KIND_WORDS: Mapping[ValueType, str] = {
+    ValueType.BOOLEAN: "true or false",
+    ValueType.LIST: "a comma-separated list",
+    ValueType.DOUBLE: "a number",
+    ValueType.SHORT: "a whole number",
+    ValueType.INT: "a whole number",
+    ValueType.LONG: "a whole number",
 }
-INTEGER_LIMITS: Mapping[Kind, int] = {Kind.SHORT: 1 << 15, Kind.INT: 1 << 31, Kind.LONG: 1 << 63}
+INTEGER_LIMITS: Mapping[ValueType, int] = {
+    ValueType.SHORT: 1 << 15,
+    ValueType.INT: 1 << 31,
+    ValueType.LONG: 1 << 63,
+}
 
 
 def unit_ms(name: str) -> int:
@@ -279,12 +286,12 @@ def refused(name: str, value: object, why: str) -> InvalidSetting:
     return InvalidSetting(f"Invalid value {shown} for configuration {name}: {why}")
 
 
-def parse_text(name: str, kind: Kind, text: str | None) -> SettingValue:
+def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
     """`text` as a value of `kind`, without regard to what the setting allows. Raises InvalidSetting."""
     if text is None:
         return None
     given, text = text, text.strip()
-    if kind is Kind.BOOLEAN:
+    if kind is ValueType.BOOLEAN:
         lowered = text.lower()
         if lowered not in ("true", "false"):
             raise refused(name, given, "Expected value to be either true or false")
@@ -295,13 +302,13 @@ def parse_text(name: str, kind: Kind, text: str | None) -> SettingValue:
         if number is None or not -INTEGER_LIMITS[kind] <= number < INTEGER_LIMITS[kind]:
             raise refused(name, given, f"Not a number of type {kind.name}")
         return number
-    if kind is Kind.DOUBLE:
+    if kind is ValueType.DOUBLE:
         if not text.isascii() or any(letter not in "0123456789.eE+-" for letter in text):
             raise refused(name, given, "Not a number of type DOUBLE")  # Python would read "nan" and "1_0"
         try:
             return float(text)
         except ValueError:
             raise refused(name, given, "Not a number of type DOUBLE") from None
-    if kind is Kind.LIST:
+    if kind is ValueType.LIST:
         return tuple(part.strip() for part in text.split(",")) if text else ()
     return text

@@ -16,12 +16,12 @@ from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, COMPRE
 from odradek.broker.configuration.settings import (
     GzipLevel,
     InvalidSetting,
-    Kind,
     ListOf,
     OneOf,
     Range,
     Setting,
     SettingValue,
+    ValueType,
     refused,
 )
 from odradek.broker.configuration.unused_settings import NO_EFFECT
@@ -50,7 +50,7 @@ def duration_ms(text: str) -> int | None:
     return total // 10**6 if abs(total) // 10**9 <= MAX_SECONDS else None
 
 
-BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG, Kind.DOUBLE, Kind.LIST
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ValueType
 
 
 class ThrottledReplicas(NamedTuple):

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.broker.configuration.settings import Kind, ListOf, NonEmptyText, OneOf, Range, Setting, Update
+from odradek.broker.configuration.settings import ListOf, NonEmptyText, OneOf, Range, Setting, UpdateMode, ValueType
 
-BOOLEAN, STRING, INT, SHORT, LONG = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG
-DOUBLE, LIST, CLASS, PASSWORD = Kind.DOUBLE, Kind.LIST, Kind.CLASS, Kind.PASSWORD
-PER_BROKER, CLUSTER_WIDE = Update.PER_BROKER, Update.CLUSTER_WIDE
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ValueType
+PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 NO_EFFECT: Final = "No effect in this broker."
 
 # fmt: off

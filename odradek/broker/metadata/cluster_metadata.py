@@ -29,7 +29,7 @@ from odradek.broker.metadata.files import (
 from odradek.broker.metadata.files import FILE as QUORUM_STATE
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
 from odradek.broker.metadata.lowered_levels import (
-    SnapshotToWrite,
+    MetadataSnapshot,
     is_left,
     levels_after,
     snapshot_without_left_levels,
@@ -281,13 +281,13 @@ class ClusterMetadata:
 
         self._workers.run(sync, done)
 
-    def _snapshot(self) -> SnapshotToWrite:
+    def _snapshot(self) -> MetadataSnapshot:
         snapshot, behind = _newest_snapshot(self._disk, self._log)
         return snapshot_without_left_levels(
             chain([] if snapshot is None else [snapshot], self._log.reader.scan(behind, self._log.log_end_offset))
         )
 
-    def _write(self, snapshot: SnapshotToWrite) -> None:
+    def _write(self, snapshot: MetadataSnapshot) -> None:
         """Waits for the disk. It is tried again at the next start."""
         try:
             self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)

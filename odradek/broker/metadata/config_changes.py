@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import (
-    Change,
     ConfigOperation,
     ConfigResourceType,
+    SettingChange,
 )
-from odradek.broker.configuration.settings import Kind
+from odradek.broker.configuration.settings import ValueType
 from odradek.broker.metadata.config_rules import (
     check_broker_change,
     check_client_metrics,
@@ -45,7 +45,7 @@ class ResourceChanges:
 
     resource_type: int
     resource_name: str
-    changes: Sequence[Change]
+    changes: Sequence[SettingChange]
 
 
 def alter_configs(
@@ -73,7 +73,7 @@ def alter_configs(
     return Decision(results, tuple(records))
 
 
-def check_changes(changes: Sequence[Change]) -> None:
+def check_changes(changes: Sequence[SettingChange]) -> None:
     """Raises INVALID_REQUEST for changes that make no sense for any resource."""
     nulls = [one.name for one in changes if one.value is None and one.operation != ConfigOperation.DELETE.value]
     if nulls:
@@ -151,7 +151,7 @@ def this_node(name: str, node_id: int, what: str) -> int:
 
 
 def _incremental(
-    config: BrokerConfig, key: ConfigResource, current: Mapping[str, str], changes: Sequence[Change]
+    config: BrokerConfig, key: ConfigResource, current: Mapping[str, str], changes: Sequence[SettingChange]
 ) -> dict[str, str | None]:
     changed: dict[str, str | None] = {}
     for change in changes:
@@ -166,14 +166,18 @@ def _incremental(
 
 
 def _list_with(
-    config: BrokerConfig, key: ConfigResource, current: Mapping[str, str], change: Change, operation: ConfigOperation
+    config: BrokerConfig,
+    key: ConfigResource,
+    current: Mapping[str, str],
+    change: SettingChange,
+    operation: ConfigOperation,
 ) -> str:
     """The list with the change's values added or taken away. What was not set begins with the default.
 
     Only of brokers and topics, as in Kafka: its controller does not know of what kind other settings are.
     """
     setting = settings_of(key[0]).get(change.name)
-    if setting is None or setting.kind is not Kind.LIST or key[0] not in HAVE_LISTS:
+    if setting is None or setting.kind is not ValueType.LIST or key[0] not in HAVE_LISTS:
         if key[0] is ConfigResourceType.BROKER:
             what = f"Config value {operation.name.lower()} is not allowed for config key: {change.name}"
         else:

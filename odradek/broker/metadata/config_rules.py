@@ -7,7 +7,7 @@ from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.configuration.settings import InvalidSetting, Setting, Update
+from odradek.broker.configuration.settings import InvalidSetting, Setting, UpdateMode
 from odradek.broker.configuration.topic_settings import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
@@ -84,7 +84,7 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
     """Checks what may be changed while the broker runs; unknown names may. is_default: for all brokers, not for one."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(
-        (name for name, update in updates.items() if update is Update.READ_ONLY),
+        (name for name, update in updates.items() if update is UpdateMode.READ_ONLY),
         "Cannot update these configs dynamically",
     )
     _refuse(
@@ -95,7 +95,7 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
         _check_value(config, name, text)
     if is_default:
         _refuse(
-            (name for name, update in updates.items() if update is Update.PER_BROKER),
+            (name for name, update in updates.items() if update is UpdateMode.PER_BROKER),
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
 
@@ -179,11 +179,11 @@ def _is_matching_pattern(pattern: str) -> bool:
     return True
 
 
-def _update_of(name: str) -> Update:
+def _update_of(name: str) -> UpdateMode:
     if LISTENER_PREFIX.fullmatch(name):
-        return Update.PER_BROKER
+        return UpdateMode.PER_BROKER
     setting = BROKER_SETTINGS.get(name)
-    return Update.CLUSTER_WIDE if setting is None else setting.update
+    return UpdateMode.CLUSTER_WIDE if setting is None else setting.update
 
 
 def _refuse(names: Iterable[str], why: str) -> None:

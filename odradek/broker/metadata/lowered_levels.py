@@ -43,12 +43,12 @@ def levels_after(levels: Mapping[str, int], records: Iterable[Message]) -> dict[
     return {**levels, **{each.name: each.feature_level for each in records if isinstance(each, FeatureLevelRecord)}}
 
 
-class SnapshotToWrite(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     name: str
     content: bytes
 
 
-def snapshot_without_left_levels(portions: Iterable[Buffer]) -> SnapshotToWrite:
+def snapshot_without_left_levels(portions: Iterable[Buffer]) -> MetadataSnapshot:
     """portions: whole batches, of the newest snapshot if there is one, and then of the log behind it"""
     repeated = _Repeated()
     for portion in portions:
@@ -93,8 +93,8 @@ class _Repeated:
         elif kind not in (ABORT, NO_OP_RECORD):
             self._records.append(value)
 
-    def snapshot(self) -> SnapshotToWrite:
-        return SnapshotToWrite(
+    def snapshot(self) -> MetadataSnapshot:
+        return MetadataSnapshot(
             f"{self._end_offset:020}-{self._leader_epoch:010}.checkpoint",
             snapshot(
                 [*self._levels.values(), *self._records],

@@ -25,7 +25,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 
 if TYPE_CHECKING:
-    from odradek.broker.network.connection_host import Handshake
+    from odradek.broker.network.connection_host import ConnectionHandshake
 
 log = logging.getLogger("odradek.connection")
 
@@ -77,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: ConnectionHost[Connection]) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._handshake: Handshake | None = None
+        self._handshake: ConnectionHandshake | None = None
         self._held: HeldBytes | None = None  # what came before it could be taken
         self._file_sender: FileSender | None = None  # once it was needed
         self._admission = Admission.ACCEPTED

@@ -24,12 +24,12 @@ C = TypeVar("C", contravariant=True)  # the connection
 
 
 class Handshakes(Protocol[C]):
-    def accepted(self, connection: C) -> Handshake: ...
+    def accepted(self, connection: C) -> ConnectionHandshake: ...
 
 
 class ConnectionHost(Protocol[C]):
     @property
-    def requests(self) -> Requests: ...
+    def requests(self) -> FrameReceiver: ...
     @property
     def handshakes(self) -> Handshakes[C] | None:
         """None where frames come in the clear."""
@@ -73,7 +73,7 @@ class ConnectionHost(Protocol[C]):
         """Memory of requests that are done with."""
 
 
-class Requests(Protocol):
+class FrameReceiver(Protocol):
     """The answerer of frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
 
     @property
@@ -90,7 +90,7 @@ class Requests(Protocol):
         """A frame is not read because of its size. The connection closes at once, or with this answer."""
 
 
-class Handshake(Protocol):
+class ConnectionHandshake(Protocol):
     """The exchange before the frames of a connection: `odradek.broker.security.tls.handshake.TlsHandshake`."""
 
     def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:

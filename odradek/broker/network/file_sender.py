@@ -68,7 +68,7 @@ class Stop(Enum):
     COLD = auto()  # what comes next would have to be waited for
 
 
-class Sending(Protocol):
+class FileSending(Protocol):
     """The connection."""
 
     def still_sending(self) -> None:
@@ -96,7 +96,7 @@ class FileSender:
     size_bytes: int = 0  # the frame has been given back
     waits_for_others: bool = False
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: Sending) -> None:
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: FileSending) -> None:
         """Raises OSError where no more descriptors are to be had."""
         shared: Any = transport.get_extra_info("socket")
         if shared is None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.admission import Admission, Admissions, ConnectionLimits, RequestMemory
 from odradek.broker.network.connection import Connection
-from odradek.broker.network.connection_host import Handshakes, Requests
+from odradek.broker.network.connection_host import FrameReceiver, Handshakes
 from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
 
 LEAST_BACKLOG: Final = 128  # Kafka's 50 drops connections when many clients start at once; a queue costs nothing
@@ -56,7 +56,7 @@ class Server:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: FrameReceiver,
         limits: ConnectionLimits,
         timers: Timers,
         loop: asyncio.AbstractEventLoop,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from odradek.broker.patterns.re2_syntax import (
     WORD_CHARS,
+    Alternation,
     Anchor,
     Char,
     CharTest,
-    Choice,
     Empty,
     InvalidPattern,
     Node,
@@ -100,7 +100,7 @@ class Pattern:
                 for part in reversed(parts):
                     then = self._build(part, then)
                 return then
-            case Choice(options):
+            case Alternation(options):
                 return self._jump(*(self._build(option, then) for option in options))
             case Repeat(what, least, most):
                 return self._build_repeat(what, least, most, then)

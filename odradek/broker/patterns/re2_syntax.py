@@ -49,7 +49,7 @@ class Sequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternation:
     options: tuple[Node, ...]
 
 
@@ -60,7 +60,7 @@ class Repeat:
     most: int | None
 
 
-Node: TypeAlias = Char | Empty | Sequence | Choice | Repeat
+Node: TypeAlias = Char | Empty | Sequence | Alternation | Repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ SCRIPTS = {
 
 def parse(pattern: str) -> Node:
     """Raises InvalidPattern."""
-    parser = _Parser(pattern)
+    parser = _PatternParser(pattern)
     node = parser.choice()
     if not parser.at_end:
         raise InvalidPattern("unexpected ): " + pattern)
@@ -128,7 +128,7 @@ def _check_size(node: Node) -> int:
     match node:
         case Char() | Empty():
             size = 1
-        case Sequence(parts) | Choice(parts):
+        case Sequence(parts) | Alternation(parts):
             size = 1 + sum(map(_check_size, parts))
         case Repeat(what, least, most):
             size = 1 + _check_size(what) * max(least, most or 1)
@@ -137,7 +137,7 @@ def _check_size(node: Node) -> int:
     return size
 
 
-class _Parser:
+class _PatternParser:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
@@ -174,7 +174,7 @@ class _Parser:
         options = [self._sequence()]
         while self._skip("|"):
             options.append(self._sequence())
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+        return options[0] if len(options) == 1 else Alternation(tuple(options))
 
     def _sequence(self) -> Node:
         parts: list[Node] = []

@@ -18,7 +18,7 @@ from odradek.broker.handlers.security.tokens import (
 )
 from odradek.broker.metadata.token_expiry import TokenExpiry
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict
+from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, TokenRefused, Verdict
 from odradek.broker.security.sasl.scram import ScramExchange, TokenLogins, UsersOfImage
 from odradek.broker.security.tokens.decisions import token_rules
 from odradek.protocol.acls import Operation, ResourceType
@@ -184,11 +184,13 @@ def test_scenario_098_a_token_for_another_owner_needs_a_right(scene: Scene) -> N
     scene.rights = {(Operation.CREATE_TOKENS, ResourceType.USER, "User:alice")}
     token = scene.create("User:bob", owner=("User", "alice"))
     assert (token.principal_name, token.token_requester_principal_name) == ("alice", "bob")
-    assert scene.log_in(token) == Accepted("alice", _token_of(scene.log_in(token)), token.expiry_timestamp_ms, True)
+    assert scene.log_in(token) == TokenAccepted(
+        "alice", _token_of(scene.log_in(token)), token.expiry_timestamp_ms, True
+    )
 
 
 def _token_of(verdict: Verdict) -> bytes:
-    assert isinstance(verdict, Accepted)
+    assert isinstance(verdict, TokenAccepted)
     return verdict.token
 
 
@@ -230,7 +232,7 @@ def test_scenario_099_expiring_is_for_the_owner_and_the_renewers(scene: Scene) -
     gone = scene.expire(token, "User:bob", -1)
     assert (gone.error_code, gone.expiry_timestamp_ms) == (0, scene.now_ms)
     assert scene.expire(token, "User:bob", -1).error_code == 62
-    assert isinstance(scene.log_in(token), Refused)
+    assert isinstance(scene.log_in(token), TokenRefused)
 
 
 def test_scenario_100_one_sees_ones_own_tokens_and_others_with_a_right(scene: Scene) -> None:
@@ -277,12 +279,12 @@ def test_without_a_secret_there_are_no_tokens() -> None:
 def test_the_bearer_of_a_token_logs_in_as_its_owner_until_it_expires(scene: Scene, mechanism: ScramMechanism) -> None:
     token = scene.create()
     verdict = scene.log_in(token, mechanism=mechanism)
-    assert isinstance(verdict, Accepted)
+    assert isinstance(verdict, TokenAccepted)
     assert (verdict.name, verdict.expires_at_ms, verdict.by_token) == ("alice", token.expiry_timestamp_ms, True)
-    assert isinstance(scene.log_in(token, b"guess"), Refused)
-    assert isinstance(scene.log_in(SimpleNamespace(token_id="alice", hmac=b"")), Refused)
+    assert isinstance(scene.log_in(token, b"guess"), TokenRefused)
+    assert isinstance(scene.log_in(SimpleNamespace(token_id="alice", hmac=b"")), TokenRefused)
     scene.running.clock.advance(DAY_MS)
-    assert isinstance(scene.log_in(token), Refused)
+    assert isinstance(scene.log_in(token), TokenRefused)
 
 
 def test_tokens_outlive_a_restart_and_what_proves_them_is_not_on_the_disk(scene: Scene) -> None:
@@ -291,7 +293,7 @@ def test_tokens_outlive_a_restart_and_what_proves_them_is_not_on_the_disk(scene:
     scene.expire(ended)
     scene.restart()
     assert scene.described("User:alice") == {token.token_id}
-    assert isinstance(scene.log_in(token), Accepted)
+    assert isinstance(scene.log_in(token), TokenAccepted)
     content = b"".join(
         bytes(scene.disk.read_bytes(f"/data/__cluster_metadata-0/{name}"))
         for name in scene.disk.list_directory("/data/__cluster_metadata-0")
@@ -305,7 +307,7 @@ def test_a_token_that_was_answered_survives_a_power_failure(scene: Scene) -> Non
     token = scene.create()
     for state in list(scene.disk.after_power_failure(seed=1)):
         scene.running = Running(state.disk, scene.now_ms, config=scene.config)
-        assert isinstance(scene.log_in(token), Accepted)
+        assert isinstance(scene.log_in(token), TokenAccepted)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -317,7 +319,7 @@ def test_an_expired_token_that_is_still_there_is_neither_renewed_nor_extended(sc
         scene.restart()
     for answer in (scene.renew(token, period_ms=60_000), scene.expire(token, period_ms=60_000)):
         assert answer.error_code == 66
-    assert isinstance(scene.log_in(token), Refused)
+    assert isinstance(scene.log_in(token), TokenRefused)
     assert scene.expire(token, period_ms=-1).error_code == 0  # that removes it
 
 

@@ -13,8 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge
-from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange, Rules
+from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted
+from odradek.broker.security.sasl.oauthbearer import ClaimRules, OAuthBearerExchange
 from odradek.broker.security.sasl.oauthbearer_setup import MAX_BYTES, KeySource, reader_of
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, SignedValidator
 from tests.support.certificates import Authority
@@ -62,10 +62,10 @@ class Source:
     def accepts(self, key_id: str, key: ec.EllipticCurvePrivateKey) -> bool:
         """A token that this key has signed; a key that nobody knows may be fetched now."""
         token = jwt.encode({"sub": "alice", "exp": NOW_S + 60}, key, "ES256", {"kid": key_id})
-        exchange = OAuthBearerExchange(SignedValidator(lambda: self.keys.keys, self.keys.key_missed, Rules()))
+        exchange = OAuthBearerExchange(SignedValidator(lambda: self.keys.keys, self.keys.key_missed, ClaimRules()))
         verdict = exchange.judge(f"n,,\x01auth=Bearer {token}\x01\x01".encode(), NOW_MS)
-        assert isinstance(verdict, Accepted | Challenge)
-        return isinstance(verdict, Accepted)
+        assert isinstance(verdict, TokenAccepted | Challenge)
+        return isinstance(verdict, TokenAccepted)
 
 
 class Text:

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offer, Refused
-from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange, Rules, UnsecuredValidator
+from odradek.broker.security.sasl.mechanism import Challenge, Offer, TokenAccepted, TokenRefused
+from odradek.broker.security.sasl.oauthbearer import ClaimRules, OAuthBearerExchange, UnsecuredValidator
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, SignedValidator, read_key_set
 from tests.support.sasl_scene import NOW_MS, Listener
 
@@ -45,15 +45,15 @@ def unsecured_token(header: object = None, **claims: Any) -> str:
     return f"{encoded({'alg': 'none'} if header is None else header)}.{encoded(present)}."
 
 
-def unsecured(rules: Rules | None = None) -> Exchange:
-    return OAuthBearerExchange(UnsecuredValidator(rules or Rules()))
+def unsecured(rules: ClaimRules | None = None) -> Exchange:
+    return OAuthBearerExchange(UnsecuredValidator(rules or ClaimRules()))
 
 
 def told(exchange: Exchange, token: bytes) -> str:
     """The JSON by which a token is refused, and again at the end of the exchange."""
     challenge = exchange.judge(token, NOW_MS)
     assert isinstance(challenge, Challenge)
-    assert exchange.judge(END, NOW_MS) == Refused(challenge.token.decode())
+    assert exchange.judge(END, NOW_MS) == TokenRefused(challenge.token.decode())
     return challenge.token.decode()
 
 
@@ -75,7 +75,7 @@ def key_set(*more: object) -> bytes:
     return json.dumps({"keys": keys + list(more)}).encode()
 
 
-SIGNED_RULES = Rules(
+SIGNED_RULES = ClaimRules(
     skew_ms=SKEW_S * 1000,
     needs_issued_at=True,
     heeds_not_before=True,
@@ -85,7 +85,7 @@ SIGNED_RULES = Rules(
 )
 
 
-def signed(rules: Rules = SIGNED_RULES, key_missed: Callable[[], None] = lambda: None) -> Exchange:
+def signed(rules: ClaimRules = SIGNED_RULES, key_missed: Callable[[], None] = lambda: None) -> Exchange:
     keys = read_key_set(key_set())
     return OAuthBearerExchange(SignedValidator(lambda: keys, key_missed, rules))
 
@@ -98,7 +98,7 @@ def signed_token(algorithm: str = "RS256", kid: str | None = "rsa", key: Any = N
 
 
 def test_scenario_072_a_good_unsecured_token_is_accepted_until_it_expires() -> None:
-    accepted = Accepted("alice", expires_at_ms=(NOW_S + 60) * 1000)
+    accepted = TokenAccepted("alice", expires_at_ms=(NOW_S + 60) * 1000)
     assert unsecured().judge(first(unsecured_token()), NOW_MS) == accepted
     assert unsecured().judge(first(unsecured_token(), scheme="bEaReR", authorization_id="alice"), NOW_MS) == accepted
     assert unsecured().judge(first(unsecured_token(), more="traceid=12\x01"), NOW_MS) == accepted
@@ -110,7 +110,7 @@ def test_scenario_072_a_good_unsecured_token_is_accepted_until_it_expires() -> N
 def test_scenario_072_a_good_signed_token_is_accepted(algorithm: str, has_key_id: bool, claims: dict[str, Any]) -> None:
     key_id = ("ec" if algorithm.startswith("ES") else "rsa") if has_key_id else None
     verdict = signed().judge(first(signed_token(algorithm, key_id, **claims)), NOW_MS)
-    assert verdict == Accepted("alice", expires_at_ms=(NOW_S + 60) * 1000)
+    assert verdict == TokenAccepted("alice", expires_at_ms=(NOW_S + 60) * 1000)
 
 
 @pytest.mark.parametrize("claims", [{"exp": None}, {"sub": None}, {"sub": ""}, {"sub": " "}, {"sub": 7}])
@@ -121,14 +121,14 @@ def test_scenario_073_expiry_and_subject_are_needed(claims: dict[str, Any]) -> N
 
 
 def test_scenario_074_the_time_of_issue_is_needed_in_signed_tokens() -> None:
-    assert isinstance(unsecured().judge(first(unsecured_token(iat=None)), NOW_MS), Accepted)
+    assert isinstance(unsecured().judge(first(unsecured_token(iat=None)), NOW_MS), TokenAccepted)
     assert told(signed(), first(signed_token(iat=None))) == INVALID
 
 
 @pytest.mark.parametrize(("late_s", "is_accepted"), [(0, True), (SKEW_S - 1, True), (SKEW_S, False), (1_000, False)])
 def test_scenario_075_a_signed_token_may_be_late_by_the_skew_of_clocks(late_s: int, is_accepted: bool) -> None:
     token = first(signed_token(exp=NOW_S - late_s, iat=NOW_S - 2_000))
-    assert isinstance(signed().judge(token, NOW_MS), Accepted) is is_accepted
+    assert isinstance(signed().judge(token, NOW_MS), TokenAccepted) is is_accepted
     assert told(unsecured(), first(unsecured_token(exp=NOW_S - late_s, iat=NOW_S - 2_000))) == INVALID
 
 
@@ -149,7 +149,7 @@ def test_scenario_076_times_that_contradict_one_another_are_refused(claims: dict
 
 
 def test_scenario_076_a_signed_token_may_not_be_used_before_its_time() -> None:
-    assert isinstance(unsecured().judge(first(unsecured_token(nbf=NOW_S + 50)), NOW_MS), Accepted)
+    assert isinstance(unsecured().judge(first(unsecured_token(nbf=NOW_S + 50)), NOW_MS), TokenAccepted)
     assert told(signed(), first(signed_token(nbf=NOW_S + 50))) == INVALID
     assert told(signed(), first(signed_token(iat=NOW_S + 50))) == INVALID
 
@@ -187,7 +187,7 @@ def test_scenario_077_a_signed_token_needs_a_signature_of_a_known_key() -> None:
 )
 def test_scenario_078_audience_and_issuer_must_be_the_expected_ones(claims: dict[str, Any]) -> None:
     assert told(signed(), first(signed_token(**claims))) == INVALID
-    assert isinstance(unsecured().judge(first(unsecured_token(**claims)), NOW_MS), Accepted)
+    assert isinstance(unsecured().judge(first(unsecured_token(**claims)), NOW_MS), TokenAccepted)
 
 
 def test_scenario_079_a_scope_that_is_listed_twice_is_refused() -> None:
@@ -197,7 +197,7 @@ def test_scenario_079_a_scope_that_is_listed_twice_is_refused() -> None:
 @pytest.mark.parametrize("make", [unsecured, signed])
 @pytest.mark.parametrize("token", ["a~b.c.d", "+.+.+", "ab=c.x.y", "e30.e30.a"])
 def test_scenario_080_a_token_that_is_not_base64_ends_the_exchange(make: Callable[[], Exchange], token: str) -> None:
-    assert isinstance(make().judge(first(token), NOW_MS), Refused)
+    assert isinstance(make().judge(first(token), NOW_MS), TokenRefused)
 
 
 @pytest.mark.parametrize("make", [unsecured, signed])
@@ -212,7 +212,7 @@ def test_scenario_081_a_token_of_other_parts_is_told_so(make: Callable[[], Excha
 def test_scenario_082_another_authorization_id_is_refused(
     make: Callable[[], Exchange], token: Callable[[], str]
 ) -> None:
-    assert isinstance(make().judge(first(token(), authorization_id="bob"), NOW_MS), Refused)
+    assert isinstance(make().judge(first(token(), authorization_id="bob"), NOW_MS), TokenRefused)
 
 
 @pytest.mark.parametrize(
@@ -229,25 +229,25 @@ def test_scenario_082_another_authorization_id_is_refused(
     ],
 )
 def test_scenario_083_a_message_that_cannot_be_read_ends_the_exchange(message: bytes) -> None:
-    assert isinstance(unsecured().judge(message, NOW_MS), Refused)
+    assert isinstance(unsecured().judge(message, NOW_MS), TokenRefused)
 
 
 def test_scenario_084_another_scheme_ends_the_exchange() -> None:
-    assert isinstance(unsecured().judge(first(unsecured_token(), scheme="Basic"), NOW_MS), Refused)
+    assert isinstance(unsecured().judge(first(unsecured_token(), scheme="Basic"), NOW_MS), TokenRefused)
 
 
 def test_a_good_token_after_a_refused_one_is_accepted_but_not_without_limit() -> None:
     exchange = unsecured()
     assert isinstance(exchange.judge(first(unsecured_token(exp=1)), NOW_MS), Challenge)
-    assert isinstance(exchange.judge(first(unsecured_token()), NOW_MS), Accepted)
+    assert isinstance(exchange.judge(first(unsecured_token()), NOW_MS), TokenAccepted)
     exchange = unsecured()
     verdicts = [exchange.judge(first(unsecured_token(exp=1)), NOW_MS) for _ in range(3)]
-    assert [type(verdict) for verdict in verdicts] == [Challenge, Challenge, Refused]
+    assert [type(verdict) for verdict in verdicts] == [Challenge, Challenge, TokenRefused]
 
 
 def test_a_scope_that_is_missing_is_named() -> None:
-    rules = Rules(required_scope=("read", "write"))
-    assert isinstance(unsecured(rules).judge(first(unsecured_token(scope="write read more")), NOW_MS), Accepted)
+    rules = ClaimRules(required_scope=("read", "write"))
+    assert isinstance(unsecured(rules).judge(first(unsecured_token(scope="write read more")), NOW_MS), TokenAccepted)
     assert told(unsecured(rules), first(unsecured_token(scope=["read"]))) == (
         '{"status":"insufficient_scope","scope":"read write"}'
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.security.sasl.mechanism import Accepted, Refused, Verdict
+from odradek.broker.security.sasl.mechanism import TokenAccepted, TokenRefused, Verdict
 from odradek.broker.security.sasl.plain import INVALID, LOGIN_MODULE, PlainExchange, accounts
 from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_jaas, parse_login_module
 
@@ -16,9 +16,9 @@ def judge(token: bytes) -> Verdict:
 
 
 def test_scenario_045_user_and_password_with_or_without_the_same_authorization_id() -> None:
-    assert judge(b"\0alice\0pw") == Accepted("alice")
-    assert judge(b"alice\0alice\0pw") == Accepted("alice")
-    assert judge("\0jürgen\0grün".encode()) == Accepted("jürgen")
+    assert judge(b"\0alice\0pw") == TokenAccepted("alice")
+    assert judge(b"alice\0alice\0pw") == TokenAccepted("alice")
+    assert judge("\0jürgen\0grün".encode()) == TokenAccepted("jürgen")
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_scenario_046_a_wrong_password_and_an_unknown_user_are_told_the_same(tok
 @pytest.mark.parametrize("password", [b"pw", b"wrong"])
 def test_scenario_047_another_authorization_id_is_refused_before_the_password_is_looked_at(password: bytes) -> None:
     verdict = judge(b"bob\0alice\0" + password)
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, TokenRefused)
     assert "authorization id" in verdict.message
 
 
 @pytest.mark.parametrize(("token", "words"), [(b"\0\0pw", "username not specified"), (b"\0alice\0", "password not")])
 def test_scenario_048_an_empty_user_or_password_is_named(token: bytes, words: str) -> None:
     verdict = judge(token)
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, TokenRefused)
     assert words in verdict.message
 
 
@@ -54,7 +54,7 @@ def test_scenario_048_an_empty_user_or_password_is_named(token: bytes, words: st
     ("token", "fields"), [(b"", 1), (b"alice", 1), (b"alice\0pw", 2), (b"\0a\0b\0c", 4), (b"\0a\0b\0c\0d\0e", 4)]
 )
 def test_scenario_049_another_number_of_fields_is_told(token: bytes, fields: int) -> None:
-    assert judge(token) == Refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {fields}")
+    assert judge(token) == TokenRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {fields}")
 
 
 def test_a_jaas_setting_is_a_module_a_flag_and_options() -> None:

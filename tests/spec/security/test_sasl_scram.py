@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.security.sasl.credential_changes import Upsertion, alter_credentials
+from odradek.broker.security.sasl.credential_changes import CredentialUpsertion, alter_credentials
 from odradek.broker.security.sasl.credentials import ScramCredentials
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Mechanism, Offer, Refused
+from odradek.broker.security.sasl.mechanism import Challenge, Mechanism, Offer, TokenAccepted, TokenRefused
 from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage
 from odradek.protocol.scram import (
     ClientFirst,
@@ -39,7 +39,7 @@ def image_with(*users: str, mechanism: ScramMechanism = SHA_256, iterations: int
     for user in users:
         salted = salted_password(mechanism, PASSWORD.encode(), SALT, iterations)
         _, records = alter_credentials(
-            image.scram_credentials, [Upsertion(user, mechanism.value, iterations, SALT, salted)]
+            image.scram_credentials, [CredentialUpsertion(user, mechanism.value, iterations, SALT, salted)]
         )
         for record in records:
             image.replay(record)
@@ -85,7 +85,7 @@ def begin(server: Mechanism, first: ClientFirst, mechanism: ScramMechanism = SHA
 
 def is_refused(server: Mechanism, token: bytes) -> bool:
     verdict = server.judge(token, 0)
-    return isinstance(verdict, Refused) and "alice" not in verdict.message
+    return isinstance(verdict, TokenRefused) and "alice" not in verdict.message
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
@@ -94,14 +94,14 @@ def test_scenario_050_the_right_password_is_accepted(mechanism: ScramMechanism, 
     server = exchange(user, mechanism=mechanism)
     dialogue = begin(server, ClientFirst.make(user, NONCE), mechanism)
     assert dialogue.server_first.iterations == 4096
-    assert server.judge(dialogue.final(), 0) == Accepted(user, dialogue.server_final())
+    assert server.judge(dialogue.final(), 0) == TokenAccepted(user, dialogue.server_final())
 
 
 def test_scenario_051_a_wrong_password_is_refused_at_the_proof() -> None:
     server = exchange("alice")
     dialogue = begin(server, ClientFirst.make("alice", NONCE))
     verdict = server.judge(dialogue.final("wrong"), 0)
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, TokenRefused)
     assert verdict.message.endswith("invalid credentials with SASL mechanism SCRAM-SHA-256")
 
 
@@ -126,9 +126,9 @@ def test_scenario_058_an_unknown_user_has_a_salt_of_its_own_which_stays_the_same
 def test_scenario_053_an_authorization_id_must_be_the_user() -> None:
     server = exchange("alice")
     same = begin(server, ClientFirst.make("alice", NONCE, authorization_id="alice"))
-    assert isinstance(server.judge(same.final(channel="bixhPWFsaWNlLA=="), 0), Accepted)
+    assert isinstance(server.judge(same.final(channel="bixhPWFsaWNlLA=="), 0), TokenAccepted)
     other = exchange("alice").judge(ClientFirst.make("alice", NONCE, authorization_id="bob").text.encode(), 0)
-    assert isinstance(other, Refused)
+    assert isinstance(other, TokenRefused)
     assert "authorization id" in other.message
 
 
@@ -153,7 +153,7 @@ def test_scenario_054_a_first_message_that_cannot_be_read_is_refused(token: byte
 def test_scenario_055_other_extensions_are_ignored(extensions: dict[str, str]) -> None:
     server = exchange("alice")
     dialogue = begin(server, ClientFirst.make("alice", NONCE, extensions=extensions))
-    assert isinstance(server.judge(dialogue.final(), 0), Accepted)
+    assert isinstance(server.judge(dialogue.final(), 0), TokenAccepted)
 
 
 def test_scenario_055_a_reserved_field_is_ignored() -> None:
@@ -175,13 +175,13 @@ def test_scenario_056_a_final_message_with_another_nonce_or_none_that_can_be_rea
 def test_scenario_057_only_the_proof_counts_and_not_the_channel_binding() -> None:
     server = exchange("alice")
     dialogue = begin(server, ClientFirst.make("alice", NONCE))
-    assert isinstance(server.judge(dialogue.final(channel="AAAA"), 0), Accepted)
+    assert isinstance(server.judge(dialogue.final(channel="AAAA"), 0), TokenAccepted)
 
 
 def test_scenario_059_names_outside_ascii_can_log_in() -> None:
     server = exchange("jürgen")
     dialogue = begin(server, ClientFirst.make("jürgen", NONCE))
-    assert server.judge(dialogue.final(), 0) == Accepted("jürgen", dialogue.server_final())
+    assert server.judge(dialogue.final(), 0) == TokenAccepted("jürgen", dialogue.server_final())
 
 
 @pytest.mark.parametrize("user", ["alice", "nobody"])
@@ -196,7 +196,7 @@ def test_a_credential_that_is_removed_between_the_messages_still_ends_this_excha
     server = ScramExchange(SHA_256, UsersOfImage(SHA_256, lambda: image.scram_credentials), KEY, lambda: "n")
     dialogue = begin(server, ClientFirst.make("alice", NONCE))
     image.scram_credentials.by_user.clear()
-    assert isinstance(server.judge(dialogue.final(), 0), Accepted)
+    assert isinstance(server.judge(dialogue.final(), 0), TokenAccepted)
 
 
 def test_iterations_of_a_record_cost_a_login_nothing() -> None:

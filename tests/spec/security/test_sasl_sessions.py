@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.security.sasl.mechanism import Accepted, Offer, Verdict
+from odradek.broker.security.sasl.mechanism import Offer, TokenAccepted, Verdict
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from tests.support.sasl_scene import ALICE, API_VERSIONS, BOB, NOW_MS, Client, Listener, plain_offer
@@ -17,7 +17,7 @@ class Ticket:
     """A mechanism that lets everybody in whose token is a name, for a while."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
-        return Accepted(token.decode(), expires_at_ms=NOW_MS + TOKEN_LIFETIME_MS)
+        return TokenAccepted(token.decode(), expires_at_ms=NOW_MS + TOKEN_LIFETIME_MS)
 
 
 @pytest.fixture

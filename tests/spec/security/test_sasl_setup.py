@@ -6,7 +6,7 @@ from odradek.broker.configuration.config import configure
 from odradek.broker.metadata.config_rules import check_broker_change
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl.credentials import ScramCredentials
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offers
+from odradek.broker.security.sasl.mechanism import Challenge, Offers, TokenAccepted
 from odradek.broker.security.sasl.setup import Accounts, SaslListeners, offers_of
 from odradek.broker.security.tokens.image import DelegationTokens
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -79,7 +79,7 @@ def test_other_settings_that_cannot_be_served_are_refused(given: dict[str, str],
 def test_the_accounts_of_a_listener_can_log_in() -> None:
     found = offers(sasl__enabled__mechanisms="PLAIN", listener__name__secure__plain__sasl__jaas__config=PLAIN_LOGIN)
     exchange = found["PLAIN"].begin()
-    assert exchange.judge(f"\0alice\0{SECRET}".encode(), 0) == Accepted("alice")
+    assert exchange.judge(f"\0alice\0{SECRET}".encode(), 0) == TokenAccepted("alice")
     assert found["PLAIN"].max_reauth_ms is None
 
 
@@ -161,7 +161,7 @@ def test_passwords_of_plain_are_not_altered_since_they_would_lie_in_the_metadata
 
 def login(listeners: SaslListeners, user: str, password: str) -> bool:
     exchange = listeners.offers("SECURE")["PLAIN"].begin()
-    return isinstance(exchange.judge(f"\0{user}\0{password}".encode(), 0), Accepted)
+    return isinstance(exchange.judge(f"\0{user}\0{password}".encode(), 0), TokenAccepted)
 
 
 def plain_login(user: str, password: str) -> str:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from odradek.broker.security.sasl.tables import KINDS, NEXT, TABLE, Action, State, action_for
+from odradek.broker.security.sasl.tables import KINDS, NEXT, TABLE, SaslAction, State, action_for
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -237,5 +237,5 @@ def test_every_state_has_a_row_and_a_way_out(state: State) -> None:
     assert (NEXT[state] == frozenset()) == (state is State.FAILED)
     authenticated = {State.COMPLETE}
     for kind in KINDS:
-        if action_for(state, kind) is Action.SERVE:
+        if action_for(state, kind) is SaslAction.SERVE:
             assert state in authenticated or (state, kind.name) == (State.INITIAL, "API_VERSIONS")

@@ -8,9 +8,9 @@ from odradek.broker.metadata.records import MAX_RECORDS, Decision
 from odradek.broker.security.sasl.credential_changes import (
     Altered,
     Change,
-    Deletion,
+    CredentialDeletion,
+    CredentialUpsertion,
     Described,
-    Upsertion,
     alter_credentials,
     describe_credentials,
 )
@@ -98,9 +98,9 @@ def alter_user_scram_credentials(
     that are open go on. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    changes: list[Change] = [Deletion(each.name, each.mechanism) for each in request.deletions]
+    changes: list[Change] = [CredentialDeletion(each.name, each.mechanism) for each in request.deletions]
     changes += [
-        Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
+        CredentialUpsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
         for each in request.upsertions
     ]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
 from odradek.broker.configuration.config_description import (
+    ConfigSource,
     Described,
-    Source,
     chosen,
     describe_broker,
     describe_broker_defaults,
@@ -18,10 +18,10 @@ from odradek.broker.configuration.config_description import (
     describe_topic,
 )
 from odradek.broker.configuration.resources import (
-    Change,
     ConfigOperation,
     ConfigResourceType,
     PythonLoggers,
+    SettingChange,
     alter_levels,
     level_name,
 )
@@ -166,7 +166,8 @@ def _describe(
             _check_this_broker(name, node_id, f"expected {node_id}")
             levels = PythonLoggers().levels()
             return [
-                Described(logger, level_name(level), Source.BROKER_LOGGER, None) for logger, level in levels.items()
+                Described(logger, level_name(level), ConfigSource.BROKER_LOGGER, None)
+                for logger, level in levels.items()
             ]
         case ConfigResourceType.CLIENT_METRICS:
             context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -202,7 +203,7 @@ def alter_configs(
         ResourceChanges(
             one.resource_type,
             one.resource_name,
-            [Change(config.name, ConfigOperation.SET.value, config.value) for config in one.configs],
+            [SettingChange(config.name, ConfigOperation.SET.value, config.value) for config in one.configs],
         )
         for one in request.resources
     ]
@@ -222,7 +223,7 @@ def incremental_alter_configs(
         ResourceChanges(
             one.resource_type,
             one.resource_name,
-            [Change(config.name, config.config_operation, config.value) for config in one.configs],
+            [SettingChange(config.name, config.config_operation, config.value) for config in one.configs],
         )
         for one in request.resources
     ]

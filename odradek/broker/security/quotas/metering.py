@@ -191,7 +191,7 @@ class Metering:
         self.windows = windows
         self.controller_windows = controller_windows
         self._limits: Mapping[QuotaEntity, Mapping[str, float]] = {}
-        self._clients: dict[tuple[str, str], ClientMeter | None] = {}
+        self._clients: dict[tuple[str, str], QuotaMeter | None] = {}
         self._rates: dict[tuple[str, Sharers], SharedRate] = {}
         self._clearance_at = FIRST_CLEARANCE
 
@@ -200,7 +200,7 @@ class Metering:
         self._limits = limits
         self._clients.clear()
 
-    def of(self, user: str, client_id: str) -> ClientMeter | None:
+    def of(self, user: str, client_id: str) -> QuotaMeter | None:
         """user: the name of the principal, without its type. None where no quota applies to this client."""
         client = (user, client_id)
         if client not in self._clients:
@@ -208,7 +208,7 @@ class Metering:
                 self._clients.clear()
             found = {key: quota_of(self._limits, key, user, client_id) for key in OF_CLIENTS}
             applied = {key: one for key, one in found.items() if one is not None}
-            self._clients[client] = ClientMeter(self, applied) if applied else None
+            self._clients[client] = QuotaMeter(self, applied) if applied else None
         return self._clients[client]
 
     def usage(self, now_ms: float) -> Iterator[Usage]:
@@ -239,7 +239,7 @@ class Metering:
         self._clearance_at = max(FIRST_CLEARANCE, 2 * len(self._rates))
 
 
-class ClientMeter:
+class QuotaMeter:
     """One client that some quota applies to. Each question says how long to throttle the client, in ms."""
 
     __slots__ = ("_applied", "_metering")

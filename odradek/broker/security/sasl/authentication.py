@@ -12,8 +12,8 @@ from enum import Enum
 from struct import Struct as Packing
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Mechanism, Offers, Refused, Verdict
-from odradek.broker.security.sasl.tables import NEXT, Action, Kind, State, action_for
+from odradek.broker.security.sasl.mechanism import Challenge, Mechanism, Offers, TokenAccepted, TokenRefused, Verdict
+from odradek.broker.security.sasl.tables import NEXT, RequestKind, SaslAction, State, action_for
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.frames import RequestHeader, read_request_header, response_chunks
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
 
 API_VERSIONS_KEY = 18
-KINDS = {API_VERSIONS_KEY: Kind.API_VERSIONS, 17: Kind.SASL_HANDSHAKE, 36: Kind.SASL_AUTHENTICATE}
+KINDS = {API_VERSIONS_KEY: RequestKind.API_VERSIONS, 17: RequestKind.SASL_HANDSHAKE, 36: RequestKind.SASL_AUTHENTICATE}
 KEY_AND_VERSION = Packing(">hh")
 TOKEN_LENGTH = Packing(">i")
 ERROR_CODE = Packing(">h")
@@ -121,33 +121,33 @@ class Authentication:
     def _act(self, frame: Buffer, now_ms: int) -> Reaction:
         kind = self._kind(frame)
         action = action_for(self.state, kind)
-        if action is Action.BEGIN_AGAIN and not self._may_repeat(now_ms):
-            action = Action.SERVE
-        if action is Action.SERVE and self.expires_at_ms is not None and now_ms >= self.expires_at_ms:
+        if action is SaslAction.BEGIN_AGAIN and not self._may_repeat(now_ms):
+            action = SaslAction.SERVE
+        if action is SaslAction.SERVE and self.expires_at_ms is not None and now_ms >= self.expires_at_ms:
             self._move(State.FAILED)
             return HangUp("its session has expired and was not renewed", is_expiry=True)
         match action:
-            case Action.SERVE:
+            case SaslAction.SERVE:
                 return Pass.SERVE
-            case Action.BEGIN | Action.BEGIN_AGAIN:
+            case SaslAction.BEGIN | SaslAction.BEGIN_AGAIN:
                 return self._begin(frame, now_ms)
-            case Action.JUDGE:
+            case SaslAction.JUDGE:
                 return self._judge(frame, now_ms)
-            case Action.JUDGE_RAW:
+            case SaslAction.JUDGE_RAW:
                 return self._judge_raw(frame, now_ms)
-            case Action.REFUSE:
+            case SaslAction.REFUSE:
                 self._move(State.FAILED)
                 return Pass.REFUSE
-            case Action.CLOSE:
+            case SaslAction.CLOSE:
                 return self._hang_up(f"it sent {kind.name} in the state {self.state.name} of authentication")
 
-    def _kind(self, frame: Buffer) -> Kind:
+    def _kind(self, frame: Buffer) -> RequestKind:
         if len(frame) < KEY_AND_VERSION.size:
-            return Kind.UNREADABLE
+            return RequestKind.UNREADABLE
         key, version = KEY_AND_VERSION.unpack_from(frame)
         if key != API_VERSIONS_KEY and not self._is_served(key, version):
-            return Kind.UNREADABLE
-        return KINDS.get(key, Kind.OTHER)
+            return RequestKind.UNREADABLE
+        return KINDS.get(key, RequestKind.OTHER)
 
     def _may_repeat(self, now_ms: int) -> bool:
         """Whether SaslHandshake begins a re-authentication. Otherwise it is an ordinary request, which is refused."""
@@ -187,13 +187,13 @@ class Authentication:
         match self._verdict(bytes(token), now_ms):
             case Challenge(answer):
                 return Answer(_chunks(header, SaslAuthenticateResponse(error_message="", auth_bytes=answer)))
-            case Accepted() as accepted:
+            case TokenAccepted() as accepted:
                 lifetime_ms = self._accept(accepted, now_ms)
                 response = SaslAuthenticateResponse(
                     error_message="", auth_bytes=accepted.token, session_lifetime_ms=lifetime_ms or 0
                 )
                 return Answer(_chunks(header, response))
-            case Refused(message):
+            case TokenRefused(message):
                 self._move(State.FAILED)
                 response = SaslAuthenticateResponse(
                     error_code=ErrorCode.SASL_AUTHENTICATION_FAILED.value, error_message=message
@@ -206,23 +206,23 @@ class Authentication:
         match self._verdict(bytes(frame), now_ms):
             case Challenge(answer):
                 return Answer([TOKEN_LENGTH.pack(len(answer)), answer])
-            case Accepted(token=answer) as accepted:
+            case TokenAccepted(token=answer) as accepted:
                 self._accept(accepted, now_ms)
                 return Answer([TOKEN_LENGTH.pack(len(answer)), answer])
-            case Refused(message):
+            case TokenRefused(message):
                 self._move(State.FAILED)
                 return Failure(message, [])
 
     def _verdict(self, token: bytes, now_ms: int) -> Verdict:
         assert self._exchange is not None
         verdict = self._exchange.judge(token, now_ms)
-        if isinstance(verdict, Accepted) and self.name not in (None, verdict.name):
-            return Refused(
+        if isinstance(verdict, TokenAccepted) and self.name not in (None, verdict.name):
+            return TokenRefused(
                 f"Cannot change principals during re-authentication from User.{self.name}: User.{verdict.name}"
             )
         return verdict
 
-    def _accept(self, accepted: Accepted, now_ms: int) -> int | None:
+    def _accept(self, accepted: TokenAccepted, now_ms: int) -> int | None:
         """The lifetime of the session in ms; None where it has no end."""
         self._move(State.COMPLETE)
         self._exchange = None

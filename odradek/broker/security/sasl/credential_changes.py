@@ -23,13 +23,13 @@ Described: TypeAlias = Mapping[int, ScramCredential] | KafkaError  # of one user
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class CredentialDeletion:
     user: str
     mechanism: int
 
 
 @dataclass(frozen=True, slots=True)
-class Upsertion:
+class CredentialUpsertion:
     """salted_password: what SCRAM makes of password, salt and iterations; the password itself is never sent."""
 
     user: str
@@ -39,7 +39,7 @@ class Upsertion:
     salted_password: bytes = field(repr=False)
 
 
-Change: TypeAlias = Deletion | Upsertion
+Change: TypeAlias = CredentialDeletion | CredentialUpsertion
 
 
 def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) -> tuple[Altered, list[Message]]:
@@ -85,7 +85,7 @@ def _error_in(credentials: ScramCredentials, change: Change) -> KafkaError | Non
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if change.mechanism not in MECHANISMS:
         return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-    if isinstance(change, Deletion):
+    if isinstance(change, CredentialDeletion):
         if credentials.find(change.user, change.mechanism) is None:
             message = "Attempt to delete a user credential that does not exist"
             return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
@@ -100,7 +100,7 @@ def _error_in(credentials: ScramCredentials, change: Change) -> KafkaError | Non
 
 
 def _record(change: Change) -> Message:
-    if isinstance(change, Deletion):
+    if isinstance(change, CredentialDeletion):
         return RemoveUserScramCredentialRecord(name=change.user, mechanism=change.mechanism)
     mechanism = MECHANISMS[change.mechanism]
     return UserScramCredentialRecord(

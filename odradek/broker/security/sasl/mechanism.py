@@ -15,7 +15,7 @@ class Challenge:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class TokenAccepted:
     """The client is who it says.
 
     name           of the user, without "User:"
@@ -30,13 +30,13 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class TokenRefused:
     """`message` is for the client and the log, and has no secret in it."""
 
     message: str
 
 
-Verdict: TypeAlias = Challenge | Accepted | Refused
+Verdict: TypeAlias = Challenge | TokenAccepted | TokenRefused
 
 
 class Mechanism(Protocol):

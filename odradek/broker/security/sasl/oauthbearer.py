@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict
+from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, TokenRefused, Verdict
 
 NAME = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -30,9 +30,11 @@ FIRST = re.compile(
     "n,(?:a=(?P<authzid>(?:[\x01-\x7f](?<![=,])|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
 )
 CREDENTIAL = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
-UNREADABLE = Refused("Authentication failed: the client's first OAUTHBEARER message cannot be read")
-DIFFERENT_ID = Refused("Authentication failed: the authorization id of the client is not the principal of the token")
-NOT_BASE64 = Refused("Authentication failed: a part of the token is not base64url")
+UNREADABLE = TokenRefused("Authentication failed: the client's first OAUTHBEARER message cannot be read")
+DIFFERENT_ID = TokenRefused(
+    "Authentication failed: the authorization id of the client is not the principal of the token"
+)
+NOT_BASE64 = TokenRefused("Authentication failed: a part of the token is not base64url")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class OAuthBearerExchange:
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         if self._refused is not None and token == END_OF_FAILED:
-            return Refused(self._refused)
+            return TokenRefused(self._refused)
         first = parse_first(token)
         if first is None:
             return UNREADABLE
@@ -84,11 +86,11 @@ class OAuthBearerExchange:
             self._refused = _as_json(error)
             self._refused_count += 1
             if self._refused_count >= MAX_REFUSED_TOKENS:
-                return Refused(self._refused)
+                return TokenRefused(self._refused)
             return Challenge(self._refused.encode())
         if authorization_id not in ("", bearer.name):
             return DIFFERENT_ID
-        return Accepted(bearer.name, expires_at_ms=bearer.expires_at_ms)
+        return TokenAccepted(bearer.name, expires_at_ms=bearer.expires_at_ms)
 
 
 def parse_first(message: bytes) -> tuple[str, str] | None:
@@ -130,7 +132,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ClaimRules:
     """The demands on claims. audience: one of these, if any; issuer: None for any"""
 
     name_claim: str = "sub"
@@ -153,7 +155,7 @@ def split(token: str) -> Parts:
     return Parts(_json(header), _json(claims), signature, token.rpartition(".")[0].encode())
 
 
-def judge(claims: Json, rules: Rules, now_ms: int) -> Bearer:
+def judge(claims: Json, rules: ClaimRules, now_ms: int) -> Bearer:
     """Raises InvalidToken."""
     name = claims.get(rules.name_claim)
     expires_at_ms = _time_ms(claims, "exp")
@@ -176,7 +178,7 @@ def judge(claims: Json, rules: Rules, now_ms: int) -> Bearer:
     return Bearer(name, expires_at_ms)
 
 
-def _check_scope(scope: object, rules: Rules) -> None:
+def _check_scope(scope: object, rules: ClaimRules) -> None:
     granted = scope.split() if isinstance(scope, str) else [entry.strip() for entry in _texts(scope)]
     if rules.refuses_repeated_scope and len(set(granted)) != len(granted):
         raise InvalidToken
@@ -230,7 +232,7 @@ UNSECURED_HANDLER = (
 
 
 class UnsecuredValidator:
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ClaimRules) -> None:
         self._rules = rules
 
     def validate(self, token: str, now_ms: int) -> Bearer:

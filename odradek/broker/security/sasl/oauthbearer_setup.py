@@ -20,8 +20,8 @@ from odradek.broker.security.sasl import tokens_signed
 from odradek.broker.security.sasl.oauthbearer import (
     NAME,
     UNSECURED_HANDLER,
+    ClaimRules,
     OAuthBearerExchange,
-    Rules,
     UnsecuredValidator,
     Validator,
 )
@@ -81,7 +81,7 @@ def _unsecured(settings: ListenerSettings, module: LoginModule) -> UnsecuredVali
     if not (skew_ms.isascii() and skew_ms.isdecimal()):
         raise CannotStart(f"{OPTION}AllowableClockSkewMs must be a number of milliseconds")
     return UnsecuredValidator(
-        Rules(
+        ClaimRules(
             name_claim=options.get(f"{OPTION}PrincipalClaimName", "sub"),
             scope_claim=options.get(f"{OPTION}ScopeClaimName", "scope"),
             skew_ms=int(skew_ms),
@@ -106,7 +106,7 @@ def _signed(settings: ListenerSettings, url: str | None, workers: Workers, timer
         raise CannotStart(f"{settings.name(URL, NAME)}: the keys at {url} cannot be read: {error}") from None
     audience = settings.value("sasl.oauthbearer.expected.audience", NAME)
     assert isinstance(audience, tuple)
-    rules = Rules(
+    rules = ClaimRules(
         name_claim=settings.text("sasl.oauthbearer.sub.claim.name", NAME) or "sub",
         scope_claim=settings.text("sasl.oauthbearer.scope.claim.name", NAME) or "scope",
         skew_ms=1000 * _number(settings, "sasl.oauthbearer.clock.skew.seconds"),

@@ -6,17 +6,17 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from odradek.broker.security.sasl.mechanism import Accepted, Refused, Verdict
+from odradek.broker.security.sasl.mechanism import TokenAccepted, TokenRefused, Verdict
 
 NAME = "PLAIN"
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_PREFIX = "user_"
 FIELDS = 3
 DIFFERENT_ID = "Authentication failed: Client requested an authorization id that is different from username"
-INVALID = Refused("Authentication failed: Invalid username or password")
+INVALID = TokenRefused("Authentication failed: Invalid username or password")
 
 
-class Accounts:
+class PlainAccounts:
     """Passwords by user name. A look-up takes as long for a user that does not exist as for one that does."""
 
     __slots__ = ("_digests", "_key")
@@ -34,10 +34,10 @@ class Accounts:
         return hmac.digest(self._key, password, hashlib.sha256)
 
 
-def accounts(options: Mapping[str, str], key: bytes) -> Accounts:
+def accounts(options: Mapping[str, str], key: bytes) -> PlainAccounts:
     """Each option `user_<name>` of a login module is an account; `username` and `password` are none."""
     passwords = {name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)}
-    return Accounts(passwords, key)
+    return PlainAccounts(passwords, key)
 
 
 class PlainExchange:
@@ -45,22 +45,22 @@ class PlainExchange:
 
     __slots__ = ("_accounts",)
 
-    def __init__(self, accounts: Accounts) -> None:
+    def __init__(self, accounts: PlainAccounts) -> None:
         self._accounts = accounts
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         fields = token.split(b"\0", FIELDS)
         if len(fields) != FIELDS:
-            return Refused(f"Invalid SASL/PLAIN response: expected {FIELDS} tokens, got {len(fields)}")
+            return TokenRefused(f"Invalid SASL/PLAIN response: expected {FIELDS} tokens, got {len(fields)}")
         authorization_id, user, password = fields
         if not user:
-            return Refused("Authentication failed: username not specified")
+            return TokenRefused("Authentication failed: username not specified")
         if not password:
-            return Refused("Authentication failed: password not specified")
+            return TokenRefused("Authentication failed: password not specified")
         if authorization_id not in (b"", user):
-            return Refused(
+            return TokenRefused(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         if not self._accounts.knows(user, password):
             return INVALID
-        return Accepted(user.decode())
+        return TokenAccepted(user.decode())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SERVED_BY_KEY = {api_key.value: served for api_key, served in SERVED.items()}
 
 
-class Requests(Protocol):
+class RequestDispatch(Protocol):
     """The answerer of requests after authentication: `odradek.broker.api.dispatch.Dispatcher`."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
@@ -70,7 +70,7 @@ class HeldFailure:
 
 
 class SaslRequests:
-    """The `Requests` of the connections of one SASL listener.
+    """The `RequestDispatch` of the connections of one SASL listener.
 
     failure_delay_ms   `connection.failed.authentication.delay.ms`
     max_receive_bytes  of a frame before authentication: `sasl.server.max.receive.size`
@@ -79,7 +79,7 @@ class SaslRequests:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: RequestDispatch,
         offers: Callable[[], Offers],
         clock: Clock,
         timers: Timers,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from odradek.broker.security.sasl.credentials import ScramCredential, ScramCredentials
-from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict
+from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, TokenRefused, Verdict
 from odradek.broker.security.tokens.decisions import TokenRules
 from odradek.broker.security.tokens.image import DelegationTokens
 from odradek.protocol.scram import (
@@ -60,11 +60,11 @@ class UsersOfImage:
         self._credentials = credentials
         self._tokens = tokens
 
-    def user(self, name: str) -> Identity | None:
+    def user(self, name: str) -> ScramIdentity | None:
         credential = self._credentials().find(name, self._mechanism)
-        return None if credential is None else Identity(name, credential)
+        return None if credential is None else ScramIdentity(name, credential)
 
-    def token(self, token_id: str, salt: bytes, now_ms: int) -> Identity | None:
+    def token(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
         return None if self._tokens is None else self._tokens.find(token_id, salt, now_ms)
 
 
@@ -82,7 +82,7 @@ class ScramExchange:
         self._new_nonce = new_nonce
         self._first: ClientFirst | None = None
         self._server_first: ServerFirst | None = None
-        self._identity: Identity | None = None  # None: nobody has this name
+        self._identity: ScramIdentity | None = None  # None: nobody has this name
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         try:
@@ -93,7 +93,7 @@ class ScramExchange:
     def _begin(self, token: bytes, now_ms: int) -> Verdict:
         first = ClientFirst.parse(token)
         if first.authorization_id not in ("", first.user):
-            return Refused(DIFFERENT_ID)
+            return TokenRefused(DIFFERENT_ID)
         made_up = made_up_credential(self._mechanism, self._key, first.user)
         if first.extensions.get(TOKEN_EXTENSION, "").lower() == "true":
             self._identity = self._identities.token(first.user, made_up.salt, now_ms)
@@ -116,10 +116,10 @@ class ScramExchange:
         if identity is None or not is_proven or final.nonce != self._server_first.nonce:
             return self._refused()
         answer = ServerFinal(signature).text.encode()
-        return Accepted(identity.name, answer, identity.expires_at_ms, identity.by_token)
+        return TokenAccepted(identity.name, answer, identity.expires_at_ms, identity.by_token)
 
-    def _refused(self) -> Refused:
-        return Refused(f"{INVALID} {self._mechanism.sasl_name}")
+    def _refused(self) -> TokenRefused:
+        return TokenRefused(f"{INVALID} {self._mechanism.sasl_name}")
 
 
 def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> ScramCredential:
@@ -132,7 +132,7 @@ def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> Scra
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ScramIdentity:
     """name: without "User:". expires_at_ms: None for never. by_token: whether a delegation token was shown"""
 
     name: str
@@ -144,9 +144,9 @@ class Identity:
 class Identities(Protocol):
     """The identities that can log in with one SCRAM mechanism."""
 
-    def user(self, name: str) -> Identity | None: ...
+    def user(self, name: str) -> ScramIdentity | None: ...
 
-    def token(self, token_id: str, salt: bytes, now_ms: int) -> Identity | None:
+    def token(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
         """Finds a delegation token that has not expired; salt: what to salt its proof with"""
 
 
@@ -168,7 +168,7 @@ class TokenLogins:
         self._tokens = tokens
         self._credentials: dict[str, ScramCredential] = {}
 
-    def find(self, token_id: str, salt: bytes, now_ms: int) -> Identity | None:
+    def find(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
         tokens = self._tokens().by_id
         token = tokens.get(token_id)
         if token is None or token.is_expired(now_ms):
@@ -178,7 +178,7 @@ class TokenLogins:
             self._credentials = {known: each for known, each in self._credentials.items() if known in tokens}
             credential = self._credentials[token_id] = self._credential(token_id, salt)
         expires_at_ms = min(token.expires_ms, token.max_ms)
-        return Identity(token.owner.removeprefix(USER), credential, expires_at_ms, by_token=True)
+        return ScramIdentity(token.owner.removeprefix(USER), credential, expires_at_ms, by_token=True)
 
     def _credential(self, token_id: str, salt: bytes) -> ScramCredential:
         password = base64.b64encode(self._rules.proof(token_id))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
     from odradek.broker.security.sasl.credentials import ScramCredentials
-    from odradek.broker.security.sasl.requests import Requests
+    from odradek.broker.security.sasl.requests import RequestDispatch
     from odradek.broker.security.tokens.decisions import TokenRules
     from odradek.broker.security.tokens.image import DelegationTokens
 
@@ -47,7 +47,7 @@ def sasl_requests(
     settings: ListenerSettings,
     config: BrokerConfig,
     offers: Callable[[], Offers],
-    requests: Requests,
+    requests: RequestDispatch,
     clock: Clock,
     timers: Timers,
 ) -> SaslRequests:

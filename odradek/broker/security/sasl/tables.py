@@ -23,7 +23,7 @@ class State(Enum):
     FAILED = auto()  # it will be closed, once the answer has been held back for a while
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     API_VERSIONS = auto()
     SASL_HANDSHAKE = auto()
     SASL_AUTHENTICATE = auto()
@@ -31,7 +31,7 @@ class Kind(Enum):
     UNREADABLE = auto()
 
 
-class Action(Enum):
+class SaslAction(Enum):
     SERVE = auto()  # as on any listener
     BEGIN = auto()  # the mechanism that SaslHandshake names
     BEGIN_AGAIN = auto()
@@ -41,10 +41,10 @@ class Action(Enum):
     CLOSE = auto()  # at once, without an answer
 
 
-S, K, A = State, Kind, Action
+S, K, A = State, RequestKind, SaslAction
 KINDS = (K.API_VERSIONS, K.SASL_HANDSHAKE, K.SASL_AUTHENTICATE, K.OTHER, K.UNREADABLE)
 # fmt: off
-TABLE: Mapping[State, tuple[Action, ...]] = {
+TABLE: Mapping[State, tuple[SaslAction, ...]] = {
     # request:           ApiVersions  SaslHandshake  SaslAuthenticate  other        unreadable
     S.INITIAL:           (A.SERVE,     A.BEGIN,       A.CLOSE,          A.CLOSE,     A.CLOSE),
     S.HANDSHAKE:         (A.CLOSE,     A.BEGIN,       A.CLOSE,          A.CLOSE,     A.CLOSE),
@@ -68,5 +68,5 @@ NEXT: Mapping[State, frozenset[State]] = {
 }
 
 
-def action_for(state: State, kind: Kind) -> Action:
+def action_for(state: State, kind: RequestKind) -> SaslAction:
     return TABLE[state][KINDS.index(kind)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.broker.security.sasl.oauthbearer import Bearer, InvalidToken, Parts, Rules, judge, split
+from odradek.broker.security.sasl.oauthbearer import Bearer, ClaimRules, InvalidToken, Parts, judge, split
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 # Algorithm → type and curve of its keys.
@@ -77,7 +77,7 @@ class SignedValidator:
     """keys: at present. key_missed: called where a token names a key that is not there; maybe it is new."""
 
     def __init__(
-        self, keys: Callable[[], tuple[VerificationKey, ...]], key_missed: Callable[[], None], rules: Rules
+        self, keys: Callable[[], tuple[VerificationKey, ...]], key_missed: Callable[[], None], rules: ClaimRules
     ) -> None:
         self._keys = keys
         self._key_missed = key_missed

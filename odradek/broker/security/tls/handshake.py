@@ -46,16 +46,16 @@ class TlsHandshakes:
         self.timeout_s = timeout_ms / 1000
         self._listener = listener
         self._certificates = certificates
-        self._slots: HandshakeSlots[Handshake] = HandshakeSlots(most_in_flight)
+        self._slots: HandshakeSlots[TlsHandshake] = HandshakeSlots(most_in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def in_flight(self) -> int:
         return len(self._slots)
 
-    def accepted(self, connection: Connection) -> Handshake:
+    def accepted(self, connection: Connection) -> TlsHandshake:
         """Begins the handshake of a new connection, while the loop tells it that it is made, in the same context."""
-        handshake = Handshake(self, connection)
+        handshake = TlsHandshake(self, connection)
         in_progress.set(handshake)
         return handshake
 
@@ -64,7 +64,7 @@ class TlsHandshakes:
         context.sslobject_class = AlertingObject
         return context
 
-    def began(self, handshake: Handshake) -> None:
+    def began(self, handshake: TlsHandshake) -> None:
         given_up = self._slots.begin(handshake, handshake.connection.info.client_host)
         if given_up is not None:
             given_up.connection.refuse("too many TLS handshakes are in flight, and this is an old one")
@@ -72,7 +72,7 @@ class TlsHandshakes:
         self._tasks.add(task)  # the loop alone would let it be collected
         task.add_done_callback(self._tasks.discard)
 
-    def ended(self, handshake: Handshake) -> None:
+    def ended(self, handshake: TlsHandshake) -> None:
         self._slots.end(handshake, handshake.connection.info.client_host)
 
     def principal(self, certificate: bytes | None) -> str:
@@ -93,7 +93,7 @@ class Unnamed(Exception):
     """A client's certificate has no name that could be a principal."""
 
 
-class Handshake:
+class TlsHandshake:
     """One connection's. `begin` once there is a place for it."""
 
     def __init__(self, handshakes: TlsHandshakes, connection: Connection) -> None:
@@ -168,7 +168,7 @@ class Handshake:
         log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)
 
 
-in_progress: ContextVar[Handshake] = ContextVar("in_progress")  # in the context of a connection, its own
+in_progress: ContextVar[TlsHandshake] = ContextVar("in_progress")  # in the context of a connection, its own
 
 
 class AlertingObject(ssl.SSLObject):
@@ -177,7 +177,7 @@ class AlertingObject(ssl.SSLObject):
     writes what there is, and the connection is closed in its next turn.
     """
 
-    _handshake: Handshake | None
+    _handshake: TlsHandshake | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> AlertingObject:
         made = super().__new__(cls)

@@ -10,7 +10,7 @@ import pytest
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure, load_config, without_effect
 from odradek.broker.configuration.listeners import Listener
-from odradek.broker.configuration.settings import Heeded, Kind, KindOf, Range, Setting
+from odradek.broker.configuration.settings import Heeded, KindOf, Range, Setting, ValueType
 from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from odradek.broker.configuration.unused_settings import UNUSED_ON_ONE_NODE, WITHOUT_EFFECT
 from tests.support.oracle import REPOSITORY
@@ -284,9 +284,9 @@ def test_nothing_that_is_heeded_is_said_to_be_without_effect() -> None:
 
 def test_a_row_is_all_that_a_setting_of_the_broker_needs() -> None:
     class More(BrokerSettings):
-        odradek_more_ms = KindOf[int](Kind.INT)("7", "More.", Range(1))
+        odradek_more_ms = KindOf[int](ValueType.INT)("7", "More.", Range(1))
 
-    assert More.__dict__["odradek_more_ms"].setting == Setting("odradek.more.ms", Kind.INT, "7", "More.", Range(1))
+    assert More.__dict__["odradek_more_ms"].setting == Setting("odradek.more.ms", ValueType.INT, "7", "More.", Range(1))
     config = given()
     rows = {name for name, row in vars(BrokerSettings).items() if isinstance(row, Heeded)}
     assert len(rows) > 200

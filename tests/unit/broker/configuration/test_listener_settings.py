@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
-from odradek.broker.configuration.config_description import Described, Source, Synonym, describe_broker
+from odradek.broker.configuration.config_description import ConfigSource, Described, Synonym, describe_broker
 from odradek.broker.configuration.listener_settings import listener_of, setting_named
 
 JAAS = "sasl.jaas.config"
@@ -87,8 +87,8 @@ def test_a_location_is_shown_and_a_password_is_not() -> None:
     location = described(config, "listener.name.out.ssl.keystore.location")
     assert (location.value, location.is_sensitive, location.is_read_only) == ("/there", False, True)
     assert location.synonyms == (
-        Synonym("listener.name.out.ssl.keystore.location", "/there", Source.GIVEN),
-        Synonym("ssl.keystore.location", "/here", Source.GIVEN),
+        Synonym("listener.name.out.ssl.keystore.location", "/there", ConfigSource.GIVEN),
+        Synonym("ssl.keystore.location", "/here", ConfigSource.GIVEN),
     )
     for name in ("listener.name.out.ssl.keystore.password", "listener.name.out.plain.sasl.jaas.config"):
         secret = described(config, name)

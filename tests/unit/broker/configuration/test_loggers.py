@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from odradek.broker.configuration.resources import ROOT, Change, PythonLoggers, alter_levels, level_name
+from odradek.broker.configuration.resources import ROOT, PythonLoggers, SettingChange, alter_levels, level_name
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -21,7 +21,7 @@ class Levels:
         self.known[name] = level
 
 
-def refusal(change: Change) -> tuple[ErrorCode, str | None]:
+def refusal(change: SettingChange) -> tuple[ErrorCode, str | None]:
     with pytest.raises(KafkaError) as refused:
         alter_levels(Levels(mine=logging.INFO), [change], validate_only=False)
     return refused.value.code, refused.value.message
@@ -29,31 +29,33 @@ def refusal(change: Change) -> tuple[ErrorCode, str | None]:
 
 def test_a_level_is_set_and_unset() -> None:
     loggers = Levels(mine=logging.INFO)
-    alter_levels(loggers, [Change("mine", SET, "DEBUG"), Change(ROOT, SET, "ERROR")], validate_only=False)
+    alter_levels(loggers, [SettingChange("mine", SET, "DEBUG"), SettingChange(ROOT, SET, "ERROR")], validate_only=False)
     assert loggers.known == {ROOT: logging.ERROR, "mine": logging.DEBUG}
-    alter_levels(loggers, [Change("mine", DELETE, None)], validate_only=False)
+    alter_levels(loggers, [SettingChange("mine", DELETE, None)], validate_only=False)
     assert loggers.known["mine"] == logging.NOTSET
 
 
 def test_validating_changes_nothing() -> None:
     loggers = Levels()
-    alter_levels(loggers, [Change(ROOT, SET, "DEBUG")], validate_only=True)
+    alter_levels(loggers, [SettingChange(ROOT, SET, "DEBUG")], validate_only=True)
     assert loggers.known == {ROOT: logging.INFO}
 
 
 def test_all_changes_are_made_or_none() -> None:
     loggers = Levels(mine=logging.INFO)
     with pytest.raises(KafkaError):
-        alter_levels(loggers, [Change("mine", SET, "DEBUG"), Change("nobody", SET, "DEBUG")], validate_only=False)
+        alter_levels(
+            loggers, [SettingChange("mine", SET, "DEBUG"), SettingChange("nobody", SET, "DEBUG")], validate_only=False
+        )
     assert loggers.known["mine"] == logging.INFO
 
 
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (Change("nobody", SET, "DEBUG"), ErrorCode.INVALID_CONFIG, "Logger nobody does not exist!"),
+        (SettingChange("nobody", SET, "DEBUG"), ErrorCode.INVALID_CONFIG, "Logger nobody does not exist!"),
         (
-            Change("mine", SET, "info"),
+            SettingChange("mine", SET, "info"),
             ErrorCode.INVALID_CONFIG,
             (
                 "Cannot set the log level of mine to info as it is not a supported log level. "
@@ -61,18 +63,18 @@ def test_all_changes_are_made_or_none() -> None:
             ),
         ),
         (
-            Change(ROOT, DELETE, None),
+            SettingChange(ROOT, DELETE, None),
             ErrorCode.INVALID_REQUEST,
             "Removing the log level of the root logger is not allowed",
         ),
         (
-            Change("mine", APPEND, "X"),
+            SettingChange("mine", APPEND, "X"),
             ErrorCode.INVALID_REQUEST,
             "APPEND operation is not allowed for the BROKER_LOGGER resource",
         ),
     ],
 )
-def test_a_change_that_a_logger_does_not_allow(change: Change, code: ErrorCode, words: str) -> None:
+def test_a_change_that_a_logger_does_not_allow(change: SettingChange, code: ErrorCode, words: str) -> None:
     assert refusal(change) == (code, words)
 
 
