@@ -18,7 +18,7 @@ from odradek.protocol.codec import reader
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.frames import REQUEST_START, read_client_id, request_header_version, response_has_tags
 from odradek.protocol.messages import request_class, response_class
-from odradek.protocol.recording import Entry, Kind
+from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Buffer, Message
 
 BY_NUMBER: Final = {key.value: key for key in ApiKey}
@@ -27,7 +27,7 @@ FRAME_START: Final = Packing(">hhi")  # API key, version, correlation id: what i
 MASKED_BYTES: Final = FRAME_START.size
 
 
-def pipelined(entries: Iterable[Entry]) -> set[int]:
+def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
     """The connections on which a request was ever sent before the answer to the one before it was read."""
     return {entry.connection for entry in entries if entry.kind is Kind.RECEIVED and entry.is_behind}
 
@@ -51,7 +51,7 @@ class Judging:
             for api, looks in family.answered.items():
                 self._answered.setdefault(api, []).extend(looks)
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: RecordingEntry) -> None:
         self.scene.move_to(entry.time_us)
         match entry.kind:
             case Kind.OPENED:
@@ -82,7 +82,7 @@ class Judging:
     def clients(self) -> list[Client]:
         return self.scene.clients()
 
-    def _received(self, entry: Entry) -> None:
+    def _received(self, entry: RecordingEntry) -> None:
         connection = self._connections.get(entry.connection)
         if connection is None:  # the recording began while it was open
             is_pipelined = entry.connection in self._pipelined
@@ -100,7 +100,7 @@ class Judging:
         connection.waiting[exchange.number] = self._open[exchange.number] = exchange
         connection.previous = exchange
 
-    def _answered_by(self, entry: Entry) -> None:
+    def _answered_by(self, entry: RecordingEntry) -> None:
         exchange = self._open.get(entry.exchange)
         if exchange is None:
             return
@@ -146,7 +146,7 @@ def _coding(key: int, version: int) -> _Coding | None:
     )
 
 
-def _exchange(entry: Entry, connection: Connection) -> Exchange:
+def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
     frame = entry.body
     earliest_us = entry.time_us - entry.waited_us
     exchange = Exchange(entry.exchange, connection, None, 0, 0, None, None, entry.time_us, earliest_us, entry.is_behind)
@@ -170,7 +170,7 @@ def _exchange(entry: Entry, connection: Connection) -> Exchange:
     return exchange
 
 
-def _answer(entry: Entry, exchange: Exchange) -> Message | None:
+def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
     """None where it is masked."""
     if exchange.api is None or len(entry.body) <= CORRELATION_BYTES:
         return None
@@ -186,7 +186,7 @@ def _answer(entry: Entry, exchange: Exchange) -> Message | None:
         return None
 
 
-def judge(entries: Callable[[], Iterable[Entry]]) -> Judging:
+def judge(entries: Callable[[], Iterable[RecordingEntry]]) -> Judging:
     """entries: from the beginning, at each call; they are read twice."""
     judging = Judging(pipelined(entries()))
     for entry in entries():

@@ -41,7 +41,7 @@ _KINDS: Final = {kind.value: kind for kind in Kind}  # Enum's own look-up is slo
 
 
 @dataclass(slots=True)
-class Entry:
+class RecordingEntry:
     """One thing that happened.
 
     exchange   numbers exchanges within the recording; 0 where the entry concerns none
@@ -66,7 +66,7 @@ def pack_head(started_ms: int) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, started_ms)
 
 
-def pack_entry(entry: Entry) -> bytes:
+def pack_entry(entry: RecordingEntry) -> bytes:
     start = _ENTRY.pack(
         entry.kind,
         entry.is_masked | entry.is_behind << 1,
@@ -103,7 +103,7 @@ class Recording:
         self.position = len(head)
         self.is_cut = False
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[RecordingEntry]:
         """Raises MalformedMessage where a whole block is damaged."""
         while head := self._read(_BLOCK.size):
             size, crc = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0)
@@ -119,11 +119,13 @@ class Recording:
             self.position += len(head) + size
 
 
-def _entries(data: bytes) -> Iterator[Entry]:
+def _entries(data: bytes) -> Iterator[RecordingEntry]:
     position = 0
     while position < len(data):
         kind, flags, connection, exchange, time_us, waited_us, size = _ENTRY.unpack_from(data, position)
         position += _ENTRY.size
         body = data[position : position + size]
         position += size
-        yield Entry(_KINDS[kind], connection, exchange, time_us, body, waited_us, bool(flags & 1), bool(flags & 2))
+        yield RecordingEntry(
+            _KINDS[kind], connection, exchange, time_us, body, waited_us, bool(flags & 1), bool(flags & 2)
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from odradek.protocol.recording import Entry, Kind, Recording
+from odradek.protocol.recording import Kind, Recording, RecordingEntry
 from odradek.testing.sync import Odradek
 from odradek.tools.inspect.command import inspect
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
@@ -33,7 +33,7 @@ class RecordedBroker(BrokerProcess):
     def command(self, ready_file: Path) -> list[str]:
         return [*super().command(ready_file), "--record", str(self.recording)]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RecordingEntry]:
         with self.recording.open("rb") as file:
             return list(Recording(file.read).entries())
 

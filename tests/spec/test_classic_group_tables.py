@@ -15,7 +15,7 @@ from odradek.broker.groups.classic.tables import (
     SYNC,
     TXN_OFFSET_COMMIT,
     GroupState,
-    Verdict,
+    GroupVerdict,
     join_verdict,
     offset_commit_verdict,
 )
@@ -58,17 +58,17 @@ def test_a_dead_group_answers_that_its_coordinator_is_gone_or_that_it_is_not_the
 @pytest.mark.parametrize(
     ("state", "is_leader", "same_protocols", "verdict"),
     [
-        (GroupState.STABLE, True, True, Verdict.REBALANCE),  # how a leader asks for a new assignment
-        (GroupState.STABLE, False, True, Verdict.SAME_GENERATION),
-        (GroupState.STABLE, False, False, Verdict.REBALANCE),
-        (GroupState.COMPLETING_REBALANCE, True, True, Verdict.SAME_GENERATION),
-        (GroupState.COMPLETING_REBALANCE, False, False, Verdict.REBALANCE),
-        (GroupState.PREPARING_REBALANCE, False, True, Verdict.REBALANCE),
+        (GroupState.STABLE, True, True, GroupVerdict.REBALANCE),  # how a leader asks for a new assignment
+        (GroupState.STABLE, False, True, GroupVerdict.SAME_GENERATION),
+        (GroupState.STABLE, False, False, GroupVerdict.REBALANCE),
+        (GroupState.COMPLETING_REBALANCE, True, True, GroupVerdict.SAME_GENERATION),
+        (GroupState.COMPLETING_REBALANCE, False, False, GroupVerdict.REBALANCE),
+        (GroupState.PREPARING_REBALANCE, False, True, GroupVerdict.REBALANCE),
         (GroupState.EMPTY, False, True, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 def test_a_member_that_joins_again(
-    state: GroupState, is_leader: bool, same_protocols: bool, verdict: Verdict | ErrorCode
+    state: GroupState, is_leader: bool, same_protocols: bool, verdict: GroupVerdict | ErrorCode
 ) -> None:
     assert join_verdict(state, is_leader=is_leader, same_protocols=same_protocols) is verdict
 
@@ -76,23 +76,23 @@ def test_a_member_that_joins_again(
 @pytest.mark.parametrize(
     ("state", "generation", "is_anonymous", "plain", "transactional"),
     [
-        (GroupState.EMPTY, -1, True, Verdict.ACCEPT, Verdict.ACCEPT),
-        (GroupState.EMPTY, -1, False, Verdict.ACCEPT, Verdict.ACCEPT),
-        (GroupState.EMPTY, 3, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
-        (GroupState.STABLE, -1, True, ErrorCode.UNKNOWN_MEMBER_ID, Verdict.ACCEPT),
-        (GroupState.STABLE, -1, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
-        (GroupState.STABLE, 3, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
-        (GroupState.PREPARING_REBALANCE, 3, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
-        (GroupState.COMPLETING_REBALANCE, 3, False, Verdict.MEMBER_WAITS, Verdict.MEMBER_ONLY),
-        (GroupState.COMPLETING_REBALANCE, -1, True, ErrorCode.UNKNOWN_MEMBER_ID, Verdict.ACCEPT),
+        (GroupState.EMPTY, -1, True, GroupVerdict.ACCEPT, GroupVerdict.ACCEPT),
+        (GroupState.EMPTY, -1, False, GroupVerdict.ACCEPT, GroupVerdict.ACCEPT),
+        (GroupState.EMPTY, 3, False, GroupVerdict.MEMBER_ONLY, GroupVerdict.MEMBER_ONLY),
+        (GroupState.STABLE, -1, True, ErrorCode.UNKNOWN_MEMBER_ID, GroupVerdict.ACCEPT),
+        (GroupState.STABLE, -1, False, GroupVerdict.MEMBER_ONLY, GroupVerdict.MEMBER_ONLY),
+        (GroupState.STABLE, 3, False, GroupVerdict.MEMBER_ONLY, GroupVerdict.MEMBER_ONLY),
+        (GroupState.PREPARING_REBALANCE, 3, False, GroupVerdict.MEMBER_ONLY, GroupVerdict.MEMBER_ONLY),
+        (GroupState.COMPLETING_REBALANCE, 3, False, GroupVerdict.MEMBER_WAITS, GroupVerdict.MEMBER_ONLY),
+        (GroupState.COMPLETING_REBALANCE, -1, True, ErrorCode.UNKNOWN_MEMBER_ID, GroupVerdict.ACCEPT),
     ],
 )
 def test_who_may_commit_offsets(
     state: GroupState,
     generation: int,
     is_anonymous: bool,
-    plain: Verdict | ErrorCode,
-    transactional: Verdict | ErrorCode,
+    plain: GroupVerdict | ErrorCode,
+    transactional: GroupVerdict | ErrorCode,
 ) -> None:
     asked = {"generation": generation, "is_anonymous": is_anonymous}
     assert offset_commit_verdict(state, **asked, transactional=False) is plain  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.broker.configuration.config_description import (
     ConfigSource,
-    Described,
+    DescribedConfig,
     canonical,
     chosen,
     describe_broker,
@@ -25,12 +25,12 @@ from tests.support.oracle import exchanges, needs_oracle
 S = ConfigSource
 
 
-def one(described: list[Described], name: str) -> Described:
+def one(described: list[DescribedConfig], name: str) -> DescribedConfig:
     (found,) = chosen(described, [name])
     return found
 
 
-def synonyms(described: Described) -> list[tuple[str, str | None, ConfigSource]]:
+def synonyms(described: DescribedConfig) -> list[tuple[str, str | None, ConfigSource]]:
     return [(synonym.name, synonym.value, synonym.source) for synonym in described.synonyms]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.broker.api.dispatch import Dispatcher, HandlerCall
-from odradek.broker.api.served import Served
+from odradek.broker.api.served import ServedApi
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.network.admission import Admissions, ConnectionLimits
 from odradek.broker.network.connection import Connection
@@ -128,7 +128,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Handler(Served):
+class Handler(ServedApi):
     """One API of a test: the versions that are served, and the function; None for the broker's own."""
 
     module: str = ""

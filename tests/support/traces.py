@@ -19,7 +19,7 @@ from odradek.protocol.codec import is_flexible
 from odradek.protocol.frames import LENGTH_BYTES, request_bytes, response_chunks
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
-from odradek.protocol.recording import Entry, Kind
+from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Message
 
 TURN_MS = 100
@@ -27,7 +27,7 @@ TURN_MS = 100
 
 @dataclass(slots=True)
 class Trace:
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[RecordingEntry] = field(default_factory=list)
     now_us: int = 0
     connections: int = 0
     exchanges: int = 0
@@ -38,7 +38,7 @@ class Trace:
         return Peer(self, self.connections)
 
     def add(self, kind: Kind, connection: int, exchange: int = 0, body: bytes = b"", *, behind: bool = False) -> None:
-        self.entries.append(Entry(kind, connection, exchange, self.now_us, body, is_behind=behind))
+        self.entries.append(RecordingEntry(kind, connection, exchange, self.now_us, body, is_behind=behind))
 
     def wait(self, ms: float) -> None:
         self.now_us += int(ms * 1000)

@@ -21,6 +21,10 @@ ONE_MEANING: Mapping[str, str] = {
     **dict.fromkeys(("Admin", "Consumer", "Producer", "ShareConsumer"), "the client with asyncio, and without"),
     **dict.fromkeys(("Clock", "Cluster"), "of the tests' cluster as people import it, and within"),
     **dict.fromkeys(
+        ("Outcome", "Reply", "Timer"),
+        "a decision, and what its shard sends and arms: each core has its own types of them (shard.py's `OutcomeLike`)",
+    ),
+    **dict.fromkeys(
         (
             "Acl",
             "AclFilter",
@@ -42,8 +46,7 @@ ONE_MEANING: Mapping[str, str] = {
 }
 # Class names that mean several things, to be renamed.
 SEVERAL_MEANINGS = """
-    Acquired Action Comparison Described Entry Exchange Fate Level Login Member Open Outcome PartitionAnswer Phase
-    Reply Result Rule Served Session Throttled Timer Transaction TxnState Verdict
+    Comparison Exchange Fate Login Member Open Rule Session Throttled Transaction Verdict
 """
 
 

@@ -80,7 +80,7 @@ REFUSALS: Final[Mapping[ResourceType, tuple[ErrorCode, str]]] = {
 
 
 class Meter(Protocol):
-    """The quotas of a request's client: see `odradek.broker.api.metered.MeteredExchange`."""
+    """The quotas of a request's client: see `odradek.broker.api.metered.MeteredRequest`."""
 
     @property
     def most_fetched_bytes(self) -> int | None:

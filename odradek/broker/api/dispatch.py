@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
 from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MAX_ENTRIES, MAX_SLICED_ENTRIES, read_long
-from odradek.broker.api.served import SERVED, Served
+from odradek.broker.api.served import SERVED, ServedApi
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from odradek.broker.runtime.loop_watch import LONG_S
@@ -62,8 +62,8 @@ class FastPath(Protocol):
         """None where the general way has to be taken; then nothing has happened yet that it would not do again."""
 
 
-class MakeExchange(Protocol):
-    """`Exchange`, or a class of the same arguments."""
+class MakePendingRequest(Protocol):
+    """`PendingRequest`, or a class of the same arguments."""
 
     def __call__(
         self,
@@ -74,13 +74,13 @@ class MakeExchange(Protocol):
         now_ms: int,
         connection: ConnectionInfo,
         size_bytes: int,
-    ) -> Exchange[B]: ...
+    ) -> PendingRequest[B]: ...
 
 
-class MeteredExchanges(Protocol):
+class MeteredRequests(Protocol):
     """`odradek.broker.api.metered.Throttling`."""
 
-    def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
+    def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
         """Returns what makes the exchange of a client that some quota applies to; None for the others."""
 
 
@@ -112,7 +112,7 @@ class Route(Generic[B]):
         "waits_for_others",
     )
 
-    def __init__(self, api_key: ApiKey, version: int, served: Served, call: HandlerCall[B]) -> None:
+    def __init__(self, api_key: ApiKey, version: int, served: ServedApi, call: HandlerCall[B]) -> None:
         self.api_key = api_key
         self.key = api_key.value
         self.version = version
@@ -134,7 +134,7 @@ class Route(Generic[B]):
             self.encode = response_writer(self.key, response_class(self.key), 0)
 
 
-class Exchange(RequestContext, Generic[B]):
+class PendingRequest(RequestContext, Generic[B]):
     """A request whose answer is not there yet, with what it takes to give it."""
 
     __slots__ = ("_answer", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
@@ -199,7 +199,7 @@ class Exchange(RequestContext, Generic[B]):
             answer = self._dispatcher.error_answer(error, self._request, self)
         return self._encoded(answer)
 
-    def begin(self, frame: Buffer, position: int) -> list[Chunk] | Exchange[B]:
+    def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
         if self.size_bytes > LONG_REQUEST_BYTES and workers is not None and not route.keeps_frame:
@@ -312,14 +312,14 @@ class Dispatcher(Generic[B]):
         handler_of: Callable[[ApiKey], HandlerCall[B]],
         *,
         fast_path_of: Callable[[Route[B], Dispatcher[B]], FastPath | None] | None = None,
-        served: Mapping[ApiKey, Served] = SERVED,
+        served: Mapping[ApiKey, ServedApi] = SERVED,
         authorizer: Authorizer | None = None,
     ) -> None:
         self.broker = broker
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
         self.workers: Workers | None = None  # None: long requests are decoded on the loop
-        self.throttling: MeteredExchanges | None = None  # None while no quota of clients is configured
+        self.throttling: MeteredRequests | None = None  # None while no quota of clients is configured
         self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None  # told of requests over LONG_S
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         self._handler_of = handler_of
@@ -339,7 +339,7 @@ class Dispatcher(Generic[B]):
         route = self._routes.get(kind) or self.find_route(frame, kind)
         reply: list[Chunk] | Parked
         fast_path = route.fast_path
-        make: MakeExchange = Exchange
+        make: MakePendingRequest = PendingRequest
         if self.throttling is not None:
             metered = self.throttling.metered(frame, client_id_size, connection)
             if metered is not None:
@@ -382,7 +382,7 @@ class Dispatcher(Generic[B]):
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         route = self._routes.get(kind) or self.find_route(frame, kind)
         client_id, position = read_client_id(frame, client_id_size, route.has_tags)
-        exchange = Exchange(self, route, correlation_id, client_id, self.now_ms(), connection, len(frame))
+        exchange = PendingRequest(self, route, correlation_id, client_id, self.now_ms(), connection, len(frame))
         return exchange.refuse(frame, position, KafkaError(code))
 
     @property

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Final, Protocol, TypeVar
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.api.dispatch import Dispatcher, Exchange, MakeExchange, Route
+from odradek.broker.api.dispatch import Dispatcher, MakePendingRequest, PendingRequest, Route
 from odradek.broker.runtime.delayed import NO_RESPONSE, NoResponse
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -62,7 +62,7 @@ class Throttling:
     def __init__(self, metering: ClientMetering) -> None:
         self._metering = metering
 
-    def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
+    def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
         """Returns what makes the exchange of a client that some quota applies to; None for the others.
 
         An ApiVersions before a login is a part of the authentication, and exempt like the rest of it.
@@ -74,10 +74,10 @@ class Throttling:
             at = REQUEST_START.size
             client_id = str(frame[at : at + client_id_size], "utf-8", "replace")
         meter = self._metering.of(connection.principal.partition(":")[2], client_id)
-        return None if meter is None else partial(MeteredExchange, meter)
+        return None if meter is None else partial(MeteredRequest, meter)
 
 
-class MeteredExchange(Exchange[B]):
+class MeteredRequest(PendingRequest[B]):
     """A handler finds it as `context.meter` too."""
 
     __slots__ = ("_client", "_fetch_throttle_ms", "_mutation_throttle_ms", "_running_since_s", "_spent_s")
@@ -101,10 +101,10 @@ class MeteredExchange(Exchange[B]):
         self._spent_s = 0.0
 
     @property
-    def meter(self) -> MeteredExchange[B]:
+    def meter(self) -> MeteredRequest[B]:
         return self
 
-    def begin(self, frame: Buffer, position: int) -> list[Chunk] | Exchange[B]:
+    def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
         self._running_since_s = perf_counter()
         reply = super().begin(frame, position)
         self._spent_s = self._time_s()

@@ -32,7 +32,7 @@ from odradek.protocol.frames import (
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
-from odradek.protocol.recording import Entry, Kind, pack_block, pack_entry, pack_head
+from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,7 +111,9 @@ class Recorder:
         api, version, body, is_masked = _safe_request(frame, peer)
         recorded = Recorded(self._exchanges, peer, api, version, arrived_us)
         waited_us = min(now_us - arrived_us, 2**32 - 1)
-        self._add(Entry(Kind.RECEIVED, peer.number, recorded.number, now_us, body, waited_us, is_masked, is_behind))
+        self._add(
+            RecordingEntry(Kind.RECEIVED, peer.number, recorded.number, now_us, body, waited_us, is_masked, is_behind)
+        )
         peer.unanswered += 1
         return recorded
 
@@ -125,7 +127,7 @@ class Recorder:
             peer.waiting_since_us = recorded.arrived_us
         kind = Kind.HUNG_UP if answer is None else Kind.ANSWERED if answer else Kind.UNANSWERED
         body, is_masked = _safe_answer(answer, recorded) if answer else (b"", False)
-        self._add(Entry(kind, peer.number, recorded.number, now_us, body, 0, is_masked))
+        self._add(RecordingEntry(kind, peer.number, recorded.number, now_us, body, 0, is_masked))
         if kind is Kind.ANSWERED:
             peer.unwritten.append(recorded.number)
             self._unwritten[peer.info.address] = peer
@@ -154,11 +156,11 @@ class Recorder:
                 "port": connection.client_port,
                 "is_sasl": not connection.is_authenticated,
             }
-            self._add(Entry(Kind.OPENED, peer.number, 0, self._now_us(), json.dumps(about).encode()))
+            self._add(RecordingEntry(Kind.OPENED, peer.number, 0, self._now_us(), json.dumps(about).encode()))
         return peer
 
     def _closed(self, peer: _Peer) -> None:
-        self._add(Entry(Kind.CLOSED, peer.number, 0, self._now_us()))
+        self._add(RecordingEntry(Kind.CLOSED, peer.number, 0, self._now_us()))
         self._unwritten.pop(peer.info.address, None)
         del self._peers[peer.info.address]
 
@@ -169,7 +171,7 @@ class Recorder:
         for address, peer in list(self._unwritten.items()):
             if peer.info.buffered()[1] == 0:
                 for exchange in peer.unwritten:
-                    self._add(Entry(Kind.WRITTEN, peer.number, exchange, now_us))
+                    self._add(RecordingEntry(Kind.WRITTEN, peer.number, exchange, now_us))
                 peer.unwritten.clear()
                 del self._unwritten[address]
 
@@ -183,7 +185,7 @@ class Recorder:
     def _now_us(self) -> int:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: RecordingEntry) -> None:
         packed = pack_entry(entry)
         self._waiting.append(packed)
         self._waiting_bytes += len(packed)

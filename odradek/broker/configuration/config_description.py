@@ -46,7 +46,7 @@ class Synonym:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedConfig:
     """One setting of a resource. `kind` is None for a name that nobody knows: its value is not shown."""
 
     name: str
@@ -67,13 +67,13 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     """Every setting of a topic, sorted by name."""
     defaults = config.topic_defaults()
     return [_topic_setting(config, setting, overrides, defaults) for setting in _shown_of_topic(overrides)]
 
 
-def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     """Describes settings for CreateTopics: by first source, without synonyms, values of its own as they were given."""
     defaults = config.topic_defaults()
     described = []
@@ -83,11 +83,11 @@ def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str])
         else:
             source = next((one.source for one in _synonyms(config, setting.synonyms, False)), ConfigSource.DEFAULT)
         value = overrides.get(setting.name, canonical(setting, defaults.get(setting.name)))
-        described.append(Described(setting.name, value, source, setting.kind))
+        described.append(DescribedConfig(setting.name, value, source, setting.kind))
     return described
 
 
-def describe_broker(config: BrokerConfig) -> list[Described]:
+def describe_broker(config: BrokerConfig) -> list[DescribedConfig]:
     """Every setting of this broker, sorted by name; names that only AlterConfigs knows are among them."""
     names = {name for name, setting in BROKER_SETTINGS.items() if not setting.is_internal}
     names |= config.given.keys() | config.dynamic_defaults.keys() | config.dynamic_broker.keys()
@@ -95,27 +95,27 @@ def describe_broker(config: BrokerConfig) -> list[Described]:
     return [_broker_setting(config, name, all_sources=True) for name in sorted(names)]
 
 
-def describe_broker_defaults(config: BrokerConfig) -> list[Described]:
+def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
     """Describes what AlterConfigs has set for all brokers."""
     return [_broker_setting(config, name, all_sources=False) for name in sorted(config.recorded_defaults)]
 
 
-def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     return [_group_setting(config, setting, overrides) for setting in GROUP_SETTINGS.values()]
 
 
-def describe_client_metrics(overrides: Mapping[str, str]) -> list[Described]:
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
     described = []
     for setting in CLIENT_METRICS_SETTINGS.values():
         text = overrides.get(setting.name)
         source = ConfigSource.DEFAULT if text is None else ConfigSource.CLIENT_METRICS
         value = canonical(setting, setting.default if text is None else text)
         synonyms = () if text is None else (Synonym(setting.name, value, source),)
-        described.append(Described(setting.name, value, source, setting.kind, synonyms))
+        described.append(DescribedConfig(setting.name, value, source, setting.kind, synonyms))
     return described
 
 
-def chosen(described: Iterable[Described], keys: Iterable[str] | None) -> list[Described]:
+def chosen(described: Iterable[DescribedConfig], keys: Iterable[str] | None) -> list[DescribedConfig]:
     """Selects the settings asked for; all where no names are given."""
     wanted = set(keys or ())
     return [one for one in described if not wanted or one.name in wanted]
@@ -149,7 +149,7 @@ def _shown_of_topic(overrides: Mapping[str, str]) -> list[Setting]:
 
 def _topic_setting(
     config: BrokerConfig, setting: Setting, overrides: Mapping[str, str], defaults: Mapping[str, str]
-) -> Described:
+) -> DescribedConfig:
     value = canonical(setting, overrides.get(setting.name, defaults.get(setting.name)))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
@@ -157,10 +157,10 @@ def _topic_setting(
     if setting.synonyms:
         synonyms += _shown(setting.synonyms[0], _synonyms(config, setting.synonyms, False))
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-    return Described(setting.name, value, source, setting.kind, tuple(synonyms))
+    return DescribedConfig(setting.name, value, source, setting.kind, tuple(synonyms))
 
 
-def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> Described:
+def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> DescribedConfig:
     setting = setting_named(name)
     is_sensitive = setting is None or setting.kind is ValueType.PASSWORD
     if all_sources:
@@ -174,10 +174,10 @@ def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> De
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     is_read_only = all_sources and (setting is None or setting.name != name or setting.update is UpdateMode.READ_ONLY)
     kind = None if setting is None else setting.kind
-    return Described(name, value, source, kind, tuple(synonyms), is_read_only, is_sensitive)
+    return DescribedConfig(name, value, source, kind, tuple(synonyms), is_read_only, is_sensitive)
 
 
-def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[str, str]) -> Described:
+def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[str, str]) -> DescribedConfig:
     broker_name = f"group.{setting.name}"
     text = config.current_text(broker_name) if broker_name in BROKER_SETTINGS else setting.default
     value = canonical(setting, overrides.get(setting.name, text))
@@ -188,7 +188,7 @@ def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[st
         synonyms += _synonyms(config, [broker_name], False)
     else:
         synonyms.append(Synonym(setting.name, setting.default, ConfigSource.DEFAULT))
-    return Described(setting.name, value, synonyms[0].source, setting.kind, tuple(synonyms))
+    return DescribedConfig(setting.name, value, synonyms[0].source, setting.kind, tuple(synonyms))
 
 
 def _effective(config: BrokerConfig, name: str) -> str | None:

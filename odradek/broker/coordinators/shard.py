@@ -47,7 +47,7 @@ RETRY_TIMER_MS: Final = 1_000  # a timer whose outcome could not be written: its
 
 
 class OutcomeLike(Protocol[R_co]):
-    """A decision, its records not yet bytes; see `broker.groups.outcome.Outcome`, where every part is described."""
+    """A decision, its records not yet bytes; `broker.groups.common.outcome.Outcome` describes every part."""
 
     @property
     def response(self) -> R_co | None: ...

@@ -85,7 +85,7 @@ class FetchPartition:
         self.last_fetched_epoch = wanted.last_fetched_epoch
 
 
-class PartitionAnswer(Protocol):
+class AnsweredPartition(Protocol):
     """The facts of one partition's answer that a session needs."""
 
     @property
@@ -118,11 +118,11 @@ class Fetch:
     def __init__(self, partitions: Sequence[FetchPartition]) -> None:
         self.partitions = partitions
 
-    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> "FinishedFetch":
+    def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> "FinishedFetch":
         """`answers[i]` is for `partitions[i]`; None where all is as this session told it last."""
         raise NotImplementedError
 
-    def preview(self, answers: Sequence[PartitionAnswer | None]) -> "FinishedFetch":
+    def preview(self, answers: Sequence[AnsweredPartition | None]) -> "FinishedFetch":
         """Returns what `finish` would send, except the id of a new session; nothing counts as told."""
         return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
 
@@ -139,7 +139,7 @@ class FinishedFetch:
 class SessionlessFetch(Fetch):
     __slots__ = ()
 
-    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
+    def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> FinishedFetch:
         return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
 
 
@@ -153,7 +153,7 @@ class FullFetch(Fetch):
         self._sessions = sessions
         self._named_by = named_by
 
-    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
+    def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> FinishedFetch:
         session_id = self._sessions.maybe_create(self.partitions, answers, self._named_by, now_ms)
         return FinishedFetch(ErrorCode.NONE, session_id, range(len(answers)))
 
@@ -168,7 +168,7 @@ class IncrementalFetch(Fetch):
         self._session = session
         self._epoch = session.epoch
 
-    def preview(self, answers: Sequence[PartitionAnswer | None]) -> FinishedFetch:
+    def preview(self, answers: Sequence[AnsweredPartition | None]) -> FinishedFetch:
         session = self._session
         if session.epoch != self._epoch:
             return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
@@ -179,7 +179,7 @@ class IncrementalFetch(Fetch):
         ]
         return FinishedFetch(ErrorCode.NONE, session.session_id, sent)
 
-    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
+    def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> FinishedFetch:
         session = self._session
         if session.epoch != self._epoch:  # another request of this session came in while this one was parked
             return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
@@ -195,7 +195,7 @@ class IncrementalFetch(Fetch):
         return FinishedFetch(ErrorCode.NONE, session.session_id, sent)
 
 
-def has_changes(partition: FetchPartition, answer: PartitionAnswer) -> bool:
+def has_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
     """Whether an incremental answer must name this partition."""
     return (
         answer.size_bytes > 0
@@ -206,7 +206,7 @@ def has_changes(partition: FetchPartition, answer: PartitionAnswer) -> bool:
     )
 
 
-def take_changes(partition: FetchPartition, answer: PartitionAnswer) -> bool:
+def take_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
     """Whether an incremental answer must name this partition; remembers what is thereby sent."""
     must_send = answer.size_bytes > 0
     if answer.high_watermark != partition.sent_high_watermark:
@@ -292,7 +292,7 @@ class FetchSessions:
     def maybe_create(
         self,
         partitions: Sequence[FetchPartition],
-        answers: Sequence[PartitionAnswer | None],
+        answers: Sequence[AnsweredPartition | None],
         named_by: NamedBy,
         now_ms: int,
     ) -> int:

@@ -15,7 +15,7 @@ from odradek.client.producing.verdicts import Verdict
 from odradek.protocol.errors import ErrorCode
 
 
-class TxnState(Enum):
+class ProducerTxnState(Enum):
     UNINITIALIZED = auto()
     INITIALIZING = auto()
     READY = auto()
@@ -42,10 +42,10 @@ class Call(Enum):
     COMPLETE = "complete_transaction"
 
 
-S, C = TxnState, Call
+S, C = ProducerTxnState, Call
 
 # A call that did not come to its end, because its time was over or because it was cancelled, may be made again.
-NEXT: Mapping[TxnState, Mapping[Call, TxnState]] = {
+NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
     S.UNINITIALIZED: {C.INIT: S.INITIALIZING},
     S.INITIALIZING: {C.INIT: S.INITIALIZING},
     S.READY: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.READY},
@@ -79,7 +79,7 @@ class Completion(Enum):
     NOTHING = auto()  # there is no transaction: nothing is asked of the broker
 
 
-def next_state(state: TxnState, call: Call) -> TxnState:
+def next_state(state: ProducerTxnState, call: Call) -> ProducerTxnState:
     """Where the call leads. Raises IllegalState for one that the state does not allow."""
     allowed = NEXT[state].get(call)
     if allowed is None:
@@ -87,7 +87,7 @@ def next_state(state: TxnState, call: Call) -> TxnState:
     return allowed
 
 
-def after_error(state: TxnState, verdict: Verdict) -> TxnState:
+def after_error(state: ProducerTxnState, verdict: Verdict) -> ProducerTxnState:
     """Where the verdict on a batch or a request leads."""
     if verdict is Verdict.FATAL:
         return S.FATAL_ERROR
@@ -96,7 +96,7 @@ def after_error(state: TxnState, verdict: Verdict) -> TxnState:
     return state
 
 
-def completion(state: TxnState, prepared: PreparedTxnState, given: PreparedTxnState) -> Completion:
+def completion(state: ProducerTxnState, prepared: PreparedTxnState, given: PreparedTxnState) -> Completion:
     """Decides what `complete_transaction(given)` does: commit if `given` names the prepared transaction, else abort.
 
     Called again after it did not come to its end, it must decide as before. Raises IllegalState (INVALID_TXN_STATE)

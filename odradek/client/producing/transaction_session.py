@@ -37,7 +37,7 @@ from odradek.client.producing.share_acknowledgements import (
     not_served,
     staging_verdict,
 )
-from odradek.client.producing.transaction import Call, TxnState, after_error, next_state
+from odradek.client.producing.transaction import Call, ProducerTxnState, after_error, next_state
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import NO_PRODUCER_ID
@@ -88,7 +88,7 @@ class TransactionSession:
         self._on_error = on_error
         self._on_progress = on_progress
         self._concurrent = Backoff(min(CONCURRENT_BACKOFF_MS, cluster.backoff.first_ms), cluster.backoff.most_ms)
-        self.state = TxnState.UNINITIALIZED
+        self.state = ProducerTxnState.UNINITIALIZED
         self.error: ClientError | None = None
         self.identity: ProducerIdentity | None = None
         self.prepared = PreparedTxnState()
@@ -118,7 +118,7 @@ class TransactionSession:
 
     def raise_error(self) -> None:
         """Raises what `failed` was told, if it ended the transaction."""
-        if self.error is not None and self.state in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR):
+        if self.error is not None and self.state in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.FATAL_ERROR):
             raise type(self.error)(str(self.error), self.error.code) from self.error
 
     async def close(self) -> None:
@@ -143,9 +143,9 @@ class TransactionSession:
             self.has_begun = True
             # KIP-939 says nothing of the timeout that the next transaction has after one that was recovered.
             self._must_init_anew = True
-            self.state = TxnState.PREPARED
+            self.state = ProducerTxnState.PREPARED
         else:
-            self.state = TxnState.NOTHING_KEPT if keep_prepared else TxnState.READY
+            self.state = ProducerTxnState.NOTHING_KEPT if keep_prepared else ProducerTxnState.READY
 
     async def _init_producer_id(
         self, needs_version: int, *, keep_prepared: bool = False, expected: ProducerIdentity | None = None
@@ -174,13 +174,13 @@ class TransactionSession:
             self.raise_error()
             assert self.identity is not None
             self.prepared = PreparedTxnState(*self.identity) if self.has_begun else PreparedTxnState()
-            self.state = TxnState.PREPARED
+            self.state = ProducerTxnState.PREPARED
             return self.prepared
 
     async def begin(self) -> None:
         """IN_TRANSACTION afterwards. Asks the coordinator only after a transaction that was recovered, or when the
         protocol has changed. Raises RetriableError if that takes longer than `max_block_ms`: then call it again."""
-        if self._must_init_anew and self.state is TxnState.READY:
+        if self._must_init_anew and self.state is ProducerTxnState.READY:
             await self._init_anew()
         self.enter(Call.BEGIN)
 
@@ -207,7 +207,7 @@ class TransactionSession:
         """Whether batches may go to this partition. With transaction.version 2 the broker adds it by itself."""
         if self.is_transaction_v2 or partition in self._added:
             return True
-        if self.state in (TxnState.IN_TRANSACTION, TxnState.PREPARING, TxnState.COMMITTING):
+        if self.state in (ProducerTxnState.IN_TRANSACTION, ProducerTxnState.PREPARING, ProducerTxnState.COMMITTING):
             self._to_add.add(partition)
             if self._adding is None:
                 self._adding = asyncio.get_running_loop().create_task(self._add_partitions())
@@ -342,7 +342,7 @@ class TransactionSession:
             await asyncio.wait([self._adding])
         if self.identity is None:  # what has to be aborted is that nothing could be initialised
             self.error = None
-            self.state = TxnState.UNINITIALIZED
+            self.state = ProducerTxnState.UNINITIALIZED
             return
         if self.has_begun:
             request = EndTxnRequest(
@@ -371,7 +371,7 @@ class TransactionSession:
         self.has_begun = False
         self.error = None
         self.prepared = PreparedTxnState()
-        self.state = TxnState.READY
+        self.state = ProducerTxnState.READY
         if self._two_phase_commit and not self.is_transaction_v2:
             self.failed(Verdict.FATAL, _needs_version_2())
 

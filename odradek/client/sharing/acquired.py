@@ -237,7 +237,7 @@ _share_record_of = partial(tuple.__new__, ShareRecord)
 
 
 @dataclass(slots=True)
-class Acquired:
+class FetchedShareRecords:
     """`damage` says why records were left out: those of a batch with a wrong CRC are rejected, others released."""
 
     ranges: list[AcquiredRange] = field(default_factory=list)
@@ -247,7 +247,7 @@ class Acquired:
 
 def read_acquired(
     partition: TopicPartition, records: Buffer, acquired: Sequence[AcquiredRecords], *, checks_crcs: bool
-) -> Acquired:
+) -> FetchedShareRecords:
     """acquired   as the broker lists them: ascending, without overlap
 
     Nothing is raised: damage becomes acknowledgements.
@@ -260,7 +260,7 @@ def read_acquired(
 
 class _Reading:
     def __init__(self, partition: TopicPartition, records: memoryview, checks_crcs: bool) -> None:
-        self.found = Acquired()
+        self.found = FetchedShareRecords()
         self._partition = partition
         self._records = records
         self._checks_crcs = checks_crcs

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, code_of, refusal
 from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
-from odradek.client.sharing.acquired import Acquired, Acquisitions, SentAcknowledgements, read_acquired
+from odradek.client.sharing.acquired import Acquisitions, FetchedShareRecords, SentAcknowledgements, read_acquired
 from odradek.client.sharing.share_session import (
     FINAL_EPOCH,
     SESSION_IS_GONE,
@@ -55,7 +55,7 @@ class ShareDelivery:
 
     named: TopicIdPartition
     partition: TopicPartition
-    acquired: Acquired
+    acquired: FetchedShareRecords
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """Returns REFUSED if there is a problem; a warning is none."""
     from odradek.serve import default_data_directory
     from odradek.tools.doctor.facts import broker_facts, directory_facts, machine_facts
-    from odradek.tools.doctor.findings import Level, of_broker, of_directory, of_machine
+    from odradek.tools.doctor.findings import Severity, of_broker, of_directory, of_machine
 
     directory = Path(options.data_dir) if options.data_dir else default_data_directory(os.environ)
     findings = [*of_machine(machine_facts()), *of_directory(directory_facts(directory))]
@@ -42,4 +42,4 @@ def run(options: argparse.Namespace) -> int:
             print(f"{MARKS[each.level.value]}{each.about}: {each.says}")
             if each.advice is not None:
                 print(f"        → {each.advice}")
-    return REFUSED if any(each.level is Level.PROBLEM for each in findings) else DONE
+    return REFUSED if any(each.level is Severity.PROBLEM for each in findings) else DONE

@@ -17,7 +17,7 @@ from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
     from odradek.judge.verdicts import Software
-    from odradek.protocol.recording import Entry
+    from odradek.protocol.recording import RecordingEntry
 
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
 
@@ -145,7 +145,7 @@ def _judge(recording: Path, options: argparse.Namespace, command_status: int) ->
     return _status(found, options.ignore, reasons.keys(), command_status, strict=options.strict)
 
 
-def _entries(path: Path) -> Iterator[Entry]:
+def _entries(path: Path) -> Iterator[RecordingEntry]:
     """Raises MalformedMessage, OSError."""
     from odradek.protocol.recording import Recording
 

@@ -14,7 +14,7 @@ MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
 
 
-class Level(Enum):
+class Severity(Enum):
     OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
@@ -24,7 +24,7 @@ class Level(Enum):
 class Diagnosis:
     """advice: what to do about it; None where there is nothing to do."""
 
-    level: Level
+    level: Severity
     about: str
     says: str
     advice: str | None = None
@@ -82,55 +82,55 @@ def of_machine(facts: MachineFacts) -> Iterator[Diagnosis]:
     about = "open files"
     if facts.open_files_hard < OPEN_FILES_NEEDED:
         yield Diagnosis(
-            Level.WARNING,
+            Severity.WARNING,
             about,
             f"at most {facts.open_files_hard} for each process, and each partition and each connection takes one",
             "raise the hard limit: LimitNOFILE= of the service, --ulimit nofile=65536 of docker, or limits.conf",
         )
     else:
-        yield Diagnosis(Level.OK, about, f"up to {facts.open_files_hard}, which the broker asks for when it starts")
+        yield Diagnosis(Severity.OK, about, f"up to {facts.open_files_hard}, which the broker asks for when it starts")
     if not facts.has_uvloop:
         yield Diagnosis(
-            Level.WARNING, "uvloop", "is not installed: the broker takes about twice the CPU", "pip install uvloop"
+            Severity.WARNING, "uvloop", "is not installed: the broker takes about twice the CPU", "pip install uvloop"
         )
 
 
 def of_directory(facts: DirectoryFacts) -> Iterator[Diagnosis]:
     about = f"data directory {facts.path}"
     if not facts.exists:
-        yield Diagnosis(Level.OK, about, "does not exist yet; the first start makes it")
+        yield Diagnosis(Severity.OK, about, "does not exist yet; the first start makes it")
         return
     if not facts.is_writable:
         yield Diagnosis(
-            Level.PROBLEM,
+            Severity.PROBLEM,
             about,
             "cannot be written to by this user",
             "start the broker as its owner, or chown it; in a container, give the volume to the user of the image",
         )
     if facts.free_bytes < FREE_BYTES_NEEDED:
         yield Diagnosis(
-            Level.WARNING,
+            Severity.WARNING,
             about,
             f"{facts.free_bytes >> 20} MiB are free",
             "lower log.retention.bytes or log.retention.ms, or choose another disk with --data-dir",
         )
     if facts.file_system in MEMORY_FILE_SYSTEMS:
         yield Diagnosis(
-            Level.WARNING,
+            Severity.WARNING,
             about,
             f"is in memory ({facts.file_system}): a reboot empties it",
             "choose a disk with --data-dir",
         )
     elif facts.file_system in NETWORK_FILE_SYSTEMS:
         yield Diagnosis(
-            Level.WARNING,
+            Severity.WARNING,
             about,
             f"is on {facts.file_system}: locks and fdatasync may not mean there what the log relies on",
             "choose a local disk with --data-dir",
         )
     if facts.newest_ms is not None and facts.newest_ms > facts.now_ms + CLOCK_MS:
         yield Diagnosis(
-            Level.WARNING,
+            Severity.WARNING,
             about,
             f"has files from {(facts.newest_ms - facts.now_ms) // 60_000} minutes in the future: a clock was set back",
             "correct the clock of this machine: retention and time-outs of transactions go by it",
@@ -140,28 +140,28 @@ def of_directory(facts: DirectoryFacts) -> Iterator[Diagnosis]:
 
 def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Diagnosis]:
     if facts.is_used:
-        yield Diagnosis(Level.OK, about, "is in use by a broker")
+        yield Diagnosis(Severity.OK, about, "is in use by a broker")
     elif not facts.is_data_directory:
-        yield Diagnosis(Level.OK, about, "is not used by a broker yet")
+        yield Diagnosis(Severity.OK, about, "is not used by a broker yet")
     elif facts.was_stopped_cleanly:
-        yield Diagnosis(Level.OK, about, "the last stop was clean")
+        yield Diagnosis(Severity.OK, about, "the last stop was clean")
     else:
         yield Diagnosis(
-            Level.WARNING,
+            Severity.WARNING,
             about,
             "the last stop was a crash, or a kill -9",
             "nothing to do: the next start reads what it has to, and loses nothing that was acknowledged",
         )
     if facts.refused:
         yield Diagnosis(
-            Level.PROBLEM,
+            Severity.PROBLEM,
             about,
             f"logs that a start refused, since they are damaged: {', '.join(facts.refused)}",
             "`odradek inspect check` says where; .odradek_refused in each says what the start found",
         )
     if facts.set_aside:
         yield Diagnosis(
-            Level.OK,
+            Severity.OK,
             about,
             f"{len(facts.set_aside)} left over from deleted topics or unfinished work, such as {facts.set_aside[0]}",
             "nothing to do: the broker removes them",
@@ -171,10 +171,10 @@ def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Diagnosis]:
 def of_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
     for address in facts.bootstrap:
         if address.error is None:
-            yield Diagnosis(Level.OK, f"port {address}", "accepts connections")
+            yield Diagnosis(Severity.OK, f"port {address}", "accepts connections")
         else:
             yield Diagnosis(
-                Level.PROBLEM,
+                Severity.PROBLEM,
                 f"port {address}",
                 f"cannot be reached: {address.error}",
                 "start the broker there, or name another address with -b; a container has to publish the port",
@@ -183,7 +183,7 @@ def of_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
         return
     if facts.refusal is not None:
         yield Diagnosis(
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "Kafka protocol",
             facts.refusal,
             "is this the listener for clients? TLS, SASL, HTTP and a controller's listener answer otherwise",
@@ -197,13 +197,13 @@ def of_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
 def _told(address: Reached, *, are_all_local: bool) -> Diagnosis:
     about = f"advertised address {address}"
     if address.error is None and (are_all_local or not is_local(address.host)):
-        return Diagnosis(Level.OK, about, "is where clients are sent, and can be reached from here")
+        return Diagnosis(Severity.OK, about, "is where clients are sent, and can be reached from here")
     if is_local(address.host) and not are_all_local:
         says = "sends clients to their own machine, since it is local and the broker was reached by another address"
     else:
         says = f"is where clients are sent, and cannot be reached from here: {address.error}"
     return Diagnosis(
-        Level.PROBLEM,
+        Severity.PROBLEM,
         about,
         says,
         "set advertised.listeners to an address that this machine reaches, or odradek.advertise=arrival, which answers"

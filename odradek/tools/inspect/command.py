@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 from odradek.protocol.decoded.messages import json_value
 from odradek.protocol.recording import MAGIC
 from odradek.protocol.topic_partition import CLUSTER_METADATA
-from odradek.tools.inspect.entries import Damage, Entry, Finding, Note
+from odradek.tools.inspect.entries import Damage, FileEntry, Finding, Note
 from odradek.tools.inspect.frames import REQUEST, RESPONSE, FrameKind, read_frames, read_recording
 from odradek.tools.inspect.logs import read_log
 from odradek.tools.inspect.small_files import (
@@ -150,7 +150,7 @@ def json_line(path: str, finding: Finding) -> str:
     """Formats an entry; `at` is the byte. Keys and values are text where they are UTF-8, else {"base64": …}."""
     head: dict[str, Any] = {"file": path, "at": finding.position}
     match finding:
-        case Entry():
+        case FileEntry():
             row = {**head, "kind": finding.kind, **finding.fields}
         case Damage():
             row = {**head, "kind": "damage", "reason": finding.reason}

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """Part of a file that was understood.
 
     position  byte in the file at which it begins; of a record, at which its batch begins
@@ -38,4 +38,4 @@ class Note:
     text: str
 
 
-Finding: TypeAlias = Entry | Damage | Note
+Finding: TypeAlias = FileEntry | Damage | Note

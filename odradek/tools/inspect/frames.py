@@ -18,9 +18,9 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.frames import LENGTH, LENGTH_BYTES, REQUEST_START, read_request_header, response_has_tags
 from odradek.protocol.messages import MODULES, REQUESTS, RESPONSES, message_class
 from odradek.protocol.primitives import skip_tags
-from odradek.protocol.recording import Entry as Recorded
 from odradek.protocol.recording import Kind, Recording
-from odradek.tools.inspect.entries import Damage, Entry, Finding, Note
+from odradek.protocol.recording import RecordingEntry as Recorded
+from odradek.tools.inspect.entries import Damage, FileEntry, Finding, Note
 
 REQUEST, RESPONSE = "request", "response"
 
@@ -54,7 +54,7 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
         except MalformedMessage as error:
             yield Damage(position, f"a frame of {len(frame)} bytes: {error}")
         else:
-            yield Entry(REQUEST if kind.api_key is None else RESPONSE, position, fields)
+            yield FileEntry(REQUEST if kind.api_key is None else RESPONSE, position, fields)
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -118,7 +118,7 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
                 "isMasked": entry.is_masked,
             }
             known = {name: value for name, value in about.items() if value}
-            yield Entry(entry.kind.name.lower(), recording.position, known | fields)
+            yield FileEntry(entry.kind.name.lower(), recording.position, known | fields)
         if recording.is_cut:
             yield Note(recording.position, "it ends within a block, as a killed broker leaves it")
     except MalformedMessage as error:

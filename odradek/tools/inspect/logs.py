@@ -22,7 +22,7 @@ from odradek.protocol.decoded.internal_records import control_fields, fields_of
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import Record, records_of
 from odradek.protocol.struct import Buffer
-from odradek.tools.inspect.entries import Damage, Entry, Finding
+from odradek.tools.inspect.entries import Damage, FileEntry, Finding
 
 OLD_MAGICS = (0, 1)
 
@@ -43,7 +43,7 @@ def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records:
         header = unpack_batch_header(view, position)
         size = header.size_bytes
         crc = computed_crc(view, position, size)
-        yield Entry("batch", position, _batch_fields(header, is_valid=crc == header.crc))
+        yield FileEntry("batch", position, _batch_fields(header, is_valid=crc == header.crc))
         if crc != header.crc:
             yield Damage(position, f"the CRC is {header.crc}; of these bytes it would be {crc}")
         if header.base_offset < next_offset:
@@ -117,10 +117,10 @@ def _records(
         try:
             fields |= read(record)
         except MalformedMessage as error:
-            yield Entry("record", position, fields | {"key": record.key, "value": record.value}, depth=1)
+            yield FileEntry("record", position, fields | {"key": record.key, "value": record.value}, depth=1)
             yield Damage(position, f"the record at offset {record.offset}: {error}")
         else:
             if record.headers:
                 fields["headers"] = [{"key": name, "value": value} for name, value in record.headers]
-            yield Entry("control record" if header.is_control else "record", position, fields, depth=1)
+            yield FileEntry("control record" if header.is_control else "record", position, fields, depth=1)
         number += 1

@@ -13,7 +13,7 @@ from typing import Any
 from construct import Int16sb, Int16ub, Int32sb, Int32ub, Int64sb, Struct
 
 from odradek.protocol.checksum import crc32c
-from odradek.tools.inspect.entries import Damage, Entry, Finding, Note
+from odradek.tools.inspect.entries import Damage, FileEntry, Finding, Note
 
 OFFSET_INDEX_ENTRY = Struct(
     "relativeOffset" / Int32sb,  # of the last record of a batch, from the base offset of the segment
@@ -60,7 +60,7 @@ def read_offset_index(data: bytes, base_offset: int) -> Iterator[Finding]:
         if fields["relativeOffset"] <= last_offset or position <= last_position:
             yield Damage(at, f"the entries do not ascend: offset {offset} at {position}")
         last_offset, last_position = fields["relativeOffset"], position
-        yield Entry("offset index entry", at, {"offset": offset, "position": position})
+        yield FileEntry("offset index entry", at, {"offset": offset, "position": position})
 
 
 def read_time_index(data: bytes, base_offset: int) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def read_time_index(data: bytes, base_offset: int) -> Iterator[Finding]:
         if fields["timestamp"] <= last_timestamp or fields["relativeOffset"] < last_offset:
             yield Damage(at, f"the entries do not ascend: timestamp {fields['timestamp']}, offset {offset}")
         last_timestamp, last_offset = fields["timestamp"], fields["relativeOffset"]
-        yield Entry("time index entry", at, {"timestamp": fields["timestamp"], "offset": offset})
+        yield FileEntry("time index entry", at, {"timestamp": fields["timestamp"], "offset": offset})
 
 
 def read_txn_index(data: bytes, base_offset: int) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def read_txn_index(data: bytes, base_offset: int) -> Iterator[Finding]:
         if fields["lastOffset"] <= last_offset:
             yield Damage(at, f"the entries do not ascend: a marker at offset {fields['lastOffset']}")
         last_offset = fields["lastOffset"]
-        yield Entry("aborted transaction", at, fields)
+        yield FileEntry("aborted transaction", at, fields)
 
 
 def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
         return
     computed = crc32c(data[SNAPSHOT_CRC_START:])
     crc = {"crc": header.crc, "isValid": computed == header.crc}
-    yield Entry("producer snapshot", 0, {"version": header.version, **crc, "producers": header.count})
+    yield FileEntry("producer snapshot", 0, {"version": header.version, **crc, "producers": header.count})
     if computed != header.crc:
         yield Damage(2, f"the CRC is {header.crc}; of these bytes it would be {computed}")
     if header.count * SNAPSHOT_ENTRY.sizeof() != len(data) - size:
@@ -111,7 +111,7 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
         if isinstance(fields, Damage | Note):
             yield Damage(fields.position + size, "half a producer") if isinstance(fields, Damage) else fields
             return
-        yield Entry("producer", size + at, fields, depth=1)
+        yield FileEntry("producer", size + at, fields, depth=1)
 
 
 def _entries(data: bytes, structure: Any, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
@@ -166,7 +166,7 @@ def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
             yield Damage(position, f"{line!r} is not {', '.join(columns)}")
             continue
         row = {name: int(value) if name in NUMBERS else value for name, value in fields.items()}
-        yield Entry("leader epoch" if columns is LEADER_EPOCHS else "checkpoint", position, row)
+        yield FileEntry("leader epoch" if columns is LEADER_EPOCHS else "checkpoint", position, row)
     if int(lines[1][1]) != len(rows):
         yield Damage(lines[1][0], f"{lines[1][1]} entries are announced; there are {len(rows)}")
 
@@ -193,7 +193,7 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
     if not isinstance(fields, dict):
         yield Damage(0, "not an object of JSON")
         return
-    yield Entry("state", 0, fields)
+    yield FileEntry("state", 0, fields)
 
 
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
@@ -212,7 +212,7 @@ def _pairs(data: bytes, separator: str, comments: tuple[str, ...]) -> Iterator[F
         if not found or not name.isprintable():
             yield Damage(position, f"{line!r} is not a name and a value")
         else:
-            yield Entry("property", position, {name.strip(): value.replace("\\", "").strip()})
+            yield FileEntry("property", position, {name.strip(): value.replace("\\", "").strip()})
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.common.values import TopicPartition
-from odradek.client.sharing.acquired import GAP, MOST_OFFSETS, OPEN, REJECT, RELEASE, Acquired, read_acquired
+from odradek.client.sharing.acquired import GAP, MOST_OFFSETS, OPEN, REJECT, RELEASE, FetchedShareRecords, read_acquired
 from odradek.protocol.batch_header import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,
@@ -32,16 +32,16 @@ def batch(first: int, last: int, *, missing: tuple[int, ...] = ()) -> bytes:
     return bytes(made)
 
 
-def read(records: bytes, *acquired: tuple[int, int, int]) -> Acquired:
+def read(records: bytes, *acquired: tuple[int, int, int]) -> FetchedShareRecords:
     ranges = [AcquiredRecords(first_offset=a, last_offset=b, delivery_count=count) for a, b, count in acquired]
     return read_acquired(P, records, ranges, checks_crcs=True)
 
 
-def ranges(found: Acquired) -> list[tuple[int, bytes]]:
+def ranges(found: FetchedShareRecords) -> list[tuple[int, bytes]]:
     return [(each.first_offset, bytes(each.types)) for each in found.ranges]
 
 
-def given(found: Acquired) -> list[tuple[int, bytes | None, int]]:
+def given(found: FetchedShareRecords) -> list[tuple[int, bytes | None, int]]:
     assert {(record.topic, record.partition) for record in found.records} <= {P}
     return [(record.offset, record.value, record.delivery_count) for record in found.records]
 

@@ -13,7 +13,7 @@ from odradek.client.common.errors import AbortableError, ClientError, FatalError
 from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTxnState, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.producing.producer_batch import ProducerIdentity
-from odradek.client.producing.transaction import Call, TxnState
+from odradek.client.producing.transaction import Call, ProducerTxnState
 from odradek.client.producing.transaction_session import TransactionSession
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -31,7 +31,7 @@ from odradek.protocol.messages.txn_offset_commit_response import (
 from odradek.protocol.struct import Message
 from tests.unit.client.scripted_broker import Request, ScriptedBroker, scripted
 
-E, S = ErrorCode, TxnState
+E, S = ErrorCode, ProducerTxnState
 M = TypeVar("M", bound=Message)
 SERVED = {
     ApiKey.API_VERSIONS: 3,

@@ -4,15 +4,23 @@ import pytest
 
 from odradek.client.common.errors import IllegalState
 from odradek.client.common.values import PreparedTxnState
-from odradek.client.producing.transaction import NEXT, Call, Completion, TxnState, after_error, completion, next_state
+from odradek.client.producing.transaction import (
+    NEXT,
+    Call,
+    Completion,
+    ProducerTxnState,
+    after_error,
+    completion,
+    next_state,
+)
 from odradek.client.producing.verdicts import Verdict
 from odradek.protocol.errors import ErrorCode
 
-S = TxnState
+S = ProducerTxnState
 PREPARED, OTHER = PreparedTxnState(42, 10), PreparedTxnState(42, 9)
 
 
-def allowed(state: TxnState) -> set[Call]:
+def allowed(state: ProducerTxnState) -> set[Call]:
     found = set()
     for call in Call:
         try:
@@ -24,7 +32,7 @@ def allowed(state: TxnState) -> set[Call]:
 
 
 def test_every_state_has_a_row() -> None:
-    assert set(NEXT) == set(TxnState)
+    assert set(NEXT) == set(ProducerTxnState)
 
 
 def test_nothing_comes_before_initialising() -> None:
@@ -33,7 +41,7 @@ def test_nothing_comes_before_initialising() -> None:
 
 def test_records_and_offsets_are_sent_only_between_begin_and_the_end() -> None:
     for call in (Call.SEND, Call.SEND_OFFSETS):
-        assert [state for state in TxnState if call in allowed(state)] == [S.IN_TRANSACTION]
+        assert [state for state in ProducerTxnState if call in allowed(state)] == [S.IN_TRANSACTION]
 
 
 def test_a_prepared_transaction_can_be_decided_and_nothing_else() -> None:
@@ -58,7 +66,7 @@ def test_after_a_fatal_error_there_is_nothing() -> None:
         (S.ABORTING, Call.ABORT),
     ],
 )
-def test_a_call_that_did_not_end_may_be_repeated(state: TxnState, call: Call) -> None:
+def test_a_call_that_did_not_end_may_be_repeated(state: ProducerTxnState, call: Call) -> None:
     assert next_state(state, call) is state
 
 
@@ -72,8 +80,8 @@ def test_what_is_not_allowed_says_so_by_the_name_of_the_call() -> None:
         next_state(S.PREPARED, Call.SEND)
 
 
-@pytest.mark.parametrize("state", TxnState)
-def test_a_fatal_error_is_fatal_everywhere(state: TxnState) -> None:
+@pytest.mark.parametrize("state", ProducerTxnState)
+def test_a_fatal_error_is_fatal_everywhere(state: ProducerTxnState) -> None:
     assert after_error(state, Verdict.FATAL) is S.FATAL_ERROR
 
 
@@ -90,7 +98,9 @@ def test_a_fatal_error_is_fatal_everywhere(state: TxnState) -> None:
         (S.FATAL_ERROR, S.FATAL_ERROR),
     ],
 )
-def test_an_abortable_error_counts_while_nothing_is_decided(state: TxnState, expected: TxnState) -> None:
+def test_an_abortable_error_counts_while_nothing_is_decided(
+    state: ProducerTxnState, expected: ProducerTxnState
+) -> None:
     assert after_error(state, Verdict.ABORT) is expected
 
 
@@ -116,7 +126,7 @@ def test_complete_without_anything_kept_does_nothing() -> None:
 @pytest.mark.parametrize(
     "state", [S.UNINITIALIZED, S.READY, S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR, S.FATAL_ERROR]
 )
-def test_complete_takes_a_prepared_transaction(state: TxnState) -> None:
+def test_complete_takes_a_prepared_transaction(state: ProducerTxnState) -> None:
     with pytest.raises(IllegalState) as refused:
         completion(state, PreparedTxnState(), PREPARED)
     assert refused.value.code is ErrorCode.INVALID_TXN_STATE

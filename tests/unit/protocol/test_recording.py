@@ -5,17 +5,17 @@ from io import BytesIO
 import pytest
 
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.recording import Entry, Kind, Recording, pack_block, pack_entry, pack_head
+from odradek.protocol.recording import Kind, Recording, RecordingEntry, pack_block, pack_entry, pack_head
 
 ENTRIES = [
-    Entry(Kind.OPENED, 1, 0, 5, b"{}"),
-    Entry(Kind.RECEIVED, 1, 1, 2**40, b"a request", waited_us=7, is_behind=True),
-    Entry(Kind.ANSWERED, 1, 1, 2**40 + 1, b"", is_masked=True),
+    RecordingEntry(Kind.OPENED, 1, 0, 5, b"{}"),
+    RecordingEntry(Kind.RECEIVED, 1, 1, 2**40, b"a request", waited_us=7, is_behind=True),
+    RecordingEntry(Kind.ANSWERED, 1, 1, 2**40 + 1, b"", is_masked=True),
 ]
 WHOLE = pack_head(1) + b"".join(pack_block(pack_entry(entry)) for entry in ENTRIES)
 
 
-def read(data: bytes) -> tuple[list[Entry], bool]:
+def read(data: bytes) -> tuple[list[RecordingEntry], bool]:
     recording = Recording(BytesIO(data).read)
     return list(recording.entries()), recording.is_cut
 

@@ -11,9 +11,9 @@ from odradek.tools.doctor.findings import (
     BrokerFacts,
     Diagnosis,
     DirectoryFacts,
-    Level,
     MachineFacts,
     Reached,
+    Severity,
     of_broker,
     of_directory,
     of_machine,
@@ -32,13 +32,13 @@ SOUND = DirectoryFacts(
 )
 
 
-def complaints(findings: object) -> list[tuple[Level, str]]:
+def complaints(findings: object) -> list[tuple[Severity, str]]:
     assert not isinstance(findings, str)
-    return [(each.level, each.says) for each in findings if each.level is not Level.OK]  # type: ignore[attr-defined]
+    return [(each.level, each.says) for each in findings if each.level is not Severity.OK]  # type: ignore[attr-defined]
 
 
 def one(findings: object) -> Diagnosis:
-    (found,) = [each for each in findings if each.level is not Level.OK]  # type: ignore[attr-defined]
+    (found,) = [each for each in findings if each.level is not Severity.OK]  # type: ignore[attr-defined]
     assert isinstance(found, Diagnosis)
     return found
 
@@ -52,17 +52,17 @@ def test_a_sound_machine_and_directory_are_not_complained_about() -> None:
 @pytest.mark.parametrize(
     ("facts", "level", "says", "advice"),
     [
-        (replace(SOUND, is_writable=False), Level.PROBLEM, "cannot be written to", "chown"),
-        (replace(SOUND, free_bytes=5 << 20), Level.WARNING, "5 MiB are free", "retention"),
-        (replace(SOUND, file_system="tmpfs"), Level.WARNING, "a reboot empties it", "--data-dir"),
-        (replace(SOUND, file_system="nfs4"), Level.WARNING, "fdatasync", "local disk"),
-        (replace(SOUND, newest_ms=3_600_000), Level.WARNING, "59 minutes in the future", "clock"),
-        (replace(SOUND, was_stopped_cleanly=False), Level.WARNING, "crash", "nothing to do"),
-        (replace(SOUND, refused=("orders-0",)), Level.PROBLEM, "orders-0", "inspect check"),
+        (replace(SOUND, is_writable=False), Severity.PROBLEM, "cannot be written to", "chown"),
+        (replace(SOUND, free_bytes=5 << 20), Severity.WARNING, "5 MiB are free", "retention"),
+        (replace(SOUND, file_system="tmpfs"), Severity.WARNING, "a reboot empties it", "--data-dir"),
+        (replace(SOUND, file_system="nfs4"), Severity.WARNING, "fdatasync", "local disk"),
+        (replace(SOUND, newest_ms=3_600_000), Severity.WARNING, "59 minutes in the future", "clock"),
+        (replace(SOUND, was_stopped_cleanly=False), Severity.WARNING, "crash", "nothing to do"),
+        (replace(SOUND, refused=("orders-0",)), Severity.PROBLEM, "orders-0", "inspect check"),
     ],
 )
 def test_each_trouble_of_a_directory_has_its_advice(
-    facts: DirectoryFacts, level: Level, says: str, advice: str
+    facts: DirectoryFacts, level: Severity, says: str, advice: str
 ) -> None:
     found = one(of_directory(facts))
     assert found.level is level
@@ -72,7 +72,7 @@ def test_each_trouble_of_a_directory_has_its_advice(
 
 def test_few_open_files_and_a_missing_uvloop_are_warnings() -> None:
     findings = list(of_machine(MachineFacts(256, 1024, has_uvloop=False)))
-    assert [each.level for each in findings] == [Level.WARNING, Level.WARNING]
+    assert [each.level for each in findings] == [Severity.WARNING, Severity.WARNING]
 
 
 HERE, AWAY = Reached("localhost", 9092), Reached("broker", 29092)
@@ -90,7 +90,7 @@ CLOSED = Reached("localhost", 9092, "Connection refused")
 )
 def test_each_trouble_with_a_broker_is_a_problem(facts: BrokerFacts, says: str) -> None:
     found = one(of_broker(facts))
-    assert found.level is Level.PROBLEM
+    assert found.level is Severity.PROBLEM
     assert says in found.says
     assert found.advice is not None
 

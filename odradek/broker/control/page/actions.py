@@ -101,7 +101,7 @@ RETRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class PageAction:
     """One change. fields: what its body may hold."""
 
     run: Callable[[Ask, Fields], Awaitable[View]]
@@ -336,11 +336,11 @@ def require_none(code: int, what: str) -> None:
         raise KafkaError(ErrorCode(code), f"{what}.".replace("..", "."))
 
 
-ACTIONS: Mapping[str, Action] = {
-    "abort": Action(abort, frozenset({"transactional_id"})),
-    "force-terminate": Action(force_terminate, frozenset({"transactional_id"})),
-    "delete-records": Action(delete_records, frozenset({"topic", "partition", "before_offset"})),
-    "reset-offsets": Action(reset_offsets, frozenset({"group", "topic", "partition", "to", "offset", "timestamp"})),
-    "create-topic": Action(create_topic, frozenset({"topic", "partitions", "replication_factor", "configs"})),
-    "delete-topic": Action(delete_topic, frozenset({"topic"})),
+ACTIONS: Mapping[str, PageAction] = {
+    "abort": PageAction(abort, frozenset({"transactional_id"})),
+    "force-terminate": PageAction(force_terminate, frozenset({"transactional_id"})),
+    "delete-records": PageAction(delete_records, frozenset({"topic", "partition", "before_offset"})),
+    "reset-offsets": PageAction(reset_offsets, frozenset({"group", "topic", "partition", "to", "offset", "timestamp"})),
+    "create-topic": PageAction(create_topic, frozenset({"topic", "partitions", "replication_factor", "configs"})),
+    "delete-topic": PageAction(delete_topic, frozenset({"topic"})),
 }

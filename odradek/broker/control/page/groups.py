@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.served import Job, JsonValue, Query, Served, View
+    from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.shares.leader.live_partition import LiveSharePartition
@@ -33,7 +33,7 @@ CLASSIC_VERSION = 6  # of DescribeGroups
 HISTORY_RECORDS = 100_000  # of the partition of a group, which it shares with others
 
 
-async def groups(served: Served, query: Query) -> View:
+async def groups(served: ViewedBroker, query: Query) -> View:
     """Lists groups. `find`: part of an id."""
     broker = served.broker
     if not broker.has_started("groups"):
@@ -71,7 +71,7 @@ def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue
     }
 
 
-def group(served: Served, query: Query) -> Job:
+def group(served: ViewedBroker, query: Query) -> Job:
     """Shows the group `id`, with what happened to it as `__consumer_offsets` still has it. Raises KafkaError if there
     is none.
     """
@@ -116,7 +116,7 @@ def described(core: GroupCore, name: str, kind: str) -> dict[str, JsonValue]:
     return {"epoch": found.group_epoch, "assignor": found.assignor_name, "members": members}
 
 
-class Described(Protocol):
+class DescribedMember(Protocol):
     """Member in a description of any type of group."""
 
     member_id: str
@@ -125,7 +125,7 @@ class Described(Protocol):
 
 
 def member(
-    each: Described, assigned: Iterable[tuple[str, Iterable[int]]], epoch: int | None, instance: str | None
+    each: DescribedMember, assigned: Iterable[tuple[str, Iterable[int]]], epoch: int | None, instance: str | None
 ) -> dict[str, JsonValue]:
     return {
         "id": each.member_id,
@@ -177,7 +177,7 @@ def offsets(core: GroupCore, name: str, broker: Broker) -> list[GroupPosition]:
 SPANS_SHOWN = 50
 
 
-async def shares(served: Served, query: Query) -> View:
+async def shares(served: ViewedBroker, query: Query) -> View:
     """Lists share partitions. `find`: part of a group id. Only what leaders hold now: a share partition nobody fetches
     from is not there.
     """

@@ -14,7 +14,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from odradek.broker.control.page.served import JsonValue, Query, Served, View
+    from odradek.broker.control.page.served import JsonValue, Query, View, ViewedBroker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.partitions.partition import Partition
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-async def overview(served: Served, query: Query) -> View:
+async def overview(served: ViewedBroker, query: Query) -> View:
     broker, traffic = served.broker, served.traffic
     image = broker.metadata.image
     disk = os.statvfs(broker.config.data_directory)
@@ -77,13 +77,13 @@ class Totals:
         self.bytes_out += partition.bytes_out
 
 
-async def partition_totals(served: Served) -> Totals:
+async def partition_totals(served: ViewedBroker) -> Totals:
     totals = Totals()
     await served.visit(served.broker.partitions, totals.add)
     return totals
 
 
-async def group_counts(served: Served) -> JsonValue:
+async def group_counts(served: ViewedBroker) -> JsonValue:
     """Counts groups by type; None while they are loaded."""
     broker = served.broker
     counts = {"classic": 0, "consumer": 0, "share": 0}
@@ -106,7 +106,7 @@ def resident_bytes() -> int:
         return int(statm.read().split()[1]) * PAGE_BYTES
 
 
-def connections(served: Served, query: Query) -> View:
+def connections(served: ViewedBroker, query: Query) -> View:
     """Lists connections. `find`: part of an address or of a client's name."""
     part = query.get("find", "")
     infos = [info for server in served.traffic.servers for info in server.connections()]
@@ -130,7 +130,7 @@ def connections(served: Served, query: Query) -> View:
     }
 
 
-def warnings(served: Served, query: Query) -> View:
+def warnings(served: ViewedBroker, query: Query) -> View:
     return {
         "warnings": [
             {"at_ms": int(each.created * 1000), "level": each.levelname, "logger": each.name, "text": each.getMessage()}

@@ -14,7 +14,7 @@ from odradek.protocol.records import records_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from odradek.broker.control.page.served import Job, JsonValue, Query, Served, View
+    from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.protocol.records import Record
     from odradek.storage.log_reader import LogReader
 
@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
     high_watermark: int
 
 
-def records(served: Served, query: Query) -> Job:
+def records(served: ViewedBroker, query: Query) -> Job:
     """Shows records of `topic`, `partition`; `offset` or `timestamp` (ms): where to begin, the last ones if neither is
     given; `isolation=committed`: without what readers of committed data do not see. Raises KafkaError.
     """

@@ -28,7 +28,7 @@ from odradek.broker.control.page.in_process import InProcessClient
 from odradek.broker.control.page.overview import connections, overview, warnings
 from odradek.broker.control.page.records import records
 from odradek.broker.control.page.rights import require_right
-from odradek.broker.control.page.served import Served
+from odradek.broker.control.page.served import ViewedBroker
 from odradek.broker.control.page.topics import partition, topic, topics
 from odradek.broker.control.page.transactions import transaction, transactions
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -149,7 +149,7 @@ def add_page(
     app: web.Application, broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], metrics: Handler
 ) -> None:
     acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
-    page = Page(broker, Served(broker, traffic, warnings), acting.token, traffic.dispatcher.authorizer)
+    page = Page(broker, ViewedBroker(broker, traffic, warnings), acting.token, traffic.dispatcher.authorizer)
     app.router.add_get("/", page.guarded(page.document))
     app.router.add_get("/api/actions", page.guarded(acting.listing))
     app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
@@ -162,7 +162,7 @@ def add_page(
 class Page:
     """Handlers of the page. token: what actions need; None where they are off."""
 
-    def __init__(self, broker: Broker, served: Served, token: str | None, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, served: ViewedBroker, token: str | None, authorizer: Authorizer) -> None:
         self._token = token
         self._authorizer = authorizer
         self._broker = broker

@@ -20,7 +20,9 @@ View: TypeAlias = "Mapping[str, JsonValue]"
 
 Query: TypeAlias = "Mapping[str, str]"
 Job: TypeAlias = "Callable[[], View]"  # what is left to do waits for the disk: for a thread
-Show: TypeAlias = "Callable[[Served, Query], View | Job | Awaitable[View | Job]]"  # awaited where there may be many
+Show: TypeAlias = (
+    "Callable[[ViewedBroker, Query], View | Job | Awaitable[View | Job]]"  # awaited where there may be many
+)
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ SHOWN = 200  # of a list; `find` finds the others
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ViewedBroker:
     """Broker that the views look at. `warnings`: the latest of the log, oldest first."""
 
     broker: Broker

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.served import Job, JsonValue, Query, Served, View
+    from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.entry import Txn
     from odradek.storage.log import Log
 
 
-async def topics(served: Served, query: Query) -> View:
+async def topics(served: ViewedBroker, query: Query) -> View:
     """Lists topics, those of applications first. `find`: part of a name."""
     part = query.get("find", "")
     members: dict[str, list[Partition]] = {}
@@ -53,7 +53,7 @@ def row(name: str, members: list[Partition]) -> JsonValue:
     }
 
 
-async def topic(served: Served, query: Query) -> View:
+async def topic(served: ViewedBroker, query: Query) -> View:
     """Shows the topic `name`. Raises KafkaError if there is none."""
     broker, name = served.broker, query["name"]
     image = broker.metadata.image.topics.get(name)
@@ -102,7 +102,7 @@ BYTES_READ = 16 << 20
 WRITERS = 20  # producers whose steps are looked for: those that wrote last
 
 
-async def partition(served: Served, query: Query) -> Job:
+async def partition(served: ViewedBroker, query: Query) -> Job:
     """Shows what happened in `topic`, `partition`; `offset`: where to begin, near the end if it is missing. Raises
     KafkaError.
     """
@@ -155,7 +155,7 @@ def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
     return start, min(start + records, log.high_watermark)
 
 
-async def writers(found: Partition, served: Served) -> list[Txn]:
+async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
     """Returns the transactional ids that wrote to it last, as far as coordinators know them."""
     entries = sorted(
         found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0

@@ -19,7 +19,7 @@ from odradek.protocol.topic_partition import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.served import Job, JsonValue, Query, Served, View
+    from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.core import TransactionCore
@@ -29,7 +29,7 @@ UNKNOWN = "This id is not known: it was never used, or it expired."
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
 
-async def all_ids(served: Served) -> list[Txn]:
+async def all_ids(served: ViewedBroker) -> list[Txn]:
     """Returns all ids. Raises KafkaError while they are loaded."""
     found: list[Txn] = []
 
@@ -56,7 +56,7 @@ def rank(txn: Txn) -> int:
     return ENDING if txn.is_prepared else ENDED
 
 
-async def transaction_counts(served: Served) -> JsonValue:
+async def transaction_counts(served: ViewedBroker) -> JsonValue:
     """Counts ids by rank; None while they are loaded."""
     broker = served.broker
     ids = 0
@@ -85,7 +85,7 @@ async def transaction_counts(served: Served) -> JsonValue:
     }
 
 
-async def transactions(served: Served, query: Query) -> View | Job:
+async def transactions(served: ViewedBroker, query: Query) -> View | Job:
     """Lists ids. `find`: part of an id. Those in doubt first, then by age."""
     part = query.get("find", "")
     try:
@@ -112,7 +112,7 @@ def place(txn: Txn) -> tuple[int, int]:
     return of, (txn.started_ms or 0 if of < ENDED else -txn.updated_ms)
 
 
-def transaction(served: Served, query: Query) -> Job:
+def transaction(served: ViewedBroker, query: Query) -> Job:
     """Shows one id, `id`: what it is now, and its steps as `__transaction_state` still has them. Raises KafkaError."""
     broker, name = served.broker, query["id"]
     nothing: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": [], "timeline": []}
@@ -184,7 +184,7 @@ def what_ends(txn: Txn) -> tuple[str, str | None]:
             return "No transaction yet.", None
 
 
-async def held_partitions(served: Served) -> list[JsonValue]:
+async def held_partitions(served: ViewedBroker) -> list[JsonValue]:
     """Returns where readers of committed data wait, at most `SHOWN`."""
     held: list[Partition] = []
 

@@ -19,7 +19,7 @@ from odradek.broker.groups.classic.tables import (
     NEXT,
     OFFSET_DELETE,
     GroupState,
-    Verdict,
+    GroupVerdict,
     offset_commit_verdict,
 )
 from odradek.broker.groups.common.group import Committer, CoordinatorRecord, GroupType, Timer, TimerKey, TimerKind
@@ -175,12 +175,12 @@ class ClassicGroup:
         )
         if isinstance(verdict, ErrorCode):
             raise KafkaError(verdict)
-        if verdict is Verdict.ACCEPT:
+        if verdict is GroupVerdict.ACCEPT:
             return ()
         self.require_member(committer.member_id, committer.group_instance_id)
         if committer.epoch != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if verdict is Verdict.MEMBER_WAITS:
+        if verdict is GroupVerdict.MEMBER_WAITS:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         is_settled = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
         return () if is_transactional or not is_settled else (self.session_timer(committer.member_id),)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from odradek.broker.groups.classic.member import Member, Protocols, protocols_of
 from odradek.broker.groups.classic.rebalance import joined, maybe_complete_join, prepare_rebalance, rebalance
-from odradek.broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, Verdict, join_verdict
+from odradek.broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, GroupVerdict, join_verdict
 from odradek.broker.groups.classic.turn import Turn, group_metadata_record
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import GroupConfig, Token
@@ -113,11 +113,11 @@ def join_with_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
     is_leader = group.is_leader(member.member_id)
     same_protocols = member.protocols == joiner.protocols
     match join_verdict(group.state, is_leader=is_leader, same_protocols=same_protocols):
-        case Verdict.REBALANCE:
+        case GroupVerdict.REBALANCE:
             update_member(turn, joiner, member)
             rebalance(turn)
             return None
-        case Verdict.SAME_GENERATION:
+        case GroupVerdict.SAME_GENERATION:
             return joined(group, member.member_id)
         case ErrorCode() as code:
             return refused(code, request.member_id)
@@ -173,7 +173,7 @@ def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> Join
     turn.disarm(TimerKind.SESSION, old_member_id)
     turn.arm(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
     update_member(turn, joiner, member)
-    if JOIN_BY_RETURNING_STATIC_MEMBER[group.state] is Verdict.REBALANCE:
+    if JOIN_BY_RETURNING_STATIC_MEMBER[group.state] is GroupVerdict.REBALANCE:
         if group.state is GroupState.PREPARING_REBALANCE:
             maybe_complete_join(turn)
         else:

@@ -17,7 +17,7 @@ from odradek.broker.groups.classic.rebalance import (
     prepare_rebalance,
     remove_member,
 )
-from odradek.broker.groups.classic.tables import HEARTBEAT, SYNC, GroupState, Verdict
+from odradek.broker.groups.classic.tables import HEARTBEAT, SYNC, GroupState, GroupVerdict
 from odradek.broker.groups.classic.turn import Turn, empty_group_record, group_metadata_record, member_of
 from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import Outcome, Reply, Token
@@ -88,12 +88,12 @@ def sync_group(turn: Turn, request: SyncGroupRequest, token: Token) -> SyncGroup
     match verdict:
         case ErrorCode() as code:
             return SyncGroupResponse(error_code=code.value)
-        case Verdict.PARK:
+        case GroupVerdict.PARK:
             wait_for_assignment(turn, request.member_id, token)
             if group.is_leader(request.member_id):
                 settle_assignment(turn, request)
             return None
-        case Verdict.SAME_GENERATION:
+        case GroupVerdict.SAME_GENERATION:
             has_synced(turn, request.member_id)
             return assigned(group, request.member_id)
         case other:

@@ -20,7 +20,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-class Verdict(Enum):
+class GroupVerdict(Enum):
     """Actions of cells that hold no code to answer with."""
 
     ACCEPT = auto()
@@ -33,8 +33,8 @@ class Verdict(Enum):
     SUBSCRIBED_TOPICS_STAY = auto()  # offsets may be deleted, except those of topics that the group is subscribed to
 
 
-S, E, V = GroupState, ErrorCode, Verdict
-Answer = Verdict | ErrorCode
+S, E, V = GroupState, ErrorCode, GroupVerdict
+Answer = GroupVerdict | ErrorCode
 
 NEXT: Mapping[GroupState, frozenset[GroupState]] = {
     S.EMPTY: frozenset({S.PREPARING_REBALANCE, S.DEAD}),

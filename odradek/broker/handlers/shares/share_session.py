@@ -9,7 +9,7 @@ from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.acquisition import AcquireMode
 from odradek.broker.shares.core.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
-from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, Result, acknowledge
+from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, AcknowledgeResult, acknowledge
 from odradek.broker.shares.leader.share_fetch import PendingShareFetch
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -125,10 +125,10 @@ def share_acknowledge(
     if request.share_session_epoch == FINAL_EPOCH:
         shares.end_session(session)
 
-    def failed(index: int, error: KafkaError) -> Result:
-        return Result(error.code, error.message)
+    def failed(index: int, error: KafkaError) -> AcknowledgeResult:
+        return AcknowledgeResult(error.code, error.message)
 
-    def response(given: Sequence[Result]) -> ShareAcknowledgeResponse:
+    def response(given: Sequence[AcknowledgeResult]) -> ShareAcknowledgeResponse:
         topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
         leaders: dict[int, None] = {}
         for partition, result in zip(results, given, strict=True):

@@ -20,8 +20,8 @@ from odradek.broker.runtime.delayed import Deferred, all_of, once
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.pending_records import check_txn_form
 from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
-from odradek.broker.shares.leader.acknowledging import DONE, Result
-from odradek.broker.shares.leader.live_partition import CODES, Phase
+from odradek.broker.shares.leader.acknowledging import DONE, AcknowledgeResult
+from odradek.broker.shares.leader.live_partition import CODES, SharePartitionPhase
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.txn_share_acknowledge_response import (
@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
     from odradek.protocol.topic_partition import PartitionCodes
 
-NOT_ATTEMPTED: Final = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")
+NOT_ATTEMPTED: Final = AcknowledgeResult(
+    ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused."
+)
 REGISTRATION_RETRY_MS: Final = 20
 REGISTRATION_PATIENCE_MS: Final = 100  # while the transaction before is being completed
 Named = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
-Results = Mapping[TopicIdPartition, Result]
+Results = Mapping[TopicIdPartition, AcknowledgeResult]
 
 
 def txn_share_acknowledge(
@@ -89,14 +91,14 @@ def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
     return named
 
 
-def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[TopicIdPartition, Result]:
+def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[TopicIdPartition, AcknowledgeResult]:
     """Checks rows 5 to 9. Raises TOPIC_AUTHORIZATION_FAILED, which concerns the whole request."""
     image = broker.metadata.image
     topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
     for topic in topics.values():
         if topic is not None:
             context.require(Operation.READ, ResourceType.TOPIC, topic.name)
-    refused: dict[TopicIdPartition, Result] = {}
+    refused: dict[TopicIdPartition, AcknowledgeResult] = {}
     for each, acknowledgements in named.items():
         topic = topics[each.topic_id]
         try:
@@ -106,11 +108,11 @@ def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[Topi
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             placed = topic.partitions[each.partition]
             if placed.leader != broker.config.node_id:
-                refused[each] = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
+                refused[each] = AcknowledgeResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
                 continue
             check_txn_form(acknowledgements)
         except KafkaError as error:
-            refused[each] = Result(error.code, error.message)
+            refused[each] = AcknowledgeResult(error.code, error.message)
     return refused
 
 
@@ -163,7 +165,7 @@ class TxnAcknowledgement:
 
     def _is_loaded(self, key: SharePartitionKey) -> bool:
         live = self._broker.shares.find(key)
-        return live is not None and live.phase is Phase.ACTIVE
+        return live is not None and live.phase is SharePartitionPhase.ACTIVE
 
     def _loading(self, partition: TopicIdPartition) -> Deferred[bool]:
         try:
@@ -176,7 +178,7 @@ class TxnAcknowledgement:
 
     def _loaded(self, answers: Sequence[bool | KafkaError]) -> Results | Deferred[Results]:
         refused = {
-            each: Result(answer.code, answer.message)
+            each: AcknowledgeResult(answer.code, answer.message)
             for each, answer in zip(self._keys, answers, strict=True)
             if isinstance(answer, KafkaError)
         }
@@ -235,14 +237,14 @@ class TxnAcknowledgement:
             [each.stored for each in writes], lambda _, error: error, lambda answers: self._stored(writes, answers)
         )
 
-    def _refusal(self, partition: TopicIdPartition) -> Result | None:
+    def _refusal(self, partition: TopicIdPartition) -> AcknowledgeResult | None:
         live = self._broker.shares.find(self._keys[partition])
         try:
             if live is None:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             live.require_acquired(self._member_id, self._wanted[partition], self._transaction)
         except KafkaError as error:
-            return Result(error.code, error.message)
+            return AcknowledgeResult(error.code, error.message)
         return None
 
     def _stored(self, writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> Results:
@@ -252,10 +254,12 @@ class TxnAcknowledgement:
         """
         errors = [each if isinstance(each, KafkaError) else None for each in answers]
         has_failed = any(errors)
-        results: dict[TopicIdPartition, Result] = {}
+        results: dict[TopicIdPartition, AcknowledgeResult] = {}
         for partition, (live, write, _), error in zip(self._keys, writes, errors, strict=True):
             if error is not None:
-                results[partition] = Result(CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message)
+                results[partition] = AcknowledgeResult(
+                    CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message
+                )
             else:
                 results[partition] = NOT_ATTEMPTED if has_failed else DONE
             if write is None:

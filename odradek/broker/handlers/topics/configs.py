@@ -9,7 +9,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
 from odradek.broker.configuration.config_description import (
     ConfigSource,
-    Described,
+    DescribedConfig,
     chosen,
     describe_broker,
     describe_broker_defaults,
@@ -133,7 +133,7 @@ def _result(
     return result
 
 
-def _synonyms(described: Described) -> list[DescribeConfigsSynonym]:
+def _synonyms(described: DescribedConfig) -> list[DescribeConfigsSynonym]:
     return [
         DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source.value) for one in described.synonyms
     ]
@@ -141,7 +141,7 @@ def _synonyms(described: Described) -> list[DescribeConfigsSynonym]:
 
 def _describe(
     resource_type: ConfigResourceType, name: str, context: RequestContext, broker: Broker
-) -> Iterable[Described]:
+) -> Iterable[DescribedConfig]:
     image, config, node_id = broker.metadata.image, broker.config, broker.metadata.node.node_id
     match resource_type:
         case ConfigResourceType.TOPIC:
@@ -166,7 +166,7 @@ def _describe(
             _check_this_broker(name, node_id, f"expected {node_id}")
             levels = PythonLoggers().levels()
             return [
-                Described(logger, level_name(level), ConfigSource.BROKER_LOGGER, None)
+                DescribedConfig(logger, level_name(level), ConfigSource.BROKER_LOGGER, None)
                 for logger, level in levels.items()
             ]
         case ConfigResourceType.CLIENT_METRICS:

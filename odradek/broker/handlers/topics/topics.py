@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
-from odradek.broker.configuration.config_description import Described, effective_topic_settings
+from odradek.broker.configuration.config_description import DescribedConfig, effective_topic_settings
 from odradek.broker.metadata import topics as decisions
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
@@ -131,7 +131,7 @@ def _created(
     return CreateTopicsResponse(topics=topics)
 
 
-def _configs(described: list[Described]) -> list[CreatableTopicConfigs]:
+def _configs(described: list[DescribedConfig]) -> list[CreatableTopicConfigs]:
     return [CreatableTopicConfigs(name=one.name, value=one.value, config_source=one.source.value) for one in described]
 
 

@@ -40,7 +40,7 @@ class AcknowledgedPartition(NamedTuple):
     batches: Sequence[AcknowledgementBatch]
 
 
-class Result(NamedTuple):
+class AcknowledgeResult(NamedTuple):
     """leader: whom to ask instead, where another leadership is the reason."""
 
     code: ErrorCode = ErrorCode.NONE
@@ -48,7 +48,7 @@ class Result(NamedTuple):
     leader: PartitionImage | None = None
 
 
-DONE: Final = Result()
+DONE: Final = AcknowledgeResult()
 
 
 def acknowledge(
@@ -58,7 +58,7 @@ def acknowledge(
     may_renew: bool,
     context: RequestContext,
     broker: ShareBroker,
-) -> dict[TopicIdPartition, Result | Deferred[Result]]:
+) -> dict[TopicIdPartition, AcknowledgeResult | Deferred[AcknowledgeResult]]:
     """One result for each partition that is named, in the order of the request. What is named twice counts together."""
     entries: dict[TopicIdPartition, list[Sequence[AcknowledgementBatch]]] = {}
     for partition, batches in named:
@@ -76,7 +76,7 @@ def _acknowledge(
     may_renew: bool,
     context: RequestContext,
     broker: ShareBroker,
-) -> Result | Deferred[Result]:
+) -> AcknowledgeResult | Deferred[AcknowledgeResult]:
     try:
         image = broker.metadata.image
         topic = image.topics_by_id.get(partition.topic_id)
@@ -94,28 +94,28 @@ def _acknowledge(
         if not acknowledgements:
             return DONE
         if placed.leader != broker.config.node_id:
-            return Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
+            return AcknowledgeResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
         live = broker.shares.find(SharePartitionKey(session.group_id, *partition))
         if live is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except KafkaError as refusal:
-        return Result(refusal.code, refusal.message)
+        return AcknowledgeResult(refusal.code, refusal.message)
     answer = live.acknowledge(session.member_id, acknowledgements)
     if answer.is_done:
         return _result(placed, answer)
-    result: Deferred[Result] = Deferred()
+    result: Deferred[AcknowledgeResult] = Deferred()
     answer.when_done(partial(_resolve, result, placed))
     return result
 
 
-def _resolve(result: Deferred[Result], placed: PartitionImage, answer: Deferred[bool]) -> None:
+def _resolve(result: Deferred[AcknowledgeResult], placed: PartitionImage, answer: Deferred[bool]) -> None:
     result.resolve(_result(placed, answer))
 
 
-def _result(placed: PartitionImage, answer: Deferred[bool]) -> Result:
+def _result(placed: PartitionImage, answer: Deferred[bool]) -> AcknowledgeResult:
     try:
         answer.outcome()
     except KafkaError as error:
         leader = placed if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
-        return Result(error.code, error.message, leader)
+        return AcknowledgeResult(error.code, error.message, leader)
     return DONE

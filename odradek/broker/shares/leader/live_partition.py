@@ -58,7 +58,7 @@ FENCING: Final = frozenset(
 )
 
 
-class Phase(Enum):
+class SharePartitionPhase(Enum):
     LOADING = auto()
     ACTIVE = auto()
     GONE = auto()
@@ -97,7 +97,7 @@ class LiveSharePartition:
         """
         self.key = key
         self.partition = partition
-        self.phase = Phase.LOADING
+        self.phase = SharePartitionPhase.LOADING
         self.failure: KafkaError | None = None
         self.is_reading = False
         self._core: SharePartition | None = None
@@ -167,11 +167,11 @@ class LiveSharePartition:
         """Resolved once it is ACTIVE. Fails with a KafkaError where it cannot be loaded, or is GONE."""
         answer: Deferred[bool] = Deferred()
         match self.phase:
-            case Phase.LOADING:
+            case SharePartitionPhase.LOADING:
                 self._awaiting_load.append(answer)
-            case Phase.ACTIVE:
+            case SharePartitionPhase.ACTIVE:
                 answer.resolve(True)
-            case Phase.GONE:
+            case SharePartitionPhase.GONE:
                 answer.fail(self.failure or KafkaError(NOT_LEADER))
         return answer
 
@@ -181,7 +181,7 @@ class LiveSharePartition:
             answer.follow(self.when_loaded())
 
     def _state_read(self, answer: Deferred[StoredState]) -> None:
-        if self.phase is Phase.GONE:
+        if self.phase is SharePartitionPhase.GONE:
             return
         try:
             stored = answer.outcome()
@@ -208,7 +208,7 @@ class LiveSharePartition:
             self._workers.run(lambda: log.reader.offset_for_timestamp(since_ms), self._start_found)
 
     def _start_found(self, outcome: JobResult[TimestampOffset | None]) -> None:
-        if self.phase is Phase.GONE:
+        if self.phase is SharePartitionPhase.GONE:
             return
         try:
             found = outcome.result()
@@ -220,7 +220,7 @@ class LiveSharePartition:
 
     def _begin(self, core: SharePartition) -> None:
         self._core = core
-        self.phase = Phase.ACTIVE
+        self.phase = SharePartitionPhase.ACTIVE
         for ending in self._ended_meanwhile:
             self.end_transaction(ending)
         used_up = core.archive_used_up(self.limits)
@@ -238,9 +238,9 @@ class LiveSharePartition:
 
     def drop(self) -> None:
         """Forget what is in memory; what was stored stays."""
-        if self.phase is Phase.GONE:
+        if self.phase is SharePartitionPhase.GONE:
             return
-        self.phase = Phase.GONE
+        self.phase = SharePartitionPhase.GONE
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -253,11 +253,11 @@ class LiveSharePartition:
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> Deferred[bool]:
         """Answered when it is stored; while the state is read, it waits for that (#s3-7 L1). Refusals are KafkaErrors,
         in the codes that clients are told."""
-        if self.phase is Phase.LOADING:
+        if self.phase is SharePartitionPhase.LOADING:
             return self.when_loaded().then(lambda _: self.acknowledge(member_id, acknowledgements))
         answer: Deferred[bool] = Deferred()
         try:
-            if self.phase is not Phase.ACTIVE:
+            if self.phase is not SharePartitionPhase.ACTIVE:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             write = self.core.acknowledge(member_id, acknowledgements, self.limits, self._clock.now_ms())
         except KafkaError as error:
@@ -273,7 +273,7 @@ class LiveSharePartition:
 
     def release(self, member_id: str) -> None:
         """The member's session ended. Nobody waits for it."""
-        if self.phase is Phase.ACTIVE:
+        if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.release(member_id, self.limits)
             if write is not None:
                 self._store(write, None)
@@ -284,7 +284,7 @@ class LiveSharePartition:
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: PendingTransaction
     ) -> None:
         """Raises KafkaError unless all of it can become pending, by `make_pending` in the same turn."""
-        if self.phase is not Phase.ACTIVE:
+        if self.phase is not SharePartitionPhase.ACTIVE:
             raise KafkaError(NOT_LEADER)
         self.core.pending.require_acquired(member_id, acknowledgements, transaction, self._clock.now_ms())
 
@@ -326,10 +326,14 @@ class LiveSharePartition:
 
     def end_transaction(self, ending: Ending) -> None:
         """A marker ended a transaction, and what it does to what is stored has been appended."""
-        if self.phase is Phase.LOADING:
+        if self.phase is SharePartitionPhase.LOADING:
             self._ended_meanwhile.append(ending)
         core = self._core
-        if self.phase is not Phase.ACTIVE or core is None or ending.producer_id not in core.pending.producer_ids:
+        if (
+            self.phase is not SharePartitionPhase.ACTIVE
+            or core is None
+            or ending.producer_id not in core.pending.producer_ids
+        ):
             return
         self._end(ending)
         self.arm()
@@ -341,11 +345,11 @@ class LiveSharePartition:
             self._store(write, None)
 
     def holds_pending(self, transaction: PendingTransaction) -> bool:
-        return self.phase is Phase.ACTIVE and self.core.pending.holds(transaction)
+        return self.phase is SharePartitionPhase.ACTIVE and self.core.pending.holds(transaction)
 
     def release_pending(self, transaction: PendingTransaction) -> None:
         """Gives back what is overdue: nobody can say what has become of the transaction."""
-        if self.phase is Phase.ACTIVE:
+        if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.pending.release(transaction, self.limits, self._clock.now_ms())
             if write is not None:
                 self._store(write, None)
@@ -353,7 +357,7 @@ class LiveSharePartition:
 
     def reread_ended(self, ending: Ending) -> None:
         """A marker ended a transaction in state that another broker stores."""
-        if self.phase is Phase.ACTIVE:
+        if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):
                 self._reread(transaction, lambda: None)
 
@@ -363,7 +367,7 @@ class LiveSharePartition:
 
     def _reread(self, transaction: PendingTransaction, then: Callable[[], None]) -> None:
         def told(answer: Deferred[StoredState]) -> None:
-            if self.phase is not Phase.ACTIVE:
+            if self.phase is not SharePartitionPhase.ACTIVE:
                 return
             try:
                 stored = answer.outcome()
@@ -377,7 +381,7 @@ class LiveSharePartition:
             self.arm()
             self.wake()
 
-        if self.phase is Phase.ACTIVE:
+        if self.phase is SharePartitionPhase.ACTIVE:
             self._persister.read(self.key, self._leader_epoch).when_done(told)
 
     def _has_its_session(self, member_id: str) -> bool:
@@ -385,7 +389,7 @@ class LiveSharePartition:
 
     def arm(self) -> None:
         """Have the timer fire when the first lock may run out."""
-        if self.phase is not Phase.ACTIVE:
+        if self.phase is not SharePartitionPhase.ACTIVE:
             return
         due_ms = self.core.flight.earliest_deadline_ms
         if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
@@ -397,7 +401,7 @@ class LiveSharePartition:
 
     def _locks_due(self) -> None:
         self._timer = None
-        if self.phase is not Phase.ACTIVE:
+        if self.phase is not SharePartitionPhase.ACTIVE:
             return
         write = self.core.expire_locks(self.limits, self._clock.now_ms())
         self.arm()

@@ -20,8 +20,8 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
 from odradek.broker.shares.core.sessions import ShareSession
 from odradek.broker.shares.core.state import SharePartitionKey
-from odradek.broker.shares.leader.acknowledging import Result
-from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
+from odradek.broker.shares.leader.acknowledging import AcknowledgeResult
+from odradek.broker.shares.leader.live_partition import LiveSharePartition, SharePartitionPhase
 from odradek.broker.shares.leader.log_batches import LogBatches
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -58,7 +58,7 @@ class PendingShareFetch:
         context: RequestContext,
         broker: ShareBroker,
         session: ShareSession,
-        acknowledged: Mapping[TopicIdPartition, Result | Deferred[Result]],
+        acknowledged: Mapping[TopicIdPartition, AcknowledgeResult | Deferred[AcknowledgeResult]],
         *,
         is_final: bool,
     ) -> None:
@@ -169,7 +169,7 @@ class PendingShareFetch:
         except KafkaError as error:
             self._answers[partition] = self._failed(partition, error)
         else:
-            if live.phase is Phase.ACTIVE and self._broker.shares.sessions.is_open(self._session):
+            if live.phase is SharePartitionPhase.ACTIVE and self._broker.shares.sessions.is_open(self._session):
                 self._acquire(partition, live, read, result)
         live.wake()
         self._go_on()
@@ -207,7 +207,7 @@ class PendingShareFetch:
     def _find(self, wanted: TopicIdPartition) -> LiveSharePartition | None:
         """None where there is nothing to be had now. Raises KafkaError."""
         live = self._live.get(wanted)
-        if live is None or (live.phase is Phase.GONE and live.failure is None):
+        if live is None or (live.phase is SharePartitionPhase.GONE and live.failure is None):
             partition = self._partition(wanted)
             key = SharePartitionKey(self._session.key.group_id, *wanted)
             live = self._live[wanted] = self._broker.shares.find_or_load(key, partition)
@@ -215,7 +215,7 @@ class PendingShareFetch:
                 live.park(self._wait)
         if live.failure is not None:
             raise live.failure
-        if live.phase is not Phase.ACTIVE or live.is_reading:
+        if live.phase is not SharePartitionPhase.ACTIVE or live.is_reading:
             return None
         return live if live.core.may_acquire(live.limits) else None
 
@@ -298,9 +298,9 @@ class PendingShareFetch:
         self._end_waiting()
         self._answer_if_stored()
 
-    def _stored(self, partition: TopicIdPartition, result: Deferred[Result]) -> None:
+    def _stored(self, partition: TopicIdPartition, result: Deferred[AcknowledgeResult]) -> None:
         outcome = result.outcome()
-        assert isinstance(outcome, Result)
+        assert isinstance(outcome, AcknowledgeResult)
         self._acknowledged[partition] = outcome
         self._answer_if_stored()
 
@@ -322,7 +322,7 @@ class PendingShareFetch:
             if not self._session.takes_notice(partition, has_news=has_news, has_error=has_error):
                 continue
             data = listed[partition] = data or data_of(partition)
-            if isinstance(result, Result):
+            if isinstance(result, AcknowledgeResult):
                 data.acknowledge_error_code = result.code.value
                 data.acknowledge_error_message = result.message
                 if result.leader is not None and data.error_code == ErrorCode.NONE.value:

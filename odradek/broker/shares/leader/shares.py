@@ -13,7 +13,7 @@ from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
-from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
+from odradek.broker.shares.leader.live_partition import LiveSharePartition, SharePartitionPhase
 from odradek.broker.shares.leader.overdue import OverdueTransactions
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
@@ -152,12 +152,16 @@ class Shares:
     @property
     def pending_record_count(self) -> int:
         """Records whose acknowledgement waits for the end of a transaction."""
-        return sum(live.core.pending.record_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+        return sum(
+            live.core.pending.record_count for live in self._live.values() if live.phase is SharePartitionPhase.ACTIVE
+        )
 
     @property
     def held_count(self) -> int:
         """Counts those, and the ones that are about to become so."""
-        return sum(live.core.pending.held_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+        return sum(
+            live.core.pending.held_count for live in self._live.values() if live.phase is SharePartitionPhase.ACTIVE
+        )
 
     @property
     def lock_expired_count(self) -> int:

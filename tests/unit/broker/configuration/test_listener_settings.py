@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
-from odradek.broker.configuration.config_description import ConfigSource, Described, Synonym, describe_broker
+from odradek.broker.configuration.config_description import ConfigSource, DescribedConfig, Synonym, describe_broker
 from odradek.broker.configuration.listener_settings import listener_of, setting_named
 
 JAAS = "sasl.jaas.config"
@@ -21,7 +21,7 @@ def refusal(settings: dict[str, str]) -> str:
     return str(refused.value)
 
 
-def described(config: BrokerConfig, name: str) -> Described:
+def described(config: BrokerConfig, name: str) -> DescribedConfig:
     return next(one for one in describe_broker(config) if one.name == name)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.control.measures import Traffic
 from odradek.broker.control.page.overview import partition_totals
-from odradek.broker.control.page.served import Served
+from odradek.broker.control.page.served import ViewedBroker
 from odradek.broker.control.page.topics import partition, topics
 from odradek.broker.control.page.transactions import transaction_counts, transactions
 from odradek.broker.runtime.loop_watch import LoopWatch
@@ -27,7 +27,7 @@ SHARDS = 3
 
 
 @pytest.fixture
-def served() -> Served:
+def served() -> ViewedBroker:
     """Of a broker on which a look at anything takes longer than a slice: a partition, an id, a shard."""
     scene = TransactionBroker()
     scene.topic(TRANSACTION_STATE, SHARDS)
@@ -37,7 +37,7 @@ def served() -> Served:
         assert not scene.answer(request, 4, InitProducerIdResponse).error_code
     scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)
     scene.broker.has_started = lambda name: True
-    return Served(scene.broker, cast("Traffic", None), ())
+    return ViewedBroker(scene.broker, cast("Traffic", None), ())
 
 
 def seen(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
@@ -46,26 +46,26 @@ def seen(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
     return (shown() if callable(shown) else shown), turns - 1
 
 
-def test_the_totals_of_all_partitions(served: Served) -> None:
+def test_the_totals_of_all_partitions(served: ViewedBroker) -> None:
     totals, others = seen(partition_totals(served))
     assert totals.partitions == PARTITIONS + SHARDS
     assert totals.records_in == IDS  # of the transaction log
     assert others == PARTITIONS + SHARDS
 
 
-def test_how_many_transactional_ids_there_are(served: Served) -> None:
+def test_how_many_transactional_ids_there_are(served: ViewedBroker) -> None:
     counts, others = seen(transaction_counts(served))
     assert counts == {"ids": IDS, "open": 0, "in_doubt": 0, "ending": 0, "oldest": None}
     assert others == SHARDS
 
 
-def test_the_list_of_transactional_ids(served: Served) -> None:
+def test_the_list_of_transactional_ids(served: ViewedBroker) -> None:
     view, others = seen(transactions(served, {}))
     assert (view["total"], view["states"], view["held"]) == (IDS, {"Empty": IDS}, [])
     assert others == SHARDS + SHARDS + PARTITIONS
 
 
-def test_topics_and_the_partitions_of_one(served: Served) -> None:
+def test_topics_and_the_partitions_of_one(served: ViewedBroker) -> None:
     view, others = seen(topics(served, {}))
     assert [(each["name"], each["partitions"]) for each in view["topics"]] == [
         ("orders", PARTITIONS),
@@ -74,7 +74,7 @@ def test_topics_and_the_partitions_of_one(served: Served) -> None:
     assert others >= PARTITIONS + SHARDS
 
 
-def test_who_wrote_to_a_partition(served: Served) -> None:
+def test_who_wrote_to_a_partition(served: ViewedBroker) -> None:
     view, others = seen(partition(served, {"topic": "orders", "partition": "0"}))
     assert (view["topic"], view["next"]) == ("orders", 0)
     assert others == SHARDS + IDS

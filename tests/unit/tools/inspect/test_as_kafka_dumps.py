@@ -10,7 +10,7 @@ import pytest
 
 from odradek.protocol.schema import snake_case
 from odradek.tools.inspect.command import files_below, recognised
-from odradek.tools.inspect.entries import Damage, Entry
+from odradek.tools.inspect.entries import Damage, FileEntry
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
 NAMES = directories() if IS_THERE else []
@@ -35,8 +35,8 @@ def numbers(text: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if value != "OptionalLong.empty"}
 
 
-def entries(path: Path) -> list[Entry]:
-    return [found for found in recognised(path).findings() if isinstance(found, Entry)]
+def entries(path: Path) -> list[FileEntry]:
+    return [found for found in recognised(path).findings() if isinstance(found, FileEntry)]
 
 
 @pytest.mark.parametrize("name", CLEAN)
@@ -68,7 +68,7 @@ def test_indexes_and_snapshots_hold_what_the_tool_prints(name: str, kind: str, t
             assert {name: row[name] for name in common} == {name: found[name] for name in common}, path
 
 
-def shown_as_by_the_tool(entry: Entry) -> dict[str, str]:
+def shown_as_by_the_tool(entry: FileEntry) -> dict[str, str]:
     fields = {name: str(value) for name, value in entry.fields.items()}
     if entry.kind == "producer":
         if fields["currentTxnFirstOffset"] == "-1":
@@ -99,7 +99,7 @@ def test_batches_and_records_of_users_are_where_the_tool_finds_them(name: str, t
                     assert marker == [row["endTxnMarker"], row["coordinatorEpoch"]]
 
 
-def batch_as_by_the_tool(batch: Entry) -> dict[str, str]:
+def batch_as_by_the_tool(batch: FileEntry) -> dict[str, str]:
     fields = dict(batch.fields)
     names = {"leaderEpoch": "partitionLeaderEpoch", "sizeInBytes": "size", "compression": "compresscodec"}
     names |= {"isValid": "isvalid", "maxTimestamp": fields.pop("timestampType")}
@@ -122,7 +122,7 @@ def test_records_of_internal_topics_say_what_the_decoders_of_kafka_say(name: str
     assert compared > 0
 
 
-def said(entry: Entry) -> Any:
+def said(entry: FileEntry) -> Any:
     fields = entry.fields
     if entry.kind == "control record":
         return fields.get("data") or [fields["control"], str(fields["coordinatorEpoch"])]
