@@ -16,8 +16,8 @@ GRACE_US: Final = 50_000  # after so long a client is held to have read an answe
 UNKNOWN: Final = "unknown"
 
 
-class Fate(Enum):
-    """What became of an answer."""
+class AnswerFate(Enum):
+    """The end of an exchange: what became of its answer."""
 
     WAITING = "is not answered yet"
     ANSWERED = "was answered"
@@ -82,7 +82,7 @@ class Exchange:
     is_flexible: bool = False
     unreadable: str | None = None
     answer: Message | None = None
-    fate: Fate = Fate.WAITING
+    fate: AnswerFate = AnswerFate.WAITING
     answered_us: int = 0
     written_us: int | None = None
     _batches: list[Batch] | None = None
@@ -90,13 +90,13 @@ class Exchange:
     @property
     def is_lost(self) -> bool:
         """Whether the client will never see an answer."""
-        return self.fate in (Fate.UNANSWERED, Fate.HUNG_UP) or (
+        return self.fate in (AnswerFate.UNANSWERED, AnswerFate.HUNG_UP) or (
             self.written_us is None and self.connection.closed_us is not None
         )
 
     @property
     def batches(self) -> list[Batch]:
-        """Of a Produce request, one for each partition: the first that can be read there."""
+        """Batches of a Produce request, one for each partition: the first that can be read there."""
         if self._batches is None:
             self._batches = list(_batches(self.request)) if isinstance(self.request, ProduceRequest) else []
         return self._batches
@@ -125,7 +125,7 @@ def knows(request: Exchange, answered: Exchange) -> bool:
     Never an answer that was not written whole, or that was written shortly before its connection was closed.
     """
     written_us, closed_us = answered.written_us, answered.connection.closed_us
-    if answered.fate is not Fate.ANSWERED or written_us is None or request.number == answered.number:
+    if answered.fate is not AnswerFate.ANSWERED or written_us is None or request.number == answered.number:
         return False
     if closed_us is not None and closed_us < written_us + GRACE_US:
         return False

@@ -9,7 +9,7 @@ from functools import cache
 from struct import Struct as Packing
 from typing import Final
 
-from odradek.judge.exchanges import Connection, Exchange, Fate
+from odradek.judge.exchanges import AnswerFate, Connection, Exchange
 from odradek.judge.rule import Look
 from odradek.judge.rules import FAMILIES
 from odradek.judge.scene import Client, Scene
@@ -107,10 +107,10 @@ class Judging:
         exchange.answered_us = entry.time_us
         exchange.connection.waiting.pop(exchange.number, None)
         if entry.kind is Kind.ANSWERED:
-            exchange.fate = Fate.ANSWERED
+            exchange.fate = AnswerFate.ANSWERED
             exchange.answer = _answer(entry, exchange)
         else:
-            exchange.fate = Fate.UNANSWERED if entry.kind is Kind.UNANSWERED else Fate.HUNG_UP
+            exchange.fate = AnswerFate.UNANSWERED if entry.kind is Kind.UNANSWERED else AnswerFate.HUNG_UP
             del self._open[exchange.number]
         self._look(self._all_answered, exchange)
         if exchange.api is not None and exchange.request is not None:

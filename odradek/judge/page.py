@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from odradek.judge.rules import RULES
-from odradek.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, Software, Verdict
+from odradek.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, RuleVerdict, Software
 
 MARKS: Final = {KEPT: "✓", BROKEN: "✗", NOT_EXERCISED: "·"}
 
@@ -98,7 +98,7 @@ def page(found: Sequence[Software], ignored: Mapping[str, str], title: str) -> s
 """
 
 
-def _cell(verdict: Verdict, at: str, ignored: Mapping[str, str]) -> str:
+def _cell(verdict: RuleVerdict, at: str, ignored: Mapping[str, str]) -> str:
     mark = MARKS.get(verdict.verdict, "–")
     words = {KEPT: f"{mark} {verdict.kept}", BROKEN: f"{mark} {verdict.broken}"}.get(verdict.verdict, mark)
     kind = verdict.verdict if verdict.verdict in (KEPT, BROKEN) else ""

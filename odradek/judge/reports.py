@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from odradek.judge.exchanges import Exchange
 from odradek.judge.rules import RULES
-from odradek.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, Software, Verdict, counts_against
+from odradek.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
 
 
 def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
@@ -33,11 +33,11 @@ def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: 
         yield ""
 
 
-def _named(verdict: Verdict) -> str:
+def _named(verdict: RuleVerdict) -> str:
     return f"{verdict.rule.id:7} {verdict.rule.level.value}  {verdict.rule.text} [{verdict.rule.clause}]"
 
 
-def _broken(verdict: Verdict, ignored: Mapping[str, str]) -> Iterator[str]:
+def _broken(verdict: RuleVerdict, ignored: Mapping[str, str]) -> Iterator[str]:
     reason = ignored.get(verdict.rule.id)
     yield f"  {'BROKEN' if reason is None else 'ignored':8} {_named(verdict)} ({verdict.broken} times)"
     yield f"           {verdict.why}" + ("" if reason is None else f"; ignored: {reason}")
@@ -77,7 +77,7 @@ def junit(found: Iterable[Software], ignored: Mapping[str, str], *, strict: bool
     return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>", *suites, "</testsuites>"]) + "\n"
 
 
-def _case(software: Software, verdict: Verdict, ignored: Mapping[str, str], *, strict: bool) -> str:
+def _case(software: Software, verdict: RuleVerdict, ignored: Mapping[str, str], *, strict: bool) -> str:
     rule = verdict.rule
     head = f"<testcase classname={quoteattr(software.title)} name={quoteattr(f'{rule.id} {rule.text}')}>"
     body = ""

@@ -24,7 +24,7 @@ M, S, I = Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as the levels are 
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ProtocolRule:
     """One row of the table.
 
     when   the precondition: what has to happen for it to be decided
@@ -51,13 +51,13 @@ class Family:
     """Rules that are decided together. Functions may look at every request (`all_sent`), or at those of some APIs, when
     they are received (`sent`) or when their answers are there (`answered`)."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[ProtocolRule, ...]
     sent: Mapping[ApiKey, tuple[Look, ...]] = field(default_factory=dict)
     answered: Mapping[ApiKey, tuple[Look, ...]] = field(default_factory=dict)
     all_sent: tuple[Look, ...] = ()
     all_answered: tuple[Look, ...] = ()
 
 
-def undecided(id_: str, level: Level, clause: str, text: str, needs: str) -> Rule:
+def undecided(id_: str, level: Level, clause: str, text: str, needs: str) -> ProtocolRule:
     """A row that traffic alone does not decide."""
-    return Rule(id_, level, clause, text, needs=needs)
+    return ProtocolRule(id_, level, clause, text, needs=needs)

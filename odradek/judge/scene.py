@@ -1,4 +1,4 @@
-"""What rules remember between exchanges, and where they put their results.
+"""Memory of rules between exchanges, and the place of their results.
 
 State is found by kind and key (a connection, a producer id and epoch, a transactional id, a member, a session); of each
 kind the MOST_STATES used last are kept. Results lie with the connection whose request was judged; connections are
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """Of one rule: how often it was kept and broken."""
+    """Counts of how often one rule was kept and broken."""
 
     kept: int = 0
     broken: int = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from odradek.judge.exchanges import Exchange
-from odradek.judge.rule import Level, Rule
+from odradek.judge.rule import Level, ProtocolRule
 from odradek.judge.rules import RULES
 from odradek.judge.scene import Client, Tally
 from odradek.protocol.kafka_json import kafka_json
@@ -18,10 +18,10 @@ MOST_SHOWN: Final = 40  # elements of a list in a proof
 
 
 @dataclass(slots=True)
-class Verdict:
-    """On one rule. why and proof: of its first break."""
+class RuleVerdict:
+    """Verdict on one rule. why and proof: of its first break."""
 
-    rule: Rule
+    rule: ProtocolRule
     verdict: str
     kept: int = 0
     broken: int = 0
@@ -53,14 +53,14 @@ class Software:
     clients: int = 0
     connections: int = 0
     client_ids: set[str] = field(default_factory=set)
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, RuleVerdict] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         known = self.name if self.version == "unknown" else f"{self.name} {self.version}"
         return f"{known} ({', '.join(sorted(self.client_ids)[:2])})" if self.name == "unknown" else known
 
-    def of(self, verdict: str) -> list[Verdict]:
+    def of(self, verdict: str) -> list[RuleVerdict]:
         return [each for each in self.verdicts.values() if each.verdict == verdict]
 
     def told(self) -> dict[str, Json]:
@@ -98,17 +98,17 @@ def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Softwa
     return list(found.values())
 
 
-def _verdict(rule: Rule, tally: Tally | None) -> Verdict:
+def _verdict(rule: ProtocolRule, tally: Tally | None) -> RuleVerdict:
     if rule.needs is not None:
-        return Verdict(rule, UNDECIDED)
+        return RuleVerdict(rule, UNDECIDED)
     if tally is None or not (tally.kept or tally.broken):
-        return Verdict(rule, NOT_EXERCISED)
+        return RuleVerdict(rule, NOT_EXERCISED)
     if tally.first is None:
-        return Verdict(rule, KEPT, tally.kept)
-    return Verdict(rule, BROKEN, tally.kept, tally.broken, tally.first.why, tally.first.proof)
+        return RuleVerdict(rule, KEPT, tally.kept)
+    return RuleVerdict(rule, BROKEN, tally.kept, tally.broken, tally.first.why, tally.first.proof)
 
 
-def counts_against(verdict: Verdict, *, strict: bool) -> bool:
+def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
     """Whether it is broken at a level that makes the command fail."""
     levels = {Level.MUST, Level.SHOULD} if strict else {Level.MUST}
     return verdict.verdict == BROKEN and verdict.rule.level in levels

@@ -47,7 +47,7 @@ SECRET: Final = frozenset(
 
 
 @dataclass(slots=True)
-class Exchange:
+class ClusterExchange:
     """`request` and `answer` are None where they are not kept; times in ms of the cluster's clock."""
 
     number: int
@@ -68,7 +68,7 @@ class Exchange:
         return len(self.request or b"") + len(self.answer or b"")
 
     def told(self) -> dict[str, object]:
-        """As JSON; `answered_ms` is None while the client waits, and `closed` says that its connection was closed."""
+        """Returns its JSON: `answered_ms` is None while the client waits, `closed` tells that the connection was."""
         client_id, request = self._decoded_request()
         return {
             "number": self.number,
@@ -114,12 +114,12 @@ class Exchanges:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._kept: deque[Exchange] = deque()
+        self._kept: deque[ClusterExchange] = deque()
         self._kept_bytes = 0
         self._numbers = 0
 
     def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
-        """Those behind `number`, the oldest first; of this API and client only, where they are given."""
+        """Yields those behind `number`, the oldest first; of this API and client only, where they are given."""
         for each in list(self._kept):
             if each.number <= number or (api is not None and each.api.kafka_name != api):
                 continue
@@ -130,7 +130,7 @@ class Exchanges:
     def connected(self, connection: ConnectionInfo) -> None:
         """Connections are not remembered."""
 
-    def begin(self, frame: memoryview, connection: ConnectionInfo) -> Exchange | None:
+    def begin(self, frame: memoryview, connection: ConnectionInfo) -> ClusterExchange | None:
         """None for what is no request of Kafka's, such as the bytes of a login."""
         if len(frame) < REQUEST_START.size or not connection.is_authenticated:
             return None
@@ -140,7 +140,7 @@ class Exchanges:
             return None
         is_kept = len(frame) <= MOST_KEPT_BYTES and api not in SECRET
         self._numbers += 1
-        begun = Exchange(
+        begun = ClusterExchange(
             self._numbers,
             api,
             version,
@@ -155,7 +155,7 @@ class Exchanges:
         self._trim()
         return begun
 
-    def end(self, exchange: Exchange, answer: list[Chunk] | None) -> None:
+    def end(self, exchange: ClusterExchange, answer: list[Chunk] | None) -> None:
         """None: the connection was closed instead."""
         exchange.answered_ms = self._now_ms()
         exchange.is_closed = answer is None

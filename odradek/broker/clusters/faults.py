@@ -53,7 +53,7 @@ BY_NUMBER = {key.value: key for key in ApiKey}
 
 
 class Holds:
-    """Those who wait until somebody releases them, by the name of the hold."""
+    """Requests and connections that wait until somebody releases them, by the name of the hold."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[object, Callable[[], None]]] = {}
@@ -132,7 +132,7 @@ class Faults:
         return gone
 
     def action(self, point: Point, seen: Seen) -> Action:
-        """Of the first rule that acts; all of them count."""
+        """Returns that of the first rule that acts; all of them count."""
         found = OBSERVE
         for rule in self.rules.values():
             if rule.at is point and rule.hit(seen) and found.only_observes:

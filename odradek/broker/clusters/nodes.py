@@ -55,7 +55,7 @@ class Node:
 
 
 class Nodes:
-    """Of one running broker. With one node only, its server and dispatcher are those of the broker."""
+    """Nodes of one running broker. With one node only, its server and dispatcher are those of the broker."""
 
     def __init__(self, serving: ServingBroker, node_count: int, ports: dict[int, int]) -> None:
         """ports: of the nodes in an earlier life of this cluster, by id; those of this one are added."""
@@ -116,7 +116,7 @@ class Nodes:
         return [node for node in self if node.server is not None]
 
     async def close(self) -> None:
-        """What the broker does not stop itself."""
+        """Stops what the broker does not stop itself."""
         for node in self:
             if node.lost is not None:
                 node.lost.cancel()

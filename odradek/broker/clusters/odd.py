@@ -74,7 +74,7 @@ MOST_THROTTLE_MS: Final = 5
 
 @dataclass(slots=True)
 class Odd:
-    """What one cluster does that is odd. `done`: how often, by name."""
+    """Odd answers of one cluster. `done`: how often, by name."""
 
     seed: int
     random: Random

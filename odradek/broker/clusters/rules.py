@@ -81,7 +81,7 @@ POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FieldComparison:
     attribute: str
     compare: Callable[[Any, Any], bool]
     value: object
@@ -188,7 +188,7 @@ class Rule:
     source: Mapping[str, object]
     apis: frozenset[ApiKey] | None = None
     versions: tuple[int, int] | None = None
-    when: tuple[Comparison, ...] = ()
+    when: tuple[FieldComparison, ...] = ()
     after: int = 0
     every: int = 1
     times: int | None = None
@@ -199,7 +199,7 @@ class Rule:
     may_be_unused: bool = False
 
     def may_match(self, api: ApiKey, version: int) -> bool:
-        """What can be said before the request is decoded."""
+        """Tells what can be told before the request is decoded."""
         if self.at not in OF_REQUESTS or (self.times is not None and self.hits >= self.times):
             return False
         if self.apis is not None and api not in self.apis:
@@ -319,7 +319,7 @@ def attribute_of(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def _when(value: object, api: ApiKey | None) -> tuple[Comparison, ...]:
+def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
     if value is None:
         return ()
     made = []
@@ -337,7 +337,7 @@ def _when(value: object, api: ApiKey | None) -> tuple[Comparison, ...]:
             literal = json.loads(found[3])
         except ValueError:
             raise bad("match.when", 'a comparison with a JSON value, as in ProtocolType == "consumer"') from None
-        made.append(Comparison(attribute, COMPARISONS[found[2]], literal))
+        made.append(FieldComparison(attribute, COMPARISONS[found[2]], literal))
     return tuple(made)
 
 

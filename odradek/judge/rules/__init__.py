@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.judge.rule import Rule
+from odradek.judge.rule import ProtocolRule
 from odradek.judge.rules import (
     connections,
     consumer_groups,
@@ -30,4 +30,4 @@ FAMILIES = (
     consumer_groups.FAMILY,
     shares.FAMILY,
 )
-RULES: dict[str, Rule] = {rule.id: rule for family in FAMILIES for rule in family.rules}
+RULES: dict[str, ProtocolRule] = {rule.id: rule for family in FAMILIES for rule in family.rules}

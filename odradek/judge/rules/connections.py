@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.judge.exchanges import Exchange, Fate, knows
-from odradek.judge.rule import Family, I, M, Rule, S, undecided
+from odradek.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.judge.rule import Family, I, M, ProtocolRule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
@@ -17,7 +17,7 @@ DRIVER: Final = "a driver that stops and starts nodes: a refused connect is not 
 
 RULES = (
     undecided("CON.1", S, "KIP-144, KIP-580", "Reconnects and retries back off, growing and with jitter", DRIVER),
-    Rule(
+    ProtocolRule(
         "CON.2",
         S,
         "KIP-219",
@@ -32,14 +32,14 @@ RULES = (
         "At most one connection per node and purpose; no connect storms",
         "something that traffic does not have: connections do not tell their purpose, nor processes their number",
     ),
-    Rule(
+    ProtocolRule(
         "CON.5",
         M,
         "KIP-43, KIP-152",
         "On a SASL listener only ApiVersions, SaslHandshake and SaslAuthenticate come before success",
         "another request on such a listener",
     ),
-    Rule(
+    ProtocolRule(
         "CON.6",
         M,
         "KIP-368",
@@ -57,13 +57,13 @@ RULES = (
 
 
 @dataclass(slots=True)
-class Throttled:
+class ThrottledConnection:
     by: Exchange | None = None
     throttle_us: int = 0
 
 
 @dataclass(slots=True)
-class Login:
+class SaslSession:
     """is_raw: bare tokens follow SaslHandshake v0, of which nothing is kept. since: the last success."""
 
     since: Exchange | None = None
@@ -73,7 +73,7 @@ class Login:
 
 
 def throttled(exchange: Exchange, scene: Scene) -> None:
-    told = scene.at(Throttled, exchange.connection.number)
+    told = scene.at(ThrottledConnection, exchange.connection.number)
     by = told.by
     if by is None or by.written_us is None or not knows(exchange, by):
         return
@@ -85,15 +85,15 @@ def throttled(exchange: Exchange, scene: Scene) -> None:
 
 def throttles(exchange: Exchange, scene: Scene) -> None:
     throttle_ms = getattr(exchange.answer, "throttle_time_ms", 0)
-    if throttle_ms > 0 and exchange.is_flexible and exchange.fate is Fate.ANSWERED:
-        told = scene.at(Throttled, exchange.connection.number)
+    if throttle_ms > 0 and exchange.is_flexible and exchange.fate is AnswerFate.ANSWERED:
+        told = scene.at(ThrottledConnection, exchange.connection.number)
         told.by, told.throttle_us = exchange, throttle_ms * 1000
 
 
 def logging_in(exchange: Exchange, scene: Scene) -> None:
     if not exchange.connection.is_sasl:
         return
-    login = scene.at(Login, exchange.connection.number)
+    login = scene.at(SaslSession, exchange.connection.number)
     if exchange.api is ApiKey.SASL_HANDSHAKE:
         login.is_raw = exchange.version == 0
         if login.since is not None:
@@ -116,7 +116,7 @@ def logging_in(exchange: Exchange, scene: Scene) -> None:
 
 
 def logged_in(exchange: Exchange, scene: Scene) -> None:
-    login, answer = scene.at(Login, exchange.connection.number), exchange.answer
+    login, answer = scene.at(SaslSession, exchange.connection.number), exchange.answer
     if isinstance(answer, SaslAuthenticateResponse) and answer.error_code == 0:
         login.since, login.lifetime_us, login.again = exchange, answer.session_lifetime_ms * 1000, None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.judge.exchanges import Exchange, Fate, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.rules.groups import GroupMembers
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
@@ -28,35 +28,35 @@ EARLY: Final = 0.8  # of the heartbeat interval
 HOLD: Final = "a driver that holds an answer back, and says what the application sees"
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "848.1",
         M,
         "KIP-848, heartbeat request",
         "A member joins with epoch 0 and all fields; a negative epoch is -1 or -2",
         "a heartbeat that joins, or one with a negative epoch",
     ),
-    Rule(
+    ProtocolRule(
         "848.2",
         M,
         "KIP-848, KIP-1082",
         "The client makes the member id in v1, and keeps it after it was fenced",
         "a heartbeat v1",
     ),
-    Rule(
+    ProtocolRule(
         "848.3",
         S,
         "KIP-848",
         "Fields that have not changed are left out",
         "a heartbeat after one that was answered without error",
     ),
-    Rule(
+    ProtocolRule(
         "848.4",
         S,
         "KIP-848",
         "The heartbeat interval of the answer is kept; earlier heartbeats have something to report",
         "a heartbeat after one that was answered without error",
     ),
-    Rule(
+    ProtocolRule(
         "848.5",
         M,
         "KIP-848",
@@ -64,22 +64,24 @@ RULES = (
         "a heartbeat after such an answer",
     ),
     undecided("848.6", M, "KIP-848", "Revoked partitions are committed, reported, and fetched no more", HOLD),
-    Rule(
+    ProtocolRule(
         "848.7",
         M,
         "KIP-848",
         "The epoch of the last answer is used in heartbeats and OffsetCommit v9+",
         "a heartbeat or a commit after an answer",
     ),
-    Rule(
+    ProtocolRule(
         "848.8",
         M,
         "KIP-848",
         "After STALE_MEMBER_EPOCH a commit has the epoch of now",
         "a commit after such an answer to one",
     ),
-    Rule("848.9", M, "KIP-848", "After a member has left, only a new join comes of it", "a heartbeat that leaves"),
-    Rule(
+    ProtocolRule(
+        "848.9", M, "KIP-848", "After a member has left, only a new join comes of it", "a heartbeat that leaves"
+    ),
+    ProtocolRule(
         "848.10",
         M,
         "KIP-848",
@@ -88,7 +90,7 @@ RULES = (
     ),
     undecided("848.11", M, "KIP-848", "An answer of an earlier membership changes nothing", HOLD),
     undecided("848.12", M, "KIP-848", "Assigned topic ids that metadata does not know yet are fetched later", HOLD),
-    Rule(
+    ProtocolRule(
         "848.13",
         S,
         "KIP-848",
@@ -99,7 +101,7 @@ RULES = (
 
 
 @dataclass(slots=True)
-class Member:
+class ConsumerMember:
     """epoch: of the last answer without error, `by`; -1 while none is held."""
 
     epoch: int = -1
@@ -123,7 +125,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     if not request.member_id:
         return
     scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    member, epoch = scene.at(Member, request.group_id, request.member_id), request.member_epoch
+    member, epoch = scene.at(ConsumerMember, request.group_id, request.member_id), request.member_epoch
     if epoch <= 0:
         _joins_or_leaves(exchange, request, scene)
     if member.final is not None and epoch >= 0 and knows(exchange, member.final):
@@ -169,7 +171,7 @@ def _joins_or_leaves(exchange: Exchange, request: ConsumerGroupHeartbeatRequest,
 def _goes_on(
     exchange: Exchange,
     request: ConsumerGroupHeartbeatRequest,
-    member: Member,
+    member: ConsumerMember,
     by: Exchange,
     before: Exchange,
     scene: Scene,
@@ -196,10 +198,10 @@ def answered(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, ConsumerGroupHeartbeatRequest)
     if not isinstance(answer, ConsumerGroupHeartbeatResponse):
-        scene.at(Member, request.group_id, request.member_id).by = None
+        scene.at(ConsumerMember, request.group_id, request.member_id).by = None
         return
     name = request.member_id or answer.member_id or ""
-    member = scene.at(Member, request.group_id, name)
+    member = scene.at(ConsumerMember, request.group_id, name)
     if answer.error_code == 0 and request.member_epoch >= 0:
         scene.join(exchange.connection, "member", request.group_id, name)
         scene.at(GroupMembers, request.group_id).members.add(name)
@@ -217,7 +219,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
 def commits(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    member = scene.at(Member, request.group_id, request.member_id)
+    member = scene.at(ConsumerMember, request.group_id, request.member_id)
     if exchange.version < 9 or not request.member_id or member.before is None:
         return
     scene.join(exchange.connection, "member", request.group_id, request.member_id)
@@ -240,10 +242,10 @@ def commits(exchange: Exchange, scene: Scene) -> None:
 def commit_answered(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, OffsetCommitRequest)
-    if not isinstance(answer, OffsetCommitResponse) or exchange.fate is not Fate.ANSWERED:
+    if not isinstance(answer, OffsetCommitResponse) or exchange.fate is not AnswerFate.ANSWERED:
         return
     if STALE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
-        scene.at(Member, request.group_id, request.member_id).stale = exchange
+        scene.at(ConsumerMember, request.group_id, request.member_id).stale = exchange
 
 
 FAMILY = Family(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.judge.exchanges import Exchange, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import batches
@@ -30,7 +30,7 @@ DRIVER: Final = "a driver: seeks, pauses and what was delivered are the applicat
 NODES: Final = "a driver that moves leaders, or that edits answers"
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "FET.1",
         M,
         "KIP-98",
@@ -40,7 +40,7 @@ RULES = (
     undecided(
         "FET.2", M, "KIP-98", "No record of an aborted transaction is delivered, and no committed one lost", DRIVER
     ),
-    Rule(
+    ProtocolRule(
         "FET.3",
         M,
         "KIP-98",
@@ -48,21 +48,21 @@ RULES = (
         "a Fetch that is answered with nothing but control batches",
     ),
     undecided("FET.4", M, "KIP-98", "Aborted transactions may come in any order; read_uncommitted ignores them", NODES),
-    Rule(
+    ProtocolRule(
         "FET.5",
         M,
         "record batch v2",
         "Behind a compacted hole or an empty batch the next offset is the batch's last + 1",
         "a Fetch that is answered with a batch whose last records are missing",
     ),
-    Rule(
+    ProtocolRule(
         "FET.6",
         M,
         "KIP-227",
         "A session that was given is used, its epoch one higher with each request, 1 behind 2^31 - 1",
         "a Fetch after an answer with a session id",
     ),
-    Rule(
+    ProtocolRule(
         "FET.7",
         M,
         "KIP-227",
@@ -80,7 +80,7 @@ RULES = (
         "FET.13", M, "auto.offset.reset", "Offsets are reset only where they are out of range or missing", DRIVER
     ),
     undecided("FET.14", S, "KIP-74", "No partition starves where answers are limited in size", DRIVER),
-    Rule(
+    ProtocolRule(
         "FET.15",
         S,
         "retry.backoff.ms",
@@ -92,8 +92,8 @@ RULES = (
 
 
 @dataclass(slots=True)
-class Session:
-    """Of one connection. id 0: none. epoch: that of the last request, `last`."""
+class FetchSession:
+    """Session of one connection. id 0: none. epoch: that of the last request, `last`."""
 
     id: int = 0
     epoch: int = -1
@@ -108,7 +108,7 @@ class Session:
 
 @dataclass(slots=True)
 class Stuck:
-    """Of a partition on a connection: how often one offset was answered with the same control or cut batches."""
+    """Partition on a connection: how often one offset was answered with the same control or cut batches."""
 
     offset: int = -1
     end: int = -1
@@ -120,7 +120,7 @@ class Stuck:
 def fetches(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, FetchRequest)
-    session = scene.at(Session, exchange.connection.number)
+    session = scene.at(FetchSession, exchange.connection.number)
     is_full = request.session_epoch in (FULL, FINAL)
     if session.failed is not None and (is_full or knows(exchange, session.failed)):
         scene.decide("FET.7", is_full, exchange, f"epoch {request.session_epoch} of the session", session.failed)
@@ -155,7 +155,7 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
 def answered(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, FetchRequest)
-    session = scene.at(Session, exchange.connection.number)
+    session = scene.at(FetchSession, exchange.connection.number)
     if exchange.is_lost:
         session.id = 0  # whether the broker took it, the client cannot know
     if not isinstance(answer, FetchResponse):
@@ -207,7 +207,7 @@ def _moves_on(exchange: Exchange, place: tuple[str, int], offset: int, data: Buf
 def lists(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ListOffsetsRequest)
-    fetched = scene.at(Session, exchange.connection.number).isolation
+    fetched = scene.at(FetchSession, exchange.connection.number).isolation
     is_measured = any(each.timestamp != EARLIEST for topic in request.topics for each in topic.partitions)
     if fetched is None or not is_measured or exchange.version < 2 or not isinstance(fetched.request, FetchRequest):
         return

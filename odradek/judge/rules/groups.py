@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.judge.exchanges import Exchange, Fate, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -34,8 +34,10 @@ BY_GIVING_UP: Final = "a driver: whether the client waited or gave up is what th
 ASSIGNMENT: Final = "a driver: assignments of the classic protocol are opaque, and seeks and pauses are not on the wire"
 
 RULES = (
-    Rule("GRP.1", M, "KIP-394", "After MEMBER_ID_REQUIRED the member joins with the id given", "such an answer"),
-    Rule(
+    ProtocolRule(
+        "GRP.1", M, "KIP-394", "After MEMBER_ID_REQUIRED the member joins with the id given", "such an answer"
+    ),
+    ProtocolRule(
         "GRP.2",
         M,
         "KIP-62",
@@ -49,21 +51,21 @@ RULES = (
         "A member that does not poll for max.poll.interval.ms leaves",
         "a driver that stops polling",
     ),
-    Rule(
+    ProtocolRule(
         "GRP.4",
         M,
         "KIP-62",
         "REBALANCE_IN_PROGRESS leads to JoinGroup with the same member id within the rebalance time-out",
         "a JoinGroup after such an answer to a heartbeat, or the end of that time",
     ),
-    Rule(
+    ProtocolRule(
         "GRP.5",
         M,
         "protocol guide, errors",
         "After UNKNOWN_MEMBER_ID a member joins with an empty id, after ILLEGAL_GENERATION with its own",
         "a JoinGroup after such an answer",
     ),
-    Rule("GRP.6", M, "KIP-345", "FENCED_INSTANCE_ID is final: that member does not go on", "such an answer"),
+    ProtocolRule("GRP.6", M, "KIP-345", "FENCED_INSTANCE_ID is final: that member does not go on", "such an answer"),
     undecided(
         "GRP.7",
         M,
@@ -73,14 +75,14 @@ RULES = (
     ),
     undecided("GRP.8", M, "KIP-429", "Cooperative: revoke, then join again; owned partitions are true", ASSIGNMENT),
     undecided("GRP.9", M, "KIP-792", "A stale claim does not win in the leader's assignment", ASSIGNMENT),
-    Rule(
+    ProtocolRule(
         "GRP.10",
         M,
         "OffsetCommit",
         "A commit has the generation that the member holds",
         "an OffsetCommit of a member that has joined",
     ),
-    Rule(
+    ProtocolRule(
         "GRP.11",
         S,
         "-",
@@ -89,10 +91,12 @@ RULES = (
     ),
     undecided("GRP.12", M, "protocol guide, errors", "Coordinator load is waited out", BY_GIVING_UP),
     undecided("GRP.13", M, "protocol guide, errors", "Coordinator errors of a commit are retried", BY_GIVING_UP),
-    Rule("GRP.14", M, "-", "A member has one JoinGroup or SyncGroup in flight", "a JoinGroup or SyncGroup"),
-    Rule("GRP.15", S, "KIP-800", "A reason has 255 characters at most", "a JoinGroup or LeaveGroup with a reason"),
+    ProtocolRule("GRP.14", M, "-", "A member has one JoinGroup or SyncGroup in flight", "a JoinGroup or SyncGroup"),
+    ProtocolRule(
+        "GRP.15", S, "KIP-800", "A reason has 255 characters at most", "a JoinGroup or LeaveGroup with a reason"
+    ),
     undecided("GRP.16", M, "KIP-429", "No fetch of a partition after it was revoked", ASSIGNMENT),
-    Rule(
+    ProtocolRule(
         "GRP.17",
         S,
         "-",
@@ -106,7 +110,7 @@ RULES = (
         "A changed number of partitions leads to a new join of the leader",
         "a driver that raises the number: how soon metadata is read again is a setting of the client",
     ),
-    Rule(
+    ProtocolRule(
         "GRP.19",
         M,
         "-",
@@ -124,7 +128,7 @@ class GroupMembers:
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicMember:
     """generation: that of the last answer to JoinGroup, `joined`. heard: its last request."""
 
     joined: Exchange | None = None
@@ -143,7 +147,7 @@ class Member:
 
 @dataclass(slots=True)
 class Asked:
-    """Of a group on one connection."""
+    """Answers that a group gave on one connection."""
 
     given: Exchange | None = None  # the answer MEMBER_ID_REQUIRED
     rejected: Exchange | None = None
@@ -165,12 +169,12 @@ def heard(exchange: Exchange, scene: Scene) -> None:
     if named is None:
         return
     scene.join(exchange.connection, "member", *named)
-    member = scene.at(Member, *named)
+    member = scene.at(ClassicMember, *named)
     before = member.heard
     if (
         before is not None
         and member.session_us
-        and before.fate is Fate.ANSWERED
+        and before.fate is AnswerFate.ANSWERED
         and exchange.api is not ApiKey.JOIN_GROUP
     ):
         gap_us = exchange.earliest_us - max(before.received_us, before.answered_us)
@@ -189,7 +193,7 @@ def heard(exchange: Exchange, scene: Scene) -> None:
 
 
 def _is_open(exchange: Exchange) -> bool:
-    return exchange.fate is Fate.WAITING and exchange.connection.closed_us is None
+    return exchange.fate is AnswerFate.WAITING and exchange.connection.closed_us is None
 
 
 def joins(exchange: Exchange, scene: Scene) -> None:
@@ -209,13 +213,13 @@ def joins(exchange: Exchange, scene: Scene) -> None:
         why = f"it joins as {request.member_id!r} after {ErrorCode(asked.rejected_code).name}"
         scene.decide("GRP.5", is_fine, exchange, why, rejected)
     elif asked.member:
-        member = scene.at(Member, request.group_id, asked.member)
+        member = scene.at(ClassicMember, request.group_id, asked.member)
         if member.rebalancing is not None and knows(exchange, member.rebalancing):
             why = f"it joins as {request.member_id!r}, and was {asked.member!r}"
             scene.decide("GRP.4", request.member_id == asked.member, exchange, why, member.rebalancing)
         member.rebalancing = None
     if request.member_id:
-        member = scene.at(Member, request.group_id, request.member_id)
+        member = scene.at(ClassicMember, request.group_id, request.member_id)
         member.joining, member.commits, member.rebalancing = exchange, 0, None
     if exchange.version >= 8 and request.reason is not None:
         _reason(exchange, request.reason, scene)
@@ -232,7 +236,7 @@ def leaves(exchange: Exchange, scene: Scene) -> None:
     group = scene.at(GroupMembers, request.group_id)
     for name in left:
         group.members.discard(name)
-        member = scene.at(Member, request.group_id, name)
+        member = scene.at(ClassicMember, request.group_id, name)
         member.heard = member.rebalancing = None
     asked = scene.at(Asked, exchange.connection.number, request.group_id)
     asked.rejected, asked.member, asked.given = None, "", None
@@ -252,7 +256,7 @@ def join_answered(exchange: Exchange, scene: Scene) -> None:
     elif answer.error_code == 0:
         scene.join(exchange.connection, "member", request.group_id, answer.member_id)
         scene.at(GroupMembers, request.group_id).members.add(answer.member_id)
-        member = scene.at(Member, request.group_id, answer.member_id)
+        member = scene.at(ClassicMember, request.group_id, answer.member_id)
         member.joined, member.generation, member.heard = exchange, answer.generation_id, exchange
         member.session_us, member.rebalance_us = request.session_timeout_ms * 1000, request.rebalance_timeout_ms * 1000
         asked.member = answer.member_id
@@ -261,7 +265,7 @@ def join_answered(exchange: Exchange, scene: Scene) -> None:
 
 
 def answered(exchange: Exchange, scene: Scene) -> None:
-    """Of Heartbeat, SyncGroup and OffsetCommit."""
+    """Takes the answers to Heartbeat, SyncGroup and OffsetCommit."""
     named, answer = member_of(exchange), exchange.answer
     if named is None:
         return
@@ -281,7 +285,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
 def _rejected(exchange: Exchange, group: str, name: str, code: int, scene: Scene) -> None:
     if not name:
         return
-    member = scene.at(Member, group, name)
+    member = scene.at(ClassicMember, group, name)
     if code == FENCED:
         member.fenced = exchange
         scene.kept("GRP.6", exchange)
@@ -305,7 +309,7 @@ def _generation(exchange: Exchange) -> int:
 
 
 def _follow(exchange: Exchange, named: tuple[str, str], scene: Scene) -> None:
-    member = scene.at(Member, *named)
+    member = scene.at(ClassicMember, *named)
     if member.rebalancing is not None or _generation(exchange) != member.generation or not member.rebalance_us:
         return
     member.rebalancing = exchange
@@ -326,7 +330,7 @@ def commits(exchange: Exchange, scene: Scene) -> None:
     if named is None:
         scene.kept("GRP.19", exchange)
         return
-    member = scene.at(Member, *named)
+    member = scene.at(ClassicMember, *named)
     if member.joined is None:
         return
     generation = request.generation_id_or_member_epoch
@@ -342,7 +346,7 @@ def commits(exchange: Exchange, scene: Scene) -> None:
 def syncs(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, SyncGroupRequest)
-    member = scene.at(Member, request.group_id, request.member_id)
+    member = scene.at(ClassicMember, request.group_id, request.member_id)
     member.joining, member.syncing = None, exchange
 
 

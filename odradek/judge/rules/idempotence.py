@@ -6,8 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.judge.exchanges import Batch, Exchange, Fate, knows
-from odradek.judge.rule import Family, M, Rule, S
+from odradek.judge.exchanges import AnswerFate, Batch, Exchange, knows
+from odradek.judge.rule import Family, M, ProtocolRule, S
 from odradek.judge.rules.produce import partition_errors
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
@@ -26,52 +26,56 @@ UNKNOWN_PRODUCER: Final = ErrorCode.UNKNOWN_PRODUCER_ID.value
 OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.value
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "IDM.1",
         M,
         "KIP-98, sequence numbers",
         "The first batch of a partition under a producer id and epoch has sequence 0",
         "a first batch of a producer id that the recording shows from its InitProducerId on",
     ),
-    Rule("IDM.2", M, "KIP-98", "The next base sequence is last + count, and 0 after 2^31 - 1", "a second batch"),
-    Rule("IDM.3", M, "KIP-98", "A retry has the same sequence and the same count", "a batch that is sent again"),
-    Rule("IDM.4", M, "KIP-98", "At most five batches of a partition are in flight", "a second batch in flight"),
-    Rule(
+    ProtocolRule(
+        "IDM.2", M, "KIP-98", "The next base sequence is last + count, and 0 after 2^31 - 1", "a second batch"
+    ),
+    ProtocolRule(
+        "IDM.3", M, "KIP-98", "A retry has the same sequence and the same count", "a batch that is sent again"
+    ),
+    ProtocolRule("IDM.4", M, "KIP-98", "At most five batches of a partition are in flight", "a second batch in flight"),
+    ProtocolRule(
         "IDM.5",
         M,
         "KIP-98",
         "A batch that is given up leaves no gap: the epoch is bumped, or the producer fails",
         "a batch on a new connection",
     ),
-    Rule(
+    ProtocolRule(
         "IDM.6",
         M,
         "KIP-360",
         "After UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER of the batch in line comes a new epoch",
         "a batch after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "IDM.7",
         M,
         "KIP-98",
         "DUPLICATE_SEQUENCE_NUMBER is success: the batch is not sent again",
         "a batch after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "IDM.8",
         M,
         "KIP-98, KIP-360",
         "The epoch of a producer id does not go down on a partition; a transactional producer makes none itself",
         "a batch of a producer id that the recording shows from its InitProducerId on",
     ),
-    Rule(
+    ProtocolRule(
         "IDM.9",
         S,
         "KIP-360",
         "An exhausted epoch leads to a new producer id, not to a negative epoch",
         "a batch with an epoch of 32,000 or more, or a negative one",
     ),
-    Rule(
+    ProtocolRule(
         "IDM.10",
         S,
         "KIP-98, KIP-360",
@@ -83,7 +87,7 @@ RULES = (
 
 @dataclass(slots=True)
 class Issued:
-    """Of a producer id: the epochs that answers gave out, with the last of these."""
+    """Epochs of a producer id that answers gave out, with the last of these answers."""
 
     epochs: set[int] = field(default_factory=set)
     by: Exchange | None = None
@@ -105,7 +109,7 @@ class Line:
 
 @dataclass(slots=True)
 class Highest:
-    """Of a partition on one connection: the producer whose batches it carried last."""
+    """Producer whose batches a connection carried last for a partition."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -204,7 +208,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
         line = scene.at(Line, header.producer_id, header.producer_epoch, *batch.place)
         line.in_flight.discard(exchange.number)
         code = errors.get(batch.place)
-        if exchange.fate is not Fate.ANSWERED or code is None:
+        if exchange.fate is not AnswerFate.ANSWERED or code is None:
             continue
         is_in_line = header.base_sequence == line.acked
         if code in (0, DUPLICATE):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from odradek.judge.exchanges import Exchange, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.rules.produce import partition_errors
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
@@ -37,7 +37,7 @@ NODES: Final = "a driver that moves leaders and stops nodes"
 DRIVER: Final = "a driver: what the application asked for is not on the wire"
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "MET.1",
         M,
         "protocol guide, errors",
@@ -46,7 +46,7 @@ RULES = (
     ),
     undecided("MET.2", M, "KIP-320", "Metadata with an older leader epoch does not move the client back", NODES),
     undecided("MET.3", S, "KIP-951", "The leader that Produce v10 and Fetch v16 answer is used", NODES),
-    Rule(
+    ProtocolRule(
         "MET.4",
         S,
         "KIP-526",
@@ -54,10 +54,10 @@ RULES = (
         "a Metadata request",
     ),
     undecided("MET.5", M, "Metadata v4+", "Topics are created, and all of them asked for, only where wanted", DRIVER),
-    Rule(
+    ProtocolRule(
         "MET.6", M, "KIP-516", "Where a version knows topic ids only, none is zero", "a Produce or Fetch v13 or later"
     ),
-    Rule(
+    ProtocolRule(
         "MET.7",
         S,
         "KIP-516",
@@ -66,35 +66,35 @@ RULES = (
     ),
     undecided("MET.8", S, "-", "A topic that is missing from one answer is not forgotten at once", NODES),
     undecided("MET.9", S, "-", "A metadata request stuck at a dead node does not block others", NODES),
-    Rule(
+    ProtocolRule(
         "MET.10",
         S,
         "FindCoordinator",
         "After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE FindCoordinator comes before it is asked twice more",
         "a request to a coordinator after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "MET.11",
         M,
         "KIP-699",
         "FindCoordinator has a known key type, and keys in the field of its version",
         "a FindCoordinator",
     ),
-    Rule(
+    ProtocolRule(
         "TEL.1",
         M,
         "KIP-714",
         "PushTelemetry has the subscription, an accepted compression, and waits for the interval",
         "a PushTelemetry after an answer to GetTelemetrySubscriptions",
     ),
-    Rule(
+    ProtocolRule(
         "TEL.2",
         M,
         "KIP-714",
         "After UNKNOWN_SUBSCRIPTION_ID subscriptions are read before the next push",
         "a telemetry request after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "TEL.3",
         M,
         "KIP-714",
@@ -111,7 +111,7 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(slots=True)
 class Kin:
-    """Of all connections that may belong to one client: when they last asked."""
+    """Connections that may belong to one client: when they last asked."""
 
     metadata_us: int = -1
     coordinators: dict[str, int] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Kin:
 
 @dataclass(slots=True)
 class Failed:
-    """Of a partition, or of a coordinator's key, on one connection. times: it was asked since, without a new look."""
+    """Failure of a partition or a coordinator's key on a connection. times: asked since, without a new look."""
 
     by: Exchange | None = None
     rule: str = ""
@@ -134,7 +134,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Telemetry:
-    """Of a client instance id."""
+    """Telemetry of a client instance id."""
 
     told: Exchange | None = None
     pushed: Exchange | None = None
@@ -155,7 +155,7 @@ def _places(exchange: Exchange) -> list[Place]:
 
 
 def asks_leader(exchange: Exchange, scene: Scene) -> None:
-    """Of Produce and Fetch."""
+    """Judges a Produce or Fetch: its topic ids, and whether the client asked for metadata after an error."""
     request, since = exchange.request, ID_SINCE[exchange.api or ApiKey.FETCH]
     if exchange.version >= since and isinstance(request, ProduceRequest | FetchRequest):
         topics = request.topic_data if isinstance(request, ProduceRequest) else request.topics

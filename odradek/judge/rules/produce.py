@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.judge.exchanges import Batch, Exchange, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import MAGIC
@@ -20,17 +20,19 @@ COMPRESSION: Final = 7
 MOST_REPEATS: Final = 3
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "PRD.1",
         M,
         "KIP-98, message definition of Produce",
         "A partition has one record batch of version 2, its CRC right, its counts consistent",
         "a Produce",
     ),
-    Rule("PRD.2", M, "KIP-110", "zstd comes only in Produce v7 and later", "a batch that is compressed with zstd"),
-    Rule("PRD.3", M, "KIP-98", "No control bit; the transactional bit exactly in transactions", "a Produce"),
-    Rule("PRD.4", M, "KIP-98", "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
-    Rule(
+    ProtocolRule(
+        "PRD.2", M, "KIP-110", "zstd comes only in Produce v7 and later", "a batch that is compressed with zstd"
+    ),
+    ProtocolRule("PRD.3", M, "KIP-98", "No control bit; the transactional bit exactly in transactions", "a Produce"),
+    ProtocolRule("PRD.4", M, "KIP-98", "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
+    ProtocolRule(
         "PRD.5",
         S,
         "protocol guide, errors",
@@ -56,7 +58,7 @@ RULES = (
 
 @dataclass(slots=True)
 class TooLarge:
-    """Of one batch, by its CRC."""
+    """Batch that was refused, by its CRC."""
 
     refused: Exchange | None = None
     times: int = 0

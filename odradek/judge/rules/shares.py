@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from odradek.judge.exchanges import Exchange, Fate, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -36,35 +36,35 @@ Batches: TypeAlias = (
 )
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "SHR.1",
         M,
         "KIP-932",
         "Epoch 0 opens a share session, then it is one higher with each request, 1 behind 2^31 - 1; -1 closes it",
         "a request of a session after one that was answered without error",
     ),
-    Rule(
+    ProtocolRule(
         "SHR.2",
         M,
         "KIP-932",
         "The request that opens a session has no acknowledgements; ShareAcknowledge never opens one",
         "a ShareFetch with epoch 0, or a ShareAcknowledge",
     ),
-    Rule(
+    ProtocolRule(
         "SHR.3",
         M,
         "KIP-932",
         "SHARE_SESSION_NOT_FOUND and INVALID_SHARE_SESSION_EPOCH lead to a new session",
         "a request after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "SHR.4",
         M,
         "KIP-932, KIP-1222",
         "Batches of acknowledgements ascend and do not overlap; types are 0 to 3 (4 from v2), one or one per offset",
         "a request with acknowledgements",
     ),
-    Rule(
+    ProtocolRule(
         "SHR.5",
         M,
         "KIP-932",
@@ -72,7 +72,7 @@ RULES = (
         "a request with acknowledgements, of a member whose acquisitions the recording shows",
     ),
     undecided("SHR.6", M, "KIP-932", "Each acquired record is answered for before close", DRIVER),
-    Rule(
+    ProtocolRule(
         "SHR.7",
         M,
         "KIP-932",
@@ -83,7 +83,7 @@ RULES = (
     undecided("SHR.9", M, "KIP-932", "Acknowledgements made while a fetch is in flight are sent later", DRIVER),
     undecided("SHR.10", M, "KIP-932", "A disconnection with a request in flight completes it", DRIVER),
     undecided("SHR.11", M, "KIP-932", "After a change of leader acknowledgements fail or go to the new one", NODES),
-    Rule(
+    ProtocolRule(
         "SHR.12",
         M,
         "KIP-932, heartbeat request",
@@ -92,7 +92,7 @@ RULES = (
     ),
     undecided("SHR.13", S, "KIP-932", "Errors of a fetch lead to new metadata and a back-off", NODES),
     undecided("SHR.14", S, "KIP-932", "Offsets of share groups are described and altered at the coordinator", NODES),
-    Rule(
+    ProtocolRule(
         "SHR.15",
         S,
         "KIP-932",
@@ -103,8 +103,8 @@ RULES = (
 
 
 @dataclass(slots=True)
-class Session:
-    """Of a group and a member on one connection. epoch: of the last request, `last`."""
+class ShareSession:
+    """Session of a member of a group on one connection. epoch: of the last request, `last`."""
 
     epoch: int = -1
     last: Exchange | None = None
@@ -116,7 +116,7 @@ class Session:
 
 
 @dataclass(slots=True)
-class Member:
+class ShareMember:
     epoch: int = -1
     by: Exchange | None = None
     lost: Exchange | None = None
@@ -134,7 +134,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
     group, name = request.group_id or "", request.member_id or ""
     scene.join(exchange.connection, "member", group, name)
-    session = scene.at(Session, exchange.connection.number, group, name)
+    session = scene.at(ShareSession, exchange.connection.number, group, name)
     epoch, last = request.share_session_epoch, session.last
     if session.failed is not None and (epoch in (OPENS, CLOSES) or knows(exchange, session.failed)):
         scene.decide("SHR.3", epoch in (OPENS, CLOSES), exchange, f"epoch {epoch} of a lost session", session.failed)
@@ -147,7 +147,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         why = f"asked again after {waited_us / 1000} ms"
         scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.limited)
         session.limited = None
-    is_flying = last is not None and last.fate is Fate.WAITING
+    is_flying = last is not None and last.fate is AnswerFate.WAITING
     is_behind = exchange.is_behind and exchange.connection.previous is last and last is not None
     scene.decide("SHR.7", not (is_flying or is_behind), exchange, "another request of it is in flight", last)
     acknowledged = list(_acknowledged(request))
@@ -179,7 +179,7 @@ def _wrong(found: Batches, exchange: Exchange) -> str | None:
     return None
 
 
-def _take(exchange: Exchange, session: Session, place: tuple[bytes, int], found: Batches, scene: Scene) -> None:
+def _take(exchange: Exchange, session: ShareSession, place: tuple[bytes, int], found: Batches, scene: Scene) -> None:
     """Takes what is acknowledged out of what is acquired; what is renewed stays there."""
     acquired = session.acquired.setdefault(place, {})
     for batch in found:
@@ -223,7 +223,7 @@ def _has_refused(answer: Message | None) -> bool:
 def answered(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
-    session = scene.at(Session, exchange.connection.number, request.group_id or "", request.member_id or "")
+    session = scene.at(ShareSession, exchange.connection.number, request.group_id or "", request.member_id or "")
     code = getattr(answer, "error_code", None)
     session.is_sure = code == 0
     if any(_acknowledged(request)) and (code != 0 or _has_refused(answer)):
@@ -244,7 +244,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ShareGroupHeartbeatRequest)
     scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    member, epoch = scene.at(Member, request.group_id, request.member_id), request.member_epoch
+    member, epoch = scene.at(ShareMember, request.group_id, request.member_id), request.member_epoch
     if epoch < 0:
         member.by = member.lost = None
     elif member.lost is not None and (epoch == 0 or knows(exchange, member.lost)):
@@ -258,7 +258,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
 def beat_answered(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, ShareGroupHeartbeatRequest)
-    member = scene.at(Member, request.group_id, request.member_id)
+    member = scene.at(ShareMember, request.group_id, request.member_id)
     if not isinstance(answer, ShareGroupHeartbeatResponse):
         member.by = None
     elif answer.error_code == 0:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from odradek.judge.exchanges import Exchange, Fate, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.rules.groups import GroupMembers
 from odradek.judge.rules.produce import partition_errors
 from odradek.judge.scene import Scene
@@ -45,70 +45,70 @@ FATAL_INITS: Final = {
 }
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "TXN.1",
         M,
         "KIP-98, InitProducerId",
         "Transactional requests carry a producer id and epoch that an answer gave out",
         "a transactional request after an InitProducerId of its transactional id",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.2",
         M,
         "KIP-98",
         "Below TV2 AddPartitionsToTxn has succeeded for a partition before its first batch in the transaction",
         "a transactional Produce below v12",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.3",
         M,
         "KIP-98",
         "Below TV2 AddOffsetsToTxn has succeeded before TxnOffsetCommit",
         "a TxnOffsetCommit below v5",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.4",
         M,
         "KIP-98",
         "EndTxn is sent when all batches are answered, and none of them is sent after it",
         "an EndTxn after a Produce of the transaction",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.5",
         M,
         "KIP-98",
         "EndTxn(commit) is not sent when a batch of the transaction failed",
         "an EndTxn(commit) after a Produce of the transaction",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.6",
         M,
         "KIP-98, KIP-588",
         "After PRODUCER_FENCED no request has that producer id and epoch, except to abort",
         "an answer PRODUCER_FENCED",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.7",
         M,
         "KIP-588",
         "After INVALID_PRODUCER_EPOCH on Produce the transaction is not committed",
         "an EndTxn or InitProducerId after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.8",
         M,
         "KIP-98",
         "CONCURRENT_TRANSACTIONS is retried",
         "a transactional request after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.9",
         M,
         "KIP-98",
         "After a coordinator error EndTxn asks for the same result again",
         "an EndTxn after such an answer to one",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.10",
         M,
         "KIP-98",
@@ -122,7 +122,7 @@ RULES = (
         "An empty transaction sends no EndTxn, or accepts its lawful answer",
         "a driver: where a transaction begins, and whether the producer stays usable, is the application's to say",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.12",
         M,
         "KIP-447",
@@ -136,28 +136,28 @@ RULES = (
         "OffsetFetch asks for stable offsets, and UNSTABLE_OFFSET_COMMIT is retried without a low limit",
         "a driver: whether the reader is read_committed is not told to the coordinator",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.14",
         S,
         "KIP-98",
         "INVALID_TRANSACTION_TIMEOUT is fatal: InitProducerId is not asked in a loop",
         "such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.15",
         M,
         "KIP-98",
         "No batch of an aborted transaction arrives after EndTxn(abort) was answered",
         "a Produce after an EndTxn(abort) whose answer gave a new epoch",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.16",
         S,
         "KIP-98, KIP-360",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; INVALID_PRODUCER_ID_MAPPING leads to InitProducerId",
         "such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "TXN.17",
         S,
         "retry.backoff.ms",
@@ -171,7 +171,7 @@ Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 
 @dataclass(slots=True)
 class Producer:
-    """Of a transactional id. concurrent, refused: the last answer that is to be retried; inits by error."""
+    """Owner of a transactional id. refused: the last answer that is to be retried; fatal: the last one by error."""
 
     issued: set[Pair] = field(default_factory=set)
     by: Exchange | None = None
@@ -181,7 +181,7 @@ class Producer:
 
 
 @dataclass(slots=True)
-class Open:
+class OngoingTransaction:
     """The transaction of a transactional id, producer id and epoch, since the last EndTxn was sent."""
 
     partitions: set[tuple[str, int]] = field(default_factory=set)
@@ -225,7 +225,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         return
     name, pair = claimed
     scene.join(exchange.connection, "producer", *pair)
-    producer, open_ = scene.at(Producer, name), scene.at(Open, name, *pair)
+    producer, open_ = scene.at(Producer, name), scene.at(OngoingTransaction, name, *pair)
     if producer.by is not None:
         why = f"producer id {pair[0]} and epoch {pair[1]}, which no answer gave {name!r}"
         scene.decide("TXN.1", pair in producer.issued, exchange, why, producer.by)
@@ -269,7 +269,7 @@ def inits(exchange: Exchange, scene: Scene) -> None:
                 why = f"InitProducerId is asked {times + 1} times after {ErrorCode(code).name}"
                 scene.broken(FATAL_INITS[code], exchange, why, refused)
     pair = request.producer_id, request.producer_epoch
-    open_ = scene.at(Open, request.transactional_id, *pair)
+    open_ = scene.at(OngoingTransaction, request.transactional_id, *pair)
     if open_.unmapped is not None and knows(exchange, open_.unmapped):
         scene.kept("TXN.16", exchange)
         open_.unmapped = None
@@ -283,13 +283,13 @@ def produced(exchange: Exchange, scene: Scene) -> None:
     if claimed is None:
         return
     name, pair = claimed
-    open_ = scene.at(Open, name, *pair)
+    open_ = scene.at(OngoingTransaction, name, *pair)
     if exchange.version < TV2_PRODUCE:
         missing = [batch.place for batch in exchange.batches if batch.place not in open_.partitions]
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""
         scene.decide("TXN.2", not missing, exchange, why, open_.ended)
     ended = open_.ended
-    if ended is not None and ended.fate is Fate.WAITING and exchange.earliest_us > ended.received_us:
+    if ended is not None and ended.fate is AnswerFate.WAITING and exchange.earliest_us > ended.received_us:
         scene.broken("TXN.4", exchange, "a batch of the transaction after its EndTxn", ended)
     elif ended is not None and isinstance(ended.answer, EndTxnResponse) and knows(exchange, ended):
         answer, request = ended.answer, ended.request
@@ -307,7 +307,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
 
 @dataclass(slots=True)
 class Began:
-    """Of a producer id and epoch that an EndTxn(abort) gave out. after: that EndTxn."""
+    """Producer id and epoch that an EndTxn(abort) gave out. after: that EndTxn."""
 
     after: Exchange | None = None
 
@@ -317,7 +317,7 @@ def produce_answered(exchange: Exchange, scene: Scene) -> None:
     if claimed is None:
         return
     name, pair = claimed
-    open_ = scene.at(Open, name, *pair)
+    open_ = scene.at(OngoingTransaction, name, *pair)
     open_.unanswered.pop(exchange.number, None)
     errors = partition_errors(exchange)
     for batch in exchange.batches:
@@ -334,7 +334,7 @@ def produce_answered(exchange: Exchange, scene: Scene) -> None:
 
 def _refusals(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
     """Notes what has consequences for the producer id and epoch, or for the transactional id."""
-    open_, producer = scene.at(Open, name, *pair), scene.at(Producer, name)
+    open_, producer = scene.at(OngoingTransaction, name, *pair), scene.at(Producer, name)
     if FENCED in codes:
         open_.fenced = exchange
         scene.kept("TXN.6", exchange)
@@ -350,7 +350,7 @@ def adds_answered(exchange: Exchange, scene: Scene) -> None:
     if claimed is None:
         return
     name, pair = claimed
-    open_ = scene.at(Open, name, *pair)
+    open_ = scene.at(OngoingTransaction, name, *pair)
     codes: set[int] = set()
     if isinstance(answer, AddPartitionsToTxnResponse):
         for topic in answer.results_by_topic_v3_and_below:
@@ -370,7 +370,7 @@ def adds_answered(exchange: Exchange, scene: Scene) -> None:
 def commits_offsets(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, TxnOffsetCommitRequest)
-    open_ = scene.at(Open, request.transactional_id, request.producer_id, request.producer_epoch)
+    open_ = scene.at(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
     if exchange.version < TV2_OFFSETS:
         why = f"AddOffsetsToTxn has not succeeded for group {request.group_id!r}"
         scene.decide("TXN.3", request.group_id in open_.groups, exchange, why, open_.ended)
@@ -385,7 +385,7 @@ def commits_offsets(exchange: Exchange, scene: Scene) -> None:
 def ends(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, EndTxnRequest)
-    open_ = scene.at(Open, request.transactional_id, request.producer_id, request.producer_epoch)
+    open_ = scene.at(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
     flying = [each for each in open_.unanswered.values() if each.connection.closed_us is None]
     if open_.last is not None:
         why = f"{len(flying)} of its batches are not answered yet"
@@ -425,7 +425,7 @@ def end_answered(exchange: Exchange, scene: Scene) -> None:
         if not request.committed:
             scene.at(Began, request.transactional_id, *given).after = exchange
     if answer.error_code in COORDINATOR:
-        scene.at(Open, request.transactional_id, *pair).end_refused = exchange
+        scene.at(OngoingTransaction, request.transactional_id, *pair).end_refused = exchange
     _refusals(exchange, request.transactional_id, pair, {answer.error_code}, scene)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.judge.exchanges import Exchange, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.rules.produce import partition_errors
 from odradek.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, claim, is_abort
 from odradek.judge.scene import Scene
@@ -25,42 +25,42 @@ UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value
 DRIVER: Final = "a driver: that a transaction is prepared is not on the wire"
 
 RULES = (
-    Rule(
+    ProtocolRule(
         "TV2.1",
         M,
         "KIP-890 part 2",
         "At TV2 the client sends no AddPartitionsToTxn and no AddOffsetsToTxn",
         "a transactional Produce v12 or later",
     ),
-    Rule(
+    ProtocolRule(
         "TV2.2",
         M,
         "KIP-890 part 2",
         "Producer id and epoch of EndTxn v5's answer are used from then on",
         "a transactional request after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "TV2.3",
         M,
         "KIP-890",
         "Sequences restart at 0 with the epoch of EndTxn's answer",
         "a first batch with an epoch that EndTxn gave out",
     ),
-    Rule(
+    ProtocolRule(
         "TV2.4",
         M,
         "KIP-890, KIP-1050",
         "After TRANSACTION_ABORTABLE the transaction is aborted",
         "an EndTxn after such an answer",
     ),
-    Rule(
+    ProtocolRule(
         "TV2.5",
         M,
         "KAFKA-19250",
         "TRANSACTION_ABORTABLE to an abort does not lead to a loop of aborts",
         "such an answer to EndTxn(abort)",
     ),
-    Rule(
+    ProtocolRule(
         "TV2.6",
         M,
         "KIP-890",
@@ -74,14 +74,14 @@ RULES = (
         "A transaction all of whose batches failed is still aborted where the partition may have been added",
         "a driver: where the next transaction begins is not on the wire",
     ),
-    Rule(
+    ProtocolRule(
         "TV2.8",
         S,
         "KIP-890",
         "Produce does not change between v11 and v12 in the middle of a transaction",
         "a second Produce of a transaction",
     ),
-    Rule(
+    ProtocolRule(
         "TV2.9",
         M,
         "KIP-890",
@@ -89,21 +89,21 @@ RULES = (
         "a transactional request after such an answer",
     ),
     undecided("2PC.1", M, "KIP-939", "No Produce and no TxnOffsetCommit in the prepared state", DRIVER),
-    Rule(
+    ProtocolRule(
         "2PC.2",
         M,
         "KIP-939, Persisted Data Format Changes",
         "After InitProducerId has kept a transaction comes EndTxn with the latest pair, and nothing else",
         "a transactional request after such an answer with an ongoing transaction",
     ),
-    Rule(
+    ProtocolRule(
         "2PC.3",
         M,
         "KIP-939",
         "A refusal of Enable2Pc is fatal: InitProducerId is not asked in a loop",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED to an InitProducerId with Enable2Pc",
     ),
-    Rule(
+    ProtocolRule(
         "SHT.1",
         M,
         "KIP-1289 (draft)",
@@ -122,7 +122,7 @@ RULES = (
 
 @dataclass(slots=True)
 class Known:
-    """Of a transactional id. given: the pair of the last EndTxn v5 or InitProducerId, and the exchange that gave it."""
+    """Pairs of a transactional id. given: that of the last EndTxn v5 or InitProducerId, given in answer to `by`."""
 
     given: Pair | None = None
     by: Exchange | None = None
@@ -134,8 +134,8 @@ class Known:
 
 
 @dataclass(slots=True)
-class Transaction:
-    """Of a producer id and epoch."""
+class TransactionV2:
+    """Transaction of a producer id and epoch."""
 
     first: Exchange | None = None  # its first Produce since the last EndTxn
     abortable: Exchange | None = None
@@ -171,7 +171,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
     assert isinstance(request, ProduceRequest)
     if claimed is None:
         return
-    transaction = scene.at(Transaction, *claimed)
+    transaction = scene.at(TransactionV2, *claimed)
     is_v2 = exchange.version >= TV2_PRODUCE
     if is_v2:
         scene.kept("TV2.1", exchange)
@@ -192,7 +192,7 @@ def adds(exchange: Exchange, scene: Scene) -> None:
     claimed = claim(exchange)
     if claimed is None or exchange.api is None:
         return
-    first = scene.at(Transaction, *claimed).first
+    first = scene.at(TransactionV2, *claimed).first
     if first is not None and first.version >= TV2_PRODUCE:
         scene.broken("TV2.1", exchange, f"{exchange.api.kafka_name} after Produce v{first.version}", first)
 
@@ -202,7 +202,7 @@ def ends(exchange: Exchange, scene: Scene) -> None:
     assert isinstance(request, EndTxnRequest)
     pair = request.producer_id, request.producer_epoch
     known = scene.at(Known, request.transactional_id)
-    transaction = scene.at(Transaction, request.transactional_id, pair)
+    transaction = scene.at(TransactionV2, request.transactional_id, pair)
     abortable, transaction.abortable = transaction.abortable, None
     if abortable is not None and (is_abort(exchange) or knows(exchange, abortable)):
         if not is_abort(abortable):
@@ -223,7 +223,7 @@ def ends(exchange: Exchange, scene: Scene) -> None:
 def produce_answered(exchange: Exchange, scene: Scene) -> None:
     claimed = claim(exchange)
     if claimed is not None and ABORTABLE in partition_errors(exchange).values():
-        scene.at(Transaction, claimed[0], claimed[1]).abortable = exchange
+        scene.at(TransactionV2, claimed[0], claimed[1]).abortable = exchange
 
 
 def offsets_answered(exchange: Exchange, scene: Scene) -> None:
@@ -231,7 +231,7 @@ def offsets_answered(exchange: Exchange, scene: Scene) -> None:
     if claimed is None or not isinstance(answer, TxnOffsetCommitResponse):
         return
     if ABORTABLE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
-        scene.at(Transaction, claimed[0], claimed[1]).abortable = exchange
+        scene.at(TransactionV2, claimed[0], claimed[1]).abortable = exchange
 
 
 def end_answered(exchange: Exchange, scene: Scene) -> None:
@@ -241,7 +241,7 @@ def end_answered(exchange: Exchange, scene: Scene) -> None:
         return
     pair = request.producer_id, request.producer_epoch
     known = scene.at(Known, request.transactional_id)
-    transaction = scene.at(Transaction, request.transactional_id, pair)
+    transaction = scene.at(TransactionV2, request.transactional_id, pair)
     if answer.error_code == ABORTABLE:
         transaction.abortable = exchange
         if not request.committed:
@@ -251,7 +251,7 @@ def end_answered(exchange: Exchange, scene: Scene) -> None:
     elif answer.error_code == 0 and answer.producer_id >= 0:
         given = answer.producer_id, answer.producer_epoch
         known.given, known.before, known.by = given, pair, exchange
-        scene.at(Transaction, request.transactional_id, given).given_by = exchange
+        scene.at(TransactionV2, request.transactional_id, given).given_by = exchange
 
 
 def inits(exchange: Exchange, scene: Scene) -> None:

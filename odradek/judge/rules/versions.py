@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.judge.exchanges import Exchange, knows
-from odradek.judge.rule import Family, M, Rule, S, undecided
+from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -22,31 +22,37 @@ TRANSACTION_VERSION: Final = "transaction.version"
 TV2_PRODUCE, TV2_END_TXN = 12, 5
 
 RULES = (
-    Rule("VER.1", S, "KIP-35, KIP-511", "ApiVersions is the first request of a connection, SASL aside", "a connection"),
-    Rule(
+    ProtocolRule(
+        "VER.1", S, "KIP-35, KIP-511", "ApiVersions is the first request of a connection, SASL aside", "a connection"
+    ),
+    ProtocolRule(
         "VER.2",
         M,
         "KIP-511",
         "After UNSUPPORTED_VERSION ApiVersions is asked again, with a version inside the range of the answer",
         "an ApiVersions that was answered UNSUPPORTED_VERSION, and another one",
     ),
-    Rule(
+    ProtocolRule(
         "VER.3",
         M,
         "KIP-35",
         "No request has a version outside the range that this connection's node advertised",
         "a request after an answer to ApiVersions that the client knew",
     ),
-    Rule("VER.4", M, "KIP-511", "Software name and version match the allowed pattern", "ApiVersions v3 or later"),
-    Rule("VER.5", M, "KIP-482", "Requests of flexible versions can be read, tagged fields included", "such a request"),
-    Rule(
+    ProtocolRule(
+        "VER.4", M, "KIP-511", "Software name and version match the allowed pattern", "ApiVersions v3 or later"
+    ),
+    ProtocolRule(
+        "VER.5", M, "KIP-482", "Requests of flexible versions can be read, tagged fields included", "such a request"
+    ),
+    ProtocolRule(
         "VER.6",
         M,
         "protocol guide, Network",
         "Correlation ids in flight on one connection are distinct",
         "a request that was sent while an earlier one was in flight",
     ),
-    Rule(
+    ProtocolRule(
         "VER.7",
         M,
         "KIP-584, KIP-890",
@@ -60,13 +66,13 @@ RULES = (
         "The client works where old versions are not advertised",
         "a driver: whether it works is what the application sees",
     ),
-    Rule("VER.9", M, "message definitions", "Fields are null only where that version allows it", "a request"),
+    ProtocolRule("VER.9", M, "message definitions", "Fields are null only where that version allows it", "a request"),
 )
 
 
 @dataclass(slots=True)
 class Told:
-    """What a connection was told by ApiVersions. answered: the last answer without error; refused: one with it."""
+    """Answers to ApiVersions on a connection. answered: the last without error; refused: one with it."""
 
     answered: Exchange | None = None
     refused: Exchange | None = None

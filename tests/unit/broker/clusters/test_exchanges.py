@@ -1,7 +1,7 @@
 """How many exchanges a cluster remembers, and how many of their bytes."""
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.clusters.exchanges import MOST_BYTES, MOST_EXCHANGES, MOST_KEPT_BYTES, Exchange, Exchanges
+from odradek.broker.clusters.exchanges import MOST_BYTES, MOST_EXCHANGES, MOST_KEPT_BYTES, ClusterExchange, Exchanges
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 
@@ -13,7 +13,7 @@ def frame(name: str = "t") -> memoryview:
     return memoryview(request_bytes(request, 12, 7, "a-client"))[4:]
 
 
-def begun(exchanges: Exchanges, request: memoryview) -> Exchange:
+def begun(exchanges: Exchanges, request: memoryview) -> ClusterExchange:
     exchange = exchanges.begin(request, CONNECTION)
     assert exchange is not None
     return exchange
