@@ -187,6 +187,11 @@ class Cluster:
         found: list[Mapping[str, Json]] = self.call("GET", f"/requests?since={since}&{query}".rstrip("&"))[1]
         return found
 
+    def preset(self, name: str, **parameters: Json) -> Mapping[str, Json]:
+        """Brings a rare state about, as in `preset("open-transaction", topic="orders")`; returns the facts of it."""
+        facts: Mapping[str, Json] = self.call("POST", f"/presets/{quote(name, safe='')}", parameters)[1]
+        return facts
+
     def odd(self, seed: int | None = None) -> Mapping[str, Json]:
         """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more. None: tells of them.
 

@@ -31,6 +31,7 @@ from odradek.storage.checkpoints import LOCK
 
 if TYPE_CHECKING:
     from odradek.broker.control.http_connections import AddRoutes
+    from odradek.broker.control.page.in_process import InProcessClient
     from odradek.broker.network.connection_host import FrameReceiver
 
 DEFAULT = "default"
@@ -58,6 +59,7 @@ class Cluster:
     lease: TimerHandle | None = None
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    preset_clients: list[InProcessClient] = field(default_factory=list)
 
     @property
     def running(self) -> ServingBroker:
@@ -260,6 +262,9 @@ class Clusters:
         serving, cluster.serving = cluster.serving, None
         nodes, cluster.nodes = cluster.nodes, None
         cluster.faults.detach()
+        for client in cluster.preset_clients:
+            client.close()
+        cluster.preset_clients.clear()
         if nodes is not None:
             await nodes.close()
         if serving is not None:

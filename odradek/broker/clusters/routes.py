@@ -16,6 +16,7 @@ from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.exchanges import MOST_EXCHANGES
 from odradek.broker.clusters.nodes import MOST_NODES
 from odradek.broker.clusters.odd import Odd
+from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.waiting import LONGEST_MS, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
@@ -279,6 +280,16 @@ async def move_clock(cluster: Cluster, request: web.Request) -> object:
     return await clock(cluster, request)
 
 
+async def presets(cluster: Cluster, request: web.Request) -> object:
+    return [each.told() for each in PRESETS.values()]
+
+
+async def preset(cluster: Cluster, request: web.Request) -> object:
+    """The parameters; those that are not named have their defaults."""
+    found = mapping(await told(request), "the body")
+    return await bring_about(cluster, request.match_info["name"], found)
+
+
 async def requests(cluster: Cluster, request: web.Request) -> object:
     """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: the newest `limit` of them, the oldest first."""
     query = request.query
@@ -327,6 +338,8 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", "/nodes/{node}/unreachable_for", cut_off),
     ("POST", "/partitions/{topic}/{partition}/leader", move_leader),
     ("POST", "/coordinators/{type}/{key}", move_coordinator),
+    ("GET", "/presets", presets),
+    ("POST", "/presets/{name}", preset),
     ("GET", "/odd", odd),
     ("POST", "/odd", be_odd),
     ("POST", "/wait", wait_for),

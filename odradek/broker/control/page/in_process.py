@@ -20,6 +20,8 @@ from odradek.protocol.struct import Message
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Parked
+    from odradek.protocol.file_slice import Chunk
 
 M = TypeVar("M", bound=Message)
 CLIENT_ID = "odradek-page"
@@ -44,10 +46,8 @@ class InProcessClient:
         )
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        served = SERVED[ApiKey(request.API_KEY)]
-        version = served.max_version if max_version is None else min(served.max_version, max_version)
-        frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
-        reply = self._dispatcher.start(frame, self._connection)
+        version = version_of(request, max_version)
+        reply = self.begin(request, version)
         if not isinstance(reply, list):
             answered = asyncio.Event()
             reply.when_done(lambda _: answered.set())
@@ -55,11 +55,21 @@ class InProcessClient:
             reply = reply.chunks()
         return decode(response_class, version, b"".join(in_memory(reply)), body_position(response_class, version))
 
+    def begin(self, request: Message, version: int) -> list[Chunk] | Parked:
+        """Sends it; the answer may be left unread."""
+        frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
+        return self._dispatcher.start(frame, self._connection)
+
     def close(self) -> None:
         self._connection.closed()
 
 
 CONNECTION_IDS = count(-1, -1)  # those of sockets are positive
+
+
+def version_of(request: Message, max_version: int | None) -> int:
+    served = SERVED[ApiKey(request.API_KEY)]
+    return served.max_version if max_version is None else min(served.max_version, max_version)
 
 
 def body_position(response_class: type[Message], version: int) -> int:

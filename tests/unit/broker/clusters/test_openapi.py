@@ -7,6 +7,7 @@ from importlib import resources
 from aiohttp import web
 
 from odradek.broker.clusters.clusters import Clusters
+from odradek.broker.clusters.presets.table import PRESETS
 from odradek.broker.clusters.routes import BASE, add_control
 
 DOCUMENT = json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
@@ -22,3 +23,9 @@ async def test_routes_and_document_agree() -> None:
     }
     told = {(method.upper(), path) for path, calls in DOCUMENT["paths"].items() for method in calls}
     assert routes - {("HEAD", "/")} == told
+
+
+def test_the_document_names_the_presets() -> None:
+    for base in ("", "/clusters/{id}"):
+        parameters = DOCUMENT["paths"][f"{base}/presets/{{name}}"]["post"]["parameters"]
+        assert parameters[-1]["schema"]["enum"] == sorted(PRESETS)
