@@ -176,6 +176,17 @@ COMMANDS = {
             "judge --ignore 'VER.1=issue 17 until 2027-06-30' recording",
         ),
     ),
+    "control": Command(
+        "control the clusters of a broker that tests use: faults, holds, clock, presets",
+        "For `odradek serve --control`. Prints JSON. The exit status is 6 if what `wait` asks for did not come true.",
+        (
+            "control create --nodes 3",
+            """control fault -C c1 '{"match": {"api": "EndTxn"}, "do": {"error": "REQUEST_TIMED_OUT"}, "times": 3}'""",
+            "control clock -C c1 advance 604800000",
+            "control preset -C c1 open-transaction topic=orders records=10",
+            "control wait -C c1 transaction=t state=PrepareCommit",
+        ),
+    ),
     "certs": Command(
         "make certificates for development: an authority, a broker's, clients'",
         "Makes what is missing in the directory, or expires soon, as PEM and as PKCS12, and leaves the rest as it is:"

@@ -125,7 +125,7 @@ async def _member(client: PresetClient, told: Parameters, records: int) -> Prese
 
 
 async def share_lock_limit(client: PresetClient, told: Parameters) -> Facts:
-    """As many records of the share partition are acquired as it may have locks: the next ones must wait."""
+    """The share partition has acquired as many records as it may have locks: the next ones must wait."""
     limit = client.broker.config.group_share_partition_max_record_locks
     member = await _member(client, told, limit + told.number("more"))
     acquired = 0

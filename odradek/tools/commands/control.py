@@ -1,0 +1,286 @@
+"""`odradek control`: clusters, faults, holds, the clock and presets of a broker with `--control`. docs/testing.md says
+what each call does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from odradek.tools.commands.errors import DIFFERENT, DONE, NOT_FOUND, NOT_PERMITTED, REFUSED, UNREACHABLE, CommandError
+from odradek.tools.commands.options import setting
+from odradek.tools.commands.output import print_object
+
+if TYPE_CHECKING:
+    from odradek.testing.sync import Refused
+
+DEFAULT_ADDRESS = "localhost:9644"
+STATUS_OF = {401: NOT_PERMITTED, 403: NOT_PERMITTED, 404: NOT_FOUND}
+Options = argparse.Namespace
+AddArguments = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlCall:
+    """One call of the interface.
+
+    path     below that of the cluster, or of all where `is_of_all`; {names} are options
+    body     made of the options; None for none
+    query    options that choose, by their name there
+    """
+
+    name: str
+    help: str
+    method: str
+    path: str
+    arguments: AddArguments
+    body: Callable[[Options], Any] | None = None
+    query: tuple[str, ...] = ()
+    is_of_all: bool = False
+
+
+def _nothing(parser: argparse.ArgumentParser) -> None:
+    """Adds no argument."""
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME")
+
+
+def _name_if_any(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="default: all of them")
+
+
+def _values(parser: argparse.ArgumentParser) -> None:
+    words = "numbers, true and false are JSON's, and so are quoted texts"
+    parser.add_argument("values", nargs="*", type=setting, metavar="NAME=VALUE", help=words)
+
+
+def _preset(parser: argparse.ArgumentParser) -> None:
+    _name(parser)
+    _values(parser)
+
+
+def _wait(parser: argparse.ArgumentParser) -> None:
+    _values(parser)
+    parser.add_argument("--timeout-ms", type=int, default=10_000, metavar="N", help="default: %(default)d")
+
+
+def _create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("settings", nargs="*", type=setting, metavar="SETTING=VALUE", help="of its broker")
+    parser.add_argument("--fork", metavar="ID", help="the cluster whose log, coordinators and clock it begins with")
+    parser.add_argument("--nodes", type=int, metavar="N", help="node ids, each on a port of its own, over one log")
+    parser.add_argument("--ttl-s", type=int, metavar="N", help="deletes it after so many seconds")
+
+
+def _created(options: Options) -> Any:
+    wanted = {"fork": options.fork, "nodes": options.nodes, "ttl_s": options.ttl_s}
+    return {"settings": dict(options.settings), **{name: value for name, value in wanted.items() if value is not None}}
+
+
+def _ttl(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ttl_s", type=int, metavar="SECONDS")
+
+
+def _node(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", type=int, metavar="NODE")
+
+
+def _stop_node(parser: argparse.ArgumentParser) -> None:
+    _node(parser)
+    parser.add_argument("--unclean", action="store_true", help="kill it: metadata notices 9 s later")
+
+
+def _cut_off(parser: argparse.ArgumentParser) -> None:
+    _node(parser)
+    parser.add_argument("client_id", metavar="CLIENT")
+
+
+def _leader(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("partition", type=int, metavar="PARTITION")
+    _node(parser)
+
+
+def _coordinator(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("type", choices=("group", "transaction", "share"))
+    parser.add_argument("key", metavar="KEY", help="the group, transactional id, or GROUP:TOPIC-ID:PARTITION")
+    _node(parser)
+
+
+def _to_node(options: Options) -> Any:
+    return {"node": options.node}
+
+
+def _is_clean(options: Options) -> Any:
+    return {"clean": not options.unclean}
+
+
+def _restart(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--unclean", action="store_true", help="kill it first")
+
+
+def _rule(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rule", metavar="JSON | @FILE | -", help="a rule or a list of them")
+
+
+def _parsed_rule(options: Options) -> Any:
+    told = options.rule
+    if told == "-":
+        text = sys.stdin.read()
+    else:
+        text = Path(told[1:]).read_text(encoding="utf-8") if told.startswith("@") else told
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"the rule is no JSON: {error}") from None
+
+
+def _clock(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("how", choices=("freeze", "resume", "advance", "set"))
+    parser.add_argument("ms", nargs="?", type=int, metavar="MS", help="by how much to advance; what to set it to")
+
+
+def _clock_body(options: Options) -> Any:
+    if (options.ms is None) != (options.how in ("freeze", "resume")):
+        raise ValueError(f"clock {options.how} takes {'no number' if options.ms is not None else 'milliseconds'}")
+    return {} if options.ms is None else {"ms": options.ms}
+
+
+def _requests(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--api", metavar="NAME", help="requests of this API, as EndTxn")
+    parser.add_argument("--client-id", metavar="NAME", help="requests of this client.id")
+    parser.add_argument("--since", type=int, metavar="NUMBER", help="what came behind this one")
+    parser.add_argument("--limit", type=int, metavar="N", help="the newest so many")
+
+
+def _seed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("seed", type=int, metavar="SEED", help="0: no more")
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _told(options: Options) -> dict[str, Any]:
+    return {name: _value(value) for name, value in options.values}
+
+
+def _empty(options: Options) -> Any:
+    return {}
+
+
+def _named(options: Options) -> Any:
+    return {"name": options.name}
+
+
+CALLS = (
+    ControlCall("clusters", "list the clusters", "GET", "/clusters", _nothing, is_of_all=True),
+    ControlCall("create", "make a cluster", "POST", "/clusters", _create, _created, is_of_all=True),
+    ControlCall("show", "show the cluster, its nodes and checkpoints", "GET", "", _nothing),
+    ControlCall("delete", "delete the cluster", "DELETE", "", _nothing),
+    ControlCall("checkpoint", "copy its log and clock", "POST", "/checkpoint", _name, _named),
+    ControlCall("rewind", "go back to a checkpoint", "POST", "/rewind", _name, _named),
+    ControlCall("crash", "leave on the disk what kill -9 leaves", "POST", "/crash", _nothing, _empty),
+    ControlCall("restart", "start it again", "POST", "/restart", _restart, _is_clean),
+    ControlCall("lease", "let it live so long", "POST", "/lease", _ttl, lambda options: {"ttl_s": options.ttl_s}),
+    ControlCall("stop-node", "stop or kill a node", "POST", "/nodes/{node}/stop", _stop_node, _is_clean),
+    ControlCall("start-node", "start a node on its port", "POST", "/nodes/{node}/start", _node, _empty),
+    ControlCall(
+        "cut-off",
+        "make a node unreachable for a client.id",
+        "POST",
+        "/nodes/{node}/unreachable_for",
+        _cut_off,
+        lambda options: {"client_id": options.client_id},
+    ),
+    ControlCall("move-leader", "move a leader", "POST", "/partitions/{topic}/{partition}/leader", _leader, _to_node),
+    ControlCall("move-coordinator", "move a coordinator", "POST", "/coordinators/{type}/{key}", _coordinator, _to_node),
+    ControlCall("faults", "list the rules, and how often each matched", "GET", "/faults", _nothing),
+    ControlCall("fault", "add a rule", "POST", "/faults", _rule, _parsed_rule),
+    ControlCall("clear", "delete rules", "DELETE", "/faults/{name}", _name_if_any),
+    ControlCall("holds", "list what waits", "GET", "/holds", _nothing),
+    ControlCall("release", "let what waits go on", "POST", "/holds/{name}/release", _name, _empty),
+    ControlCall("now", "show the clock", "GET", "/clock", _nothing),
+    ControlCall("clock", "freeze, resume, advance or set the clock", "POST", "/clock/{how}", _clock, _clock_body),
+    ControlCall(
+        "wait",
+        "return when a condition is true",
+        "POST",
+        "/wait",
+        _wait,
+        lambda options: {**_told(options), "timeout_ms": options.timeout_ms},
+    ),
+    ControlCall("presets", "list rare states", "GET", "/presets", _nothing),
+    ControlCall("preset", "bring a rare state about", "POST", "/presets/{name}", _preset, _told),
+    ControlCall("oddities", "tell which lawful answers that are rare were given", "GET", "/odd", _nothing),
+    ControlCall("odd", "give such answers", "POST", "/odd", _seed, lambda options: {"seed": options.seed}),
+    ControlCall(
+        "requests",
+        "print the last requests and answers",
+        "GET",
+        "/requests",
+        _requests,
+        query=("api", "client_id", "since", "limit"),
+    ),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    for call in CALLS:
+        one = actions.add_parser(call.name, help=call.help)
+        call.arguments(one)
+        if not call.is_of_all:
+            one.add_argument("-C", "--cluster", default="default", metavar="ID", help="default: %(default)s")
+        one.add_argument(
+            "--http", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="its HTTP port; default: %(default)s"
+        )
+        one.add_argument("--token-file", type=Path, metavar="FILE", help="holds odradek.http.token")
+        one.set_defaults(run=partial(run, call))
+
+
+def run(call: ControlCall, options: Options) -> int:
+    from odradek.testing.sync import Odradek, Refused
+
+    host, _, port = options.http.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"--http {options.http}: it is HOST:PORT")
+    body = None if call.body is None else call.body(options)
+    token = None if options.token_file is None else options.token_file.read_text(encoding="utf-8").strip()
+    try:
+        status, answer = Odradek(host, int(port), token=token).call(
+            call.method, path_of(call, options), body, also=frozenset({408})
+        )
+    except Refused as refused:
+        raise CommandError(_words(refused), STATUS_OF.get(refused.status, REFUSED)) from None
+    except ConnectionError as error:
+        raise CommandError(f"nobody answers at {options.http}: {error.strerror or error}", UNREACHABLE) from None
+    except ValueError:
+        raise CommandError(f"what answers at {options.http} has no control interface", REFUSED) from None
+    print_object(answer)
+    return DIFFERENT if status == 408 else DONE
+
+
+def path_of(call: ControlCall, options: Options) -> str:
+    names = {name: quote(str(value), safe="") for name, value in vars(options).items() if isinstance(value, str | int)}
+    path = call.path.removesuffix("/{name}") if vars(options).get("name", "") is None else call.path
+    chosen = {name: getattr(options, name) for name in call.query if getattr(options, name) is not None}
+    below = "" if call.is_of_all else f"/clusters/{names['cluster']}"
+    return below + path.format(**names) + (f"?{urlencode(chosen)}" if chosen else "")
+
+
+def _words(refused: Refused) -> str:
+    problem = refused.problem
+    detail = str(problem.get("detail", problem))
+    return f"{detail}\nallowed: {problem['allowed']}" if "allowed" in problem else detail

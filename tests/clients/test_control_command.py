@@ -1,0 +1,118 @@
+"""`odradek control` against a broker that a client uses (docs/testing.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from odradek.testing.sync import Odradek
+from odradek.tools.commands.control import CALLS
+from odradek.tools.commands.tree import run
+
+Control = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[Odradek]:
+    with Odradek.start() as started:
+        yield started
+
+
+@pytest.fixture
+def control(odradek: Odradek, capsys: pytest.CaptureFixture[str]) -> Control:
+    """Runs the command; returns what it printed as JSON, or the words of a refusal."""
+
+    def call(*words: str, status: int = 0) -> Any:
+        assert run(["control", *words, "--http", f"{odradek.host}:{odradek.port}"]) == status
+        said = capsys.readouterr()
+        return json.loads(said.out) if said.out else said.err
+
+    return call
+
+
+@pytest.fixture
+def cluster(control: Control) -> Iterator[dict[str, Any]]:
+    told = control("create", "num.partitions=2")
+    yield told
+    control("delete", "-C", told["id"])
+
+
+def test_a_cluster_is_made_shown_and_deleted(control: Control) -> None:
+    told = control("create", "--nodes", "2", "--ttl-s", "600", "num.partitions=2")
+    assert [node["id"] for node in told["nodes"]] == [1, 2]
+    assert told in control("clusters")
+    assert control("show", "-C", told["id"]) == told
+    control("delete", "-C", told["id"])
+    assert "there is no cluster" in control("show", "-C", told["id"], status=4)
+
+
+def test_a_fault_acts_and_is_deleted(control: Control, cluster: dict[str, Any], tmp_path: Path) -> None:
+    rule = tmp_path / "rule.json"
+    rule.write_text(
+        '{"name": "moved", "match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1}'
+    )
+    control("fault", "-C", cluster["id"], f"@{rule}")
+    producer = Producer({"bootstrap.servers": cluster["bootstrap"]})
+    producer.produce("orders", "a")
+    assert producer.flush(20) == 0
+    assert control("wait", "-C", cluster["id"], "fault=moved", "hits=1")["hits"] == 1
+    assert [each["name"] for each in control("faults", "-C", cluster["id"])] == ["moved"]
+    assert [each["api"] for each in control("requests", "-C", cluster["id"], "--api", "Produce")] == ["Produce"] * 2
+    control("clear", "-C", cluster["id"], "moved")
+    assert control("faults", "-C", cluster["id"]) == []
+    assert "there is no rule" in control("clear", "-C", cluster["id"], "moved", status=4)
+
+
+def test_a_preset_its_hold_and_a_condition(control: Control, cluster: dict[str, Any]) -> None:
+    control("preset", "-C", cluster["id"], "half-written-markers", "topic=orders")
+    control("wait", "-C", cluster["id"], "hold=marker")
+    assert control("holds", "-C", cluster["id"]) == [{"name": "marker", "waiting": 1}]
+    open_at = ("topic=orders", "partition=1", "last_stable_offset=2")
+    facts = control("wait", "-C", cluster["id"], *open_at, "--timeout-ms", "0", status=6)
+    assert facts["last_stable_offset"] == 0
+    assert control("release", "-C", cluster["id"], "marker") == {"released": 1}
+    assert control("wait", "-C", cluster["id"], *open_at)["last_stable_offset"] == 2
+
+
+def test_the_clock_is_moved(control: Control, cluster: dict[str, Any]) -> None:
+    before = control("clock", "-C", cluster["id"], "freeze")
+    assert before["frozen"]
+    after = control("clock", "-C", cluster["id"], "advance", "604800000")
+    assert after["now_ms"] == before["now_ms"] + 604_800_000
+    assert control("now", "-C", cluster["id"]) == after
+    assert "takes milliseconds" in control("clock", "-C", cluster["id"], "advance", status=2)
+
+
+def test_a_checkpoint_is_gone_back_to(control: Control, cluster: dict[str, Any]) -> None:
+    control("checkpoint", "-C", cluster["id"], "before")
+    control("preset", "-C", cluster["id"], "open-transaction", "topic=orders")
+    control("rewind", "-C", cluster["id"], "before")
+    topics = AdminClient({"bootstrap.servers": cluster["bootstrap"]}).list_topics(timeout=10).topics
+    assert topics == {}
+
+
+def test_mistakes_are_told(control: Control) -> None:
+    assert "did you mean open-transaction" in control("preset", "open-transactions", status=1)
+    assert "the rule is no JSON" in control("fault", "{", status=2)
+    assert run(["control", "clusters", "--http", "localhost:1"]) == 3
+    assert run(["control", "clusters", "--http", "localhost"]) == 2
+
+
+def test_every_call_of_the_interface_has_an_action() -> None:
+    document = json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
+    told = {
+        (method.upper(), path.removeprefix("/clusters/{id}"))
+        for path, calls in document["paths"].items()
+        for method in calls
+        if path.startswith("/clusters")
+    }
+    called = {(call.method, call.path) for call in CALLS}
+    assert told - called == {("DELETE", "/faults"), ("POST", "/clock")}  # `clear` without a name; another form
+    assert called - told == set()
