@@ -1,4 +1,21 @@
 """Brokers for tests of Kafka clients: fresh clusters in milliseconds, faults, holds, and a clock that obeys.
 
-`odradek.testing.sync` is the interface without asyncio; docs/testing.md shows it at work.
+This is the interface on asyncio, `odradek.testing.sync` the one without; docs/testing.md shows them at work. Names are
+imported when they are first used: the other form needs no asyncio.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.testing.asynchronous import Clock, Cluster, Odradek
+    from odradek.testing.sync import Refused, Unmet, Unused
+
+__all__ = ["Clock", "Cluster", "Odradek", "Refused", "Unmet", "Unused"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "sync" if name in ("Refused", "Unmet", "Unused") else "asynchronous"
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -169,7 +169,7 @@ class Cluster:
         count: int = self.call("POST", f"/holds/{quote(hold, safe='')}/release", {})[1]["released"]
         return count
 
-    def wait(self, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
+    def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
         """Returns the facts once the condition is true, as in `wait(transaction="t", state="PrepareCommit")`.
 
         Raises Unmet.
@@ -181,13 +181,13 @@ class Cluster:
         answer: Mapping[str, Json] = facts
         return answer
 
-    def requests(self, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
+    def requests(self, /, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
         """The last exchanges, decoded, the oldest first; `since`: behind this `number`; `api` or `client_id` choose."""
         query = "&".join(f"{name}={quote(value, safe='')}" for name, value in where.items())
         found: list[Mapping[str, Json]] = self.call("GET", f"/requests?since={since}&{query}".rstrip("&"))[1]
         return found
 
-    def preset(self, name: str, **parameters: Json) -> Mapping[str, Json]:
+    def preset(self, name: str, /, **parameters: Json) -> Mapping[str, Json]:
         """Brings a rare state about, as in `preset("open-transaction", topic="orders")`; returns the facts of it."""
         facts: Mapping[str, Json] = self.call("POST", f"/presets/{quote(name, safe='')}", parameters)[1]
         return facts

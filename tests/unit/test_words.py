@@ -17,7 +17,9 @@ OPENINGS = frozenset({"What", "Of", "As", "Those", "Who"})
 
 # Class names that mean one thing in several files, and why each file has a class of its own.
 ONE_MEANING: Mapping[str, str] = {
-    **dict.fromkeys(("Admin", "Consumer", "Producer", "ShareConsumer"), "the client with asyncio, and without"),
+    **dict.fromkeys(
+        ("Admin", "Consumer", "Producer", "ShareConsumer", "Odradek"), "the client with asyncio, and without"
+    ),
     **dict.fromkeys(("Clock", "Cluster"), "of the tests' cluster as people import it, and within"),
     **dict.fromkeys(
         ("Outcome", "Reply", "Timer"),

@@ -25,7 +25,12 @@ async def test_routes_and_document_agree() -> None:
     assert routes - {("HEAD", "/")} == told
 
 
-def test_the_document_names_the_presets() -> None:
+def test_the_document_names_the_presets_and_their_parameters() -> None:
     for base in ("", "/clusters/{id}"):
-        parameters = DOCUMENT["paths"][f"{base}/presets/{{name}}"]["post"]["parameters"]
-        assert parameters[-1]["schema"]["enum"] == sorted(PRESETS)
+        call = DOCUMENT["paths"][f"{base}/presets/{{name}}"]["post"]
+        assert call["parameters"][-1]["schema"]["enum"] == sorted(PRESETS)
+        known = call["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        kinds = {"string": str, "integer": int}
+        defaults = {name: default for preset in PRESETS.values() for name, default in preset.defaults.items()}
+        assert known.keys() == defaults.keys()
+        assert all(isinstance(defaults[name], kinds[schema["type"]]) for name, schema in known.items())

@@ -1,0 +1,166 @@
+"""Control of Odradek from tests on asyncio.
+
+    async with await Odradek.start() as odradek, await odradek.cluster() as kafka:
+        await kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
+        await my_client(kafka.bootstrap)
+
+Each method is that of `odradek.testing.sync`, run by a thread, so that the loop goes on. A call that is cancelled goes
+on too, until the broker answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from odradek.testing import sync
+from odradek.testing.sync import Json
+
+MOST_CALLS = 256  # at a time; those beyond wait
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RunsInThreads(Protocol):
+    threads: ThreadPoolExecutor
+
+    @property
+    def plain(self) -> object:
+        """Object of the form without asyncio."""
+
+
+class InThread(Generic[P, R]):
+    """Method of the form without asyncio, as a coroutine."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, one: RunsInThreads, owner: type) -> Callable[P, Coroutine[Any, Any, R]]:
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return await run(one.threads, partial(self._method, one.plain, *args, **kwargs))
+
+        return call
+
+
+async def run(threads: ThreadPoolExecutor, call: Callable[[], R]) -> R:
+    return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+
+class Odradek:
+    """A process with the control interface, at `host`:`port` of its HTTP port."""
+
+    def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
+        self.plain = sync.Odradek(host, port, token=token)
+        self.threads = ThreadPoolExecutor(MOST_CALLS, "odradek-testing")
+
+    @classmethod
+    async def start(cls, **settings: str) -> Odradek:
+        """Starts `odradek serve --control` on free ports, with a directory that goes with it."""
+        plain = await asyncio.to_thread(sync.Odradek.start, **settings)
+        started = cls(plain.host, plain.port)
+        started.plain = plain
+        return started
+
+    async def __aenter__(self) -> Odradek:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        await run(self.threads, self.plain.stop)
+        self.threads.shutdown(wait=False)
+
+    @property
+    def host(self) -> str:
+        return self.plain.host
+
+    @property
+    def port(self) -> int:
+        return self.plain.port
+
+    call = InThread(sync.Odradek.call)
+
+    @property
+    async def default(self) -> Cluster:
+        return Cluster(self.threads, await run(self.threads, lambda: self.plain.default))
+
+    async def cluster(
+        self,
+        *,
+        settings: Mapping[str, Json] | None = None,
+        fork: Cluster | None = None,
+        ttl_s: int | None = None,
+        nodes: int | None = None,
+    ) -> Cluster:
+        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log."""
+        source = None if fork is None else fork.plain
+        make = partial(self.plain.cluster, settings=settings, fork=source, ttl_s=ttl_s, nodes=nodes)
+        return Cluster(self.threads, await run(self.threads, make))
+
+
+class Cluster:
+    """One broker of the process. In an `async with` it is deleted at the end, which raises `Unused`."""
+
+    def __init__(self, threads: ThreadPoolExecutor, plain: sync.Cluster) -> None:
+        self.plain = plain
+        self.threads = threads
+        self.id = plain.id
+        self.bootstrap = plain.bootstrap
+        self.clock = Clock(threads, plain.clock)
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await run(self.threads, partial(self.plain.__exit__, kind, error, at))
+
+    call = InThread(sync.Cluster.call)
+    fault = InThread(sync.Cluster.fault)
+    faults = InThread(sync.Cluster.faults)
+    check_faults = InThread(sync.Cluster.check_faults)
+    clear_faults = InThread(sync.Cluster.clear_faults)
+    holds = InThread(sync.Cluster.holds)
+    release = InThread(sync.Cluster.release)
+    wait = InThread(sync.Cluster.wait)
+    requests = InThread(sync.Cluster.requests)
+    preset = InThread(sync.Cluster.preset)
+    odd = InThread(sync.Cluster.odd)
+    checkpoint = InThread(sync.Cluster.checkpoint)
+    rewind = InThread(sync.Cluster.rewind)
+    crash = InThread(sync.Cluster.crash)
+    restart = InThread(sync.Cluster.restart)
+    nodes = InThread(sync.Cluster.nodes)
+    stop_node = InThread(sync.Cluster.stop_node)
+    start_node = InThread(sync.Cluster.start_node)
+    cut_off = InThread(sync.Cluster.cut_off)
+    move_leader = InThread(sync.Cluster.move_leader)
+    move_coordinator = InThread(sync.Cluster.move_coordinator)
+    delete = InThread(sync.Cluster.delete)
+
+
+class Clock:
+    """Times in milliseconds since the epoch."""
+
+    def __init__(self, threads: ThreadPoolExecutor, plain: sync.Clock) -> None:
+        self.plain = plain
+        self.threads = threads
+
+    @property
+    def now_ms(self) -> Awaitable[int]:
+        return run(self.threads, lambda: self.plain.now_ms)
+
+    freeze = InThread(sync.Clock.freeze)
+    resume = InThread(sync.Clock.resume)
+    advance = InThread(sync.Clock.advance)
+    set = InThread(sync.Clock.set)
