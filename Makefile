@@ -53,6 +53,7 @@ help:
 	@echo 'make lock          write the hashes of what the image installs'
 	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
+	@echo 'make judge-history old releases of clients, convicted of their bugs (Node, Go; installs them from their registries)'
 	@echo 'make conformance-answers   of that, the same requests to both brokers, and every difference'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -185,6 +186,11 @@ conformance: .make/dev
 conformance-answers: .make/dev
 	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder $(DIFFERENTIAL) $(ARGS)
 
+# Old releases in folders of their own, below .make/history.
+judge-history: .make/dev
+	$(PYTEST) --timeout 600 tests/judge_history $(ARGS)
+
+.PHONY: judge-history
 clean:
 	rm -rf $(VENV) .make .compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 

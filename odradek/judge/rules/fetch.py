@@ -148,7 +148,12 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
             session.offsets.pop((forgotten.topic or forgotten.topic_id.hex(), partition), None)
     for topic in request.topics:
         for each in topic.partitions:
-            session.offsets[topic.topic or topic.topic_id.hex(), each.partition] = each.fetch_offset
+            place = (topic.topic or topic.topic_id.hex(), each.partition)
+            session.offsets[place] = each.fetch_offset
+            stuck = scene.at(Stuck, exchange.connection.number, *place)
+            if stuck.rule and each.fetch_offset >= stuck.end:
+                scene.kept(stuck.rule, exchange)
+                stuck.rule = ""
     session.epoch, session.last, session.isolation = request.session_epoch, exchange, exchange
 
 
@@ -180,8 +185,6 @@ def answered(exchange: Exchange, scene: Scene) -> None:
 
 def _moves_on(exchange: Exchange, place: tuple[str, int], offset: int, data: Buffer, scene: Scene) -> None:
     stuck = scene.at(Stuck, exchange.connection.number, *place)
-    if stuck.rule and offset >= stuck.end:
-        scene.kept(stuck.rule, exchange)
     if offset != stuck.offset:
         stuck.offset, stuck.rule, stuck.times, stuck.first = offset, "", 0, exchange
     try:

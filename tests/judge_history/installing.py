@@ -1,0 +1,71 @@
+"""Releases of clients as their registries offer them, each in a folder of its own below .make/history."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / ".make" / "history"
+WORKLOADS = Path(__file__).parent / "workloads"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """How a workload runs with one release: the command, and what it adds to the environment."""
+
+    words: list[str]
+    environment: Mapping[str, str]
+
+
+def install(package: str, version: str, workload: str, needs: tuple[str, ...] = ()) -> Installed:
+    """The suffix of the workload tells the registry: PyPI, npm or the Go proxy. needs: packages besides, with versions.
+
+    Raises CalledProcessError.
+    """
+    folder = FOLDER / f"{package.replace('/', '_')}-{version}"
+    suffix = Path(workload).suffix
+    program = WORKLOADS / workload
+    if suffix == ".py":
+        _once(folder, lambda: _python(folder, [f"{package}=={version}", *needs]))
+        return Installed([str(folder / "bin" / "python"), str(program)], {})
+    if suffix == ".js":
+        _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
+        return Installed(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
+    _once(folder, lambda: _go(folder, f"{package}@v{version}"))
+    binary = folder / program.stem
+    imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)  # which was Shopify's
+    (folder / "main.go").write_text(imported, encoding="utf-8")
+    _run(["go", "build", "-mod=mod", "-p", "1", "-o", str(binary), "."], folder)
+    return Installed([str(binary)], {})
+
+
+def _once(folder: Path, make: Callable[[], None]) -> None:
+    done = folder / ".installed"
+    if not done.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        make()
+        done.touch()
+
+
+def _python(folder: Path, packages: list[str]) -> None:
+    venv.create(folder, with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
+    _run([*pip, "--disable-pip-version-check", *packages], folder)
+
+
+def _node(folder: Path, packages: list[str]) -> None:
+    _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", *packages], folder)
+
+
+def _go(folder: Path, package: str) -> None:
+    (folder / "main.go").write_text("package main\n\nfunc main() {}\n", encoding="utf-8")
+    _run(["go", "mod", "init", "history"], folder)
+    _run(["go", "get", package], folder)
+
+
+def _run(words: list[str], folder: Path) -> None:
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)

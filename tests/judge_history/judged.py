@@ -1,0 +1,49 @@
+"""A workload run once with one release, against a fresh broker, and the verdicts on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from odradek.judge.judging import judge
+from odradek.judge.verdicts import BROKEN, KEPT, Software, verdicts
+from odradek.protocol.recording import Recording, RecordingEntry
+from odradek.testing.sync import Cluster, Odradek, Process
+from tests.judge_history.installing import Installed
+
+CLIENT_ID = "judged"  # of every workload, so that clients which prepare topics are told apart
+TIMEOUT_S = 60
+Prepare: TypeAlias = Callable[[Cluster], None]
+
+
+def run(release: Installed, prepare: Prepare, recording: Path) -> dict[str, set[str]]:
+    """Returns the rules that the workload's clients broke, and those that they kept, by verdict.
+
+    That the workload fails is no error here: some bugs end the client.
+    """
+    process = Process({}, recording)
+    try:
+        kafka = Odradek("127.0.0.1", process.ready["http_port"]).default
+        prepare(kafka)
+        environment = {**os.environ, **release.environment, "ODRADEK_BOOTSTRAP": kafka.bootstrap}
+        log = recording.with_suffix(".log")
+        with log.open("wb") as out:
+            subprocess.run(release.words, env=environment, stdout=out, stderr=out, timeout=TIMEOUT_S, check=False)
+        kafka.check_faults()
+    finally:
+        process.stop()
+    found = [each for each in _verdicts(recording) if CLIENT_ID in each.client_ids]
+    assert found, f"no client came: {log.read_text(errors='replace')[-2000:]}"
+    broken = {each.rule.id for software in found for each in software.of(BROKEN)}
+    return {BROKEN: broken, KEPT: {each.rule.id for software in found for each in software.of(KEPT)} - broken}
+
+
+def _verdicts(recording: Path) -> list[Software]:
+    def entries() -> Iterator[RecordingEntry]:
+        with recording.open("rb") as file:
+            yield from Recording(file.read).entries()
+
+    return verdicts(judge(entries).clients())
