@@ -101,6 +101,26 @@ def test_a_preset_and_its_parameters_are_checked(kafka: Cluster) -> None:
     assert AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics == {}
 
 
+def test_a_preset_that_must_wait_for_others_is_refused(odradek: Odradek) -> None:
+    kafka = odradek.cluster()
+    kafka.preset("classic-rebalance", state="PreparingRebalance")
+    with pytest.raises(Refused, match="JoinGroup was not answered"):
+        kafka.preset("static-twin", instance="j")
+    kafka.delete()  # which nothing holds back
+
+
+@pytest.mark.parametrize("name", ["half-written-markers", "aborted-tail", "recreated-topic", "coordinator-loading"])
+def test_presets_know_several_nodes(odradek: Odradek, name: str) -> None:
+    with odradek.cluster(nodes=3) as kafka:
+        kafka.preset(name)
+        if name == "half-written-markers":
+            kafka.release("marker")
+        elif name == "coordinator-loading":
+            kafka.release("loading")
+        produce(kafka)
+        assert read(kafka, 1)
+
+
 def test_epochs_end_and_the_producer_goes_on_with_another_id(kafka: Cluster) -> None:
     before = kafka.preset("epoch-nearly-exhausted", epochs_left=3)
     make_topic(kafka)

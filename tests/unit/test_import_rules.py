@@ -316,6 +316,7 @@ OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeo
 BY_THE_SYSTEM = {
     "odradek/broker/clusters/recorder.py": {"call_later", "monotonic_ns", "time_ns"},  # when bytes really came
     "odradek/broker/clusters/waiting.py": {"time"},  # how long a caller waits
+    "odradek/broker/clusters/presets/preset_client.py": {"timeout"},  # how long a caller waits
     "odradek/broker/control/page/routes.py": {"timeout"},  # HTTP
     "odradek/broker/control/pages.py": {"timeout"},  # HTTP
     "odradek/broker/network/server.py": {"timeout"},  # for what is in flight when the process stops

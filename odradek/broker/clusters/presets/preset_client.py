@@ -48,6 +48,7 @@ M = TypeVar("M", bound=Message)
 NONE = ErrorCode.NONE.value
 LOOK_AGAIN_S = 0.002
 MOST_TRIES = 2_500
+LONGEST_ANSWER_S = 5
 PASSING = frozenset(
     code.value
     for code in (
@@ -93,7 +94,12 @@ class PresetClient:
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
         """Asks again where the error says that it will pass."""
         for _ in range(MOST_TRIES):
-            answer = await self._client.ask(request, response_class, max_version=max_version)
+            try:
+                async with asyncio.timeout(LONGEST_ANSWER_S):
+                    answer = await self._client.ask(request, response_class, max_version=max_version)
+            except TimeoutError:
+                name = type(request).__name__.removesuffix("Request")
+                raise Problem(409, f"{name} was not answered in {LONGEST_ANSWER_S} s: others are waited for") from None
             found = set(codes(answer)) - {NONE}
             if not found:
                 return answer

@@ -174,10 +174,12 @@ async def prepared_transaction(client: PresetClient, told: Parameters) -> Facts:
 async def coordinator_loading(client: PresetClient, told: Parameters) -> Facts:
     """The coordinator of a key reads its log, and does not finish before the hold is released."""
     kind, key = told.word("type", ("group", "transaction")), told.text("key")
+    nodes = client.cluster.running_nodes
+    if not nodes.live:
+        raise Problem(409, "no node runs: start one")
     await client.coordinator(TRANSACTION if kind == "transaction" else 0, key)
     topic = "__transaction_state" if kind == "transaction" else "__consumer_offsets"
     rule = {"at": "loading", "match": {"topic": topic}, "do": {"hold": told.text("hold")}, "times": 1}
     added = client.cluster.faults.add({"name": f"coordinator-loading {kind} {key}", **rule})
-    nodes = client.cluster.running_nodes
     await nodes.move_coordinator(kind, key, nodes.live[0])
     return {"type": kind, "key": key, "hold": told.text("hold"), "rule": added[0].name}
