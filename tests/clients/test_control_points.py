@@ -8,7 +8,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.testing.sync import Cluster, Odradek, Unused
+from tests.support.wire import ClosedByBroker, Wire
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +142,26 @@ def test_a_connection_is_cut_when_it_is_accepted(kafka: Cluster, how: object) ->
     kafka.fault({"name": "cut", "at": "accepted", "do": {"disconnect": how}, "times": 2})
     assert send(kafka) == {0: None, 1: None}
     kafka.wait(fault="cut", hits=2)
+
+
+def test_a_connection_that_is_cut_has_no_first_request(kafka: Cluster) -> None:
+    kafka.fault({"name": "cut", "at": "accepted", "do": {"disconnect": True}, "times": 1})
+    with Wire(kafka.bootstrap) as wire, pytest.raises(ClosedByBroker):
+        wire.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+    assert kafka.requests(client_id="wire") == []
+
+
+def test_a_version_that_is_refused_is_answered_with_the_range(kafka: Cluster) -> None:
+    """As Kafka does, in a body of version 0 (KIP-511), so that the client can ask again."""
+    do = {"error": "UNSUPPORTED_VERSION"}
+    kafka.fault({"at": "received", "match": {"api": "ApiVersions", "versions": "4+"}, "do": do, "times": 1})
+    asked = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    with Wire(kafka.bootstrap) as wire:
+        refused = wire.ask(asked, 4, ApiVersionsResponse)
+        (row,) = refused.api_keys
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION.value
+        assert (row.api_key, row.min_version, row.max_version) == (ApiKey.API_VERSIONS.value, 0, 4)
+        assert wire.ask(asked, 3, ApiVersionsResponse).error_code == 0
 
 
 @pytest.mark.parametrize("at", ["received", "applied"])

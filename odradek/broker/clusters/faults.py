@@ -48,6 +48,7 @@ log = logging.getLogger("odradek.control")
 
 MOST_RULES = 1000
 REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
+FUTURE_VERSION = 0x7FFF
 NO_LINGERING = struct.pack("ii", 1, 0)
 BY_NUMBER = {key.value: key for key in ApiKey}
 
@@ -166,6 +167,7 @@ class FaultyRequests:
         self.node = node
         self.faults = faults
         self.serving = serving
+        self._doomed: set[int] = set()  # connections that are cut in the next turn of the loop
 
     @property
     def logins(self) -> LoginCounts | None:
@@ -176,12 +178,19 @@ class FaultyRequests:
         about = {"listener": connection.listener, "node": self.node, "connection": connection.connection_id}
         action = self.faults.action(Point.ACCEPTED, Seen(None, about=about))
         if action.disconnects:
-            self.serving.broker.loop.call_soon(cut, connection, action.resets)
+            self._doomed.add(connection.connection_id)
+            self.serving.broker.loop.call_soon(self._cut, connection, action.resets)
+
+    def _cut(self, connection: ConnectionInfo, resets: bool) -> None:
+        self._doomed.discard(connection.connection_id)
+        cut(connection, resets)
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return self.plain.too_long(reason, connection)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        if connection.connection_id in self._doomed:  # its first request may come with the connection
+            raise CloseConnection("a fault disconnects it")
         seen = self._seen(frame, connection)
         if seen is None:
             return self.plain.start(frame, connection)
@@ -373,6 +382,13 @@ class FaultyExchange:
         return decode(answer_class, version, data, position), correlation_id
 
     def _refusal(self, code: ErrorCode) -> list[Chunk]:
+        if code is ErrorCode.UNSUPPORTED_VERSION and self._seen.api is ApiKey.API_VERSIONS and self._seen.version >= 3:
+            # As a version of the future: a body of version 0 that says what to ask with (KIP-511).
+            frame = bytearray(self._frame)
+            KEY_AND_VERSION.pack_into(frame, 0, ApiKey.API_VERSIONS.value, FUTURE_VERSION)
+            answer = self._host.serving.dispatcher.start(memoryview(frame), self._connection)
+            assert isinstance(answer, list), "it is answered at once"
+            return answer
         return self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
 
     def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk] | CloseConnection:
