@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from odradek.judge.judging import judge
-from odradek.judge.verdicts import BROKEN, KEPT, Software, verdicts
 from odradek.protocol.recording import Recording, RecordingEntry
+from odradek.testing.judge.judging import judge
+from odradek.testing.judge.verdicts import BROKEN, KEPT, Software, verdicts
 from odradek.testing.sync import Cluster, Odradek, Process
 from tests.judge_history.installing import Installed
 

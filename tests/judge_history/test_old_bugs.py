@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from odradek.judge.verdicts import BROKEN, KEPT
+from odradek.testing.judge.verdicts import BROKEN, KEPT
 from odradek.testing.sync import Cluster
 from tests.clients.own_producers import set_transaction_version
 from tests.judge_history.installing import install

@@ -1,4 +1,4 @@
-"""Traces for rules of `odradek.judge`: connections that ask and are answered, told in a few lines.
+"""Traces for rules of `odradek.testing.judge`: connections that ask and are answered, told in a few lines.
 
     trace = Trace()
     broker = trace.connect()
@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from odradek.judge.judging import judge
-from odradek.judge.scene import Tally
 from odradek.protocol.codec import is_flexible
 from odradek.protocol.frames import LENGTH_BYTES, request_bytes, response_chunks
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Message
+from odradek.testing.judge.judging import judge
+from odradek.testing.judge.scene import Tally
 
 TURN_MS = 100
 

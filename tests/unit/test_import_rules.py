@@ -220,10 +220,10 @@ def test_a_core_has_no_clock_no_file_no_socket_and_no_other_core(core: str) -> N
 def test_the_judge_imports_protocol_only_and_has_no_clock_no_file_and_no_socket() -> None:
     breaches = [
         f"{named(path)}:{line}: {name}"
-        for path in sorted((REPOSITORY / "odradek/judge").rglob("*.py"))
+        for path in sorted((REPOSITORY / "odradek/testing/judge").rglob("*.py"))
         for name, line in imports(path)
         if package_of(name) in OUTSIDE_A_CORE
-        or (name.startswith("odradek.") and not name.startswith(("odradek.judge", "odradek.protocol")))
+        or (name.startswith("odradek.") and not name.startswith(("odradek.testing.judge", "odradek.protocol")))
     ]
     assert breaches == []
 

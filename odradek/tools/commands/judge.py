@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
-    from odradek.judge.verdicts import Software
     from odradek.protocol.recording import RecordingEntry
+    from odradek.testing.judge.verdicts import Software
 
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
 
@@ -70,8 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from odradek.judge.reports import table
-    from odradek.judge.rules import RULES
+    from odradek.testing.judge.reports import table
+    from odradek.testing.judge.rules import RULES
 
     unknown = [each.rule for each in options.ignore if each.rule not in RULES]
     no_rule = [each for each in options.only if not any(rule.startswith(each) for rule in RULES)]
@@ -120,11 +120,11 @@ def _broker(recording: Path) -> Iterator[dict[str, str]]:
 
 
 def _judge(recording: Path, options: argparse.Namespace, command_status: int) -> int:
-    from odradek.judge.judging import judge
-    from odradek.judge.page import page
-    from odradek.judge.reports import as_json, junit, lines
-    from odradek.judge.verdicts import verdicts
     from odradek.protocol.errors import MalformedMessage
+    from odradek.testing.judge.judging import judge
+    from odradek.testing.judge.page import page
+    from odradek.testing.judge.reports import as_json, junit, lines
+    from odradek.testing.judge.verdicts import verdicts
 
     try:
         found = verdicts(judge(lambda: _entries(recording)).clients(), options.only)
@@ -161,7 +161,7 @@ def _status(
     *,
     strict: bool,
 ) -> int:
-    from odradek.judge import verdicts as kinds
+    from odradek.testing.judge import verdicts as kinds
 
     reasons = set(reasons)
     for each in known:

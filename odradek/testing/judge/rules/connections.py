@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.judge.exchanges import AnswerFate, Exchange, knows
-from odradek.judge.rule import Family, I, M, ProtocolRule, S, undecided
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.rule import Family, I, M, ProtocolRule, S, undecided
+from odradek.testing.judge.scene import Scene
 
 LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 TOLERANCE_US: Final = 20_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.judge.rule import ProtocolRule
-from odradek.judge.rules import (
+from odradek.testing.judge.rule import ProtocolRule
+from odradek.testing.judge.rules import (
     connections,
     consumer_groups,
     fetch,

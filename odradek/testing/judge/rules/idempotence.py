@@ -6,15 +6,15 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.judge.exchanges import AnswerFate, Batch, Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S
-from odradek.judge.rules.produce import partition_errors
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.testing.judge.exchanges import AnswerFate, Batch, Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S
+from odradek.testing.judge.rules.produce import partition_errors
+from odradek.testing.judge.scene import Scene
 
 WRAP: Final = 2**31
 MOST_IN_FLIGHT: Final = 5

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.judge.exchanges import AnswerFate, Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.judge.rules.groups import GroupMembers
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.rules.groups import GroupMembers
+from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from odradek.judge.exchanges import Connection, Exchange
+from odradek.testing.judge.exchanges import Connection, Exchange
 
 T = TypeVar("T")
 MOST_STATES: Final = 20_000

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.judge.exchanges import Batch, Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import MAGIC
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.testing.judge.exchanges import Batch, Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.scene import Scene
 
 ZSTD: Final = 4
 ZSTD_SINCE: Final = 7

@@ -5,11 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.judge.exchanges import Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.judge.rules.produce import partition_errors
-from odradek.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, claim, is_abort
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
@@ -19,6 +14,11 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
+from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.rules.produce import partition_errors
+from odradek.testing.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, claim, is_abort
+from odradek.testing.judge.scene import Scene
 
 ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.value
 UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from odradek.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from odradek.judge.exchanges import Exchange
-    from odradek.judge.scene import Scene
+    from odradek.testing.judge.exchanges import Exchange
+    from odradek.testing.judge.scene import Scene
 
 
 class Level(Enum):

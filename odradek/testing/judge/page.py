@@ -8,8 +8,8 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from odradek.judge.rules import RULES
-from odradek.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, RuleVerdict, Software
+from odradek.testing.judge.rules import RULES
+from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, RuleVerdict, Software
 
 MARKS: Final = {KEPT: "✓", BROKEN: "✗", NOT_EXERCISED: "·"}
 

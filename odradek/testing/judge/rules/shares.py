@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from odradek.judge.exchanges import AnswerFate, Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import share_acknowledge_request, share_fetch_request
@@ -19,6 +16,9 @@ from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.struct import Message
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
 SESSION_ERRORS: Final = frozenset({E.SHARE_SESSION_NOT_FOUND.value, E.INVALID_SHARE_SESSION_EPOCH.value})

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from odradek.judge.exchanges import Exchange
-from odradek.judge.rule import Level, ProtocolRule
-from odradek.judge.rules import RULES
-from odradek.judge.scene import Client, Tally
 from odradek.protocol.kafka_json import kafka_json
+from odradek.testing.judge.exchanges import Exchange
+from odradek.testing.judge.rule import Level, ProtocolRule
+from odradek.testing.judge.rules import RULES
+from odradek.testing.judge.scene import Client, Tally
 
 KEPT, BROKEN, NOT_EXERCISED, UNDECIDED = "kept", "broken", "not exercised", "not decided"
 Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"

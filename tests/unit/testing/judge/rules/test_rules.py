@@ -2,12 +2,12 @@
 
 import pytest
 
-from odradek.judge.rules import RULES
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.testing.judge.rules import RULES
 from tests.support.judged_cases import Case, told
 from tests.support.traces import Trace
-from tests.unit.judge.rules import cases_of_consumers, cases_of_groups, cases_of_produce, cases_of_transactions
+from tests.unit.testing.judge.rules import cases_of_consumers, cases_of_groups, cases_of_produce, cases_of_transactions
 
 CASES = (*cases_of_produce.CASES, *cases_of_transactions.CASES, *cases_of_groups.CASES, *cases_of_consumers.CASES)
 OF_EVERY_REQUEST = {"VER.1", "VER.5", "VER.9"}

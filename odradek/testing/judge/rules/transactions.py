@@ -5,11 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from odradek.judge.exchanges import AnswerFate, Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.judge.rules.groups import GroupMembers
-from odradek.judge.rules.produce import partition_errors
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
@@ -23,6 +18,11 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.rules.groups import GroupMembers
+from odradek.testing.judge.rules.produce import partition_errors
+from odradek.testing.judge.scene import Scene
 
 TV2_PRODUCE: Final = 12
 TV2_OFFSETS: Final = 5

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from odradek.judge.exchanges import Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.judge.rules.produce import partition_errors
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch_request import FetchRequest
@@ -19,6 +15,10 @@ from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.push_telemetry_request import PushTelemetryRequest
 from odradek.protocol.messages.push_telemetry_response import PushTelemetryResponse
 from odradek.protocol.struct import ZERO_UUID
+from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.rules.produce import partition_errors
+from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
 STALE_LEADER: Final = frozenset(

@@ -9,10 +9,6 @@ from functools import cache
 from struct import Struct as Packing
 from typing import Final
 
-from odradek.judge.exchanges import AnswerFate, Connection, Exchange
-from odradek.judge.rule import Look
-from odradek.judge.rules import FAMILIES
-from odradek.judge.scene import Client, Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import MalformedMessage
@@ -20,6 +16,10 @@ from odradek.protocol.frames import REQUEST_START, read_client_id, request_heade
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Buffer, Message
+from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange
+from odradek.testing.judge.rule import Look
+from odradek.testing.judge.rules import FAMILIES
+from odradek.testing.judge.scene import Client, Scene
 
 BY_NUMBER: Final = {key.value: key for key in ApiKey}
 CORRELATION_BYTES: Final = 4

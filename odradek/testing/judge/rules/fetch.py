@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.judge.exchanges import Exchange, knows
-from odradek.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.judge.scene import Scene
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode, MalformedMessage
@@ -15,6 +12,9 @@ from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
 from odradek.protocol.struct import Buffer
+from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.scene import Scene
 
 FULL, FINAL = 0, -1
 WRAP: Final = 2**31 - 1
