@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import IO, TYPE_CHECKING, Final
 
 from odradek.broker.clusters.exchanges import BY_NUMBER, SECRET, WatchedRequests
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.recording")
 
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
+LACKS: Final = "the recording lacks what could not be written: %s"
 TICK_S: Final = 0.005
 KEY_AND_VERSION_BYTES: Final = 4
 BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -89,6 +91,8 @@ class Recorder:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._is_writing = False
+        self._handed_over = b""  # to the thread, which has not begun with it
+        self._lock = Lock()  # of what is handed over, and of the file
         self._unwritten: dict[tuple[str, int], _Peer] = {}
         self._look_is_due = False
         self._ticks_us = (0, 0)
@@ -190,7 +194,10 @@ class Recorder:
         self._waiting.append(packed)
         self._waiting_bytes += len(packed)
         if self._waiting_bytes > MOST_WAITING_BYTES:
-            self._write_here()
+            try:
+                self._write_here()
+            except OSError as error:
+                log.error(LACKS, error)
         elif not self._is_writing:
             self._is_writing = True
             self._loop.call_soon(self._hand_over)
@@ -200,15 +207,15 @@ class Recorder:
         return b"".join(taken)
 
     def _hand_over(self) -> None:
-        entries = self._taken()
-        self._workers.run(lambda: self._write(entries), self._wrote)
+        self._handed_over = self._taken()  # one job at a time
+        self._workers.run(self._write_handed_over, self._wrote)
 
     def _wrote(self, result: JobResult[None]) -> None:
         self._is_writing = False
         try:
             result.result()
         except OSError as error:
-            log.error("the recording lacks what could not be written: %s", error)
+            log.error(LACKS, error)
         if self._waiting and not self._file.closed:
             self._is_writing = True
             self._hand_over()
@@ -218,9 +225,16 @@ class Recorder:
             self._file.write(pack_block(entries))
             self._file.flush()
 
+    def _write_handed_over(self) -> None:
+        with self._lock:
+            entries, self._handed_over = self._handed_over, b""
+            self._write(entries)
+
     def _write_here(self) -> None:
-        entries = self._taken()
-        self._write(entries)
+        """Behind what the thread has or will write, as entries are in order."""
+        with self._lock:
+            entries, self._handed_over = self._handed_over + self._taken(), b""
+            self._write(entries)
 
 
 def _safe_request(frame: memoryview, peer: _Peer) -> tuple[ApiKey | None, int, bytes, bool]:
