@@ -1,0 +1,111 @@
+"""The fixtures of pytest in a project of somebody else: nothing but the package is installed there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = """
+import asyncio
+import pytest
+from confluent_kafka import Producer
+
+RULE = {"name": "once", "match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1}
+NEVER = {"name": "never", "match": {"api": "EndTxn"}, "do": {"error": "NOT_COORDINATOR"}}
+
+def send(kafka):
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "client.id": "payer"})
+    producer.produce("payments", b"a")
+    producer.flush()
+
+@pytest.mark.parametrize("number", range(2))
+def test_fresh(kafka, number):
+    kafka.fault(RULE)
+    send(kafka)
+    assert kafka.faults()[0]["hits"] == 1
+    assert kafka.wait(topic="payments", partition=0, log_end_offset=1)["log_start_offset"] == 0
+    kafka.clock.advance(8 * 24 * 3_600_000)
+
+@pytest.mark.kafka(settings={"num.partitions": "4"})
+@pytest.mark.parametrize("kafka", [{"nodes": 1}, {"nodes": 3}], indirect=True, ids=["one", "three"])
+def test_options(kafka, request):
+    assert len(kafka.nodes()) == {"one": 1, "three": 3}[request.node.callspec.id]
+    send(kafka)
+    kafka.wait(topic="payments", partition=3, log_end_offset=0)
+
+@pytest.mark.kafka(preset=("open-transaction", {"topic": "orders"}))
+def test_preset(kafka):
+    facts = kafka.wait(topic="orders", partition=0, log_end_offset=1)
+    assert facts["last_stable_offset"] < facts["log_end_offset"]
+
+def test_on_asyncio(async_kafka):
+    async def look():
+        await async_kafka.clock.freeze()
+        return await async_kafka.nodes()
+    assert len(asyncio.run(look())) == 1
+
+def test_fails(kafka):
+    kafka.fault(RULE)
+    kafka.fault(NEVER)
+    send(kafka)
+    assert False
+
+def test_brings_nothing_about(kafka):
+    kafka.fault(NEVER)
+"""
+WORKERS = """
+import pytest
+
+@pytest.mark.parametrize("number", range(8))
+def test_where(kafka, odradek, worker_id, number):
+    with open("places", "a") as file:
+        file.write(f"{worker_id} {odradek.port}\\n")
+"""
+
+
+def run(folder: Path, tests: str, *arguments: str) -> str:
+    (folder / "test_payments.py").write_text(tests)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "-rA", *arguments]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return ran.stdout + ran.stderr
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run(tmp_path_factory.mktemp("project"), PROJECT)
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["test_fresh[0]", "test_fresh[1]", "test_options[one]", "test_options[three]", "test_preset", "test_on_asyncio"],
+)
+def test_a_cluster_is_fresh_and_has_what_its_test_asks_for(report: str, test: str) -> None:
+    assert f"PASSED test_payments.py::{test}\n" in report, report
+
+
+def test_the_report_of_a_failed_test_tells_the_last_exchanges(report: str) -> None:
+    assert "FAILED test_payments.py::test_fails" in report
+    _, _, story = report.partition("Kafka: the last exchanges")
+    assert "rule once: 1 matched, 1 hits" in story
+    assert "payer Produce v" in story
+    assert "NOT_LEADER_OR_FOLLOWER" in story
+
+
+def test_a_rule_that_nothing_matched_is_an_error_of_a_test_that_passed_alone(report: str) -> None:
+    assert "1 failed, 7 passed, 1 error in" in report
+    assert "ERROR test_payments.py::test_brings_nothing_about" in report
+    assert "no request matched never" in report
+
+
+def test_the_workers_of_xdist_share_one_process(tmp_path: Path) -> None:
+    report = run(tmp_path, WORKERS, "-n", "2")
+    assert "8 passed" in report, report
+    places = {tuple(line.split()) for line in (tmp_path / "places").read_text().splitlines()}
+    assert {worker for worker, _ in places} == {"gw0", "gw1"}
+    assert len({port for _, port in places}) == 1
+
+
+def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    report = run(tmp_path, "def test_it(kafka): pass\n", "--odradek", "nowhere")
+    assert "--odradek nowhere: HOST:PORT is asked for" in report
