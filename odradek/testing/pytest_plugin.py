@@ -182,7 +182,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def story_of(cluster: Cluster) -> str:
-    """What waits, what rules did, and the last exchanges, the oldest first."""
+    """Tells who waits, which rules matched, and the last exchanges, the oldest first."""
     lines = [f"{waiting} at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
     exchanges = cluster.requests()[-SHOWN:]
