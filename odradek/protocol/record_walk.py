@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.varint import read_varint, read_varlong
+from odradek.protocol.records import read_varint, read_varlong
 
 Opened: TypeAlias = bytes | memoryview
 

@@ -16,8 +16,7 @@ from odradek.protocol.batch_header import DELETE_HORIZON, HEADER_BYTES, NO_TIMES
 from odradek.protocol.compression import Bytes, compress, decompress
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import records_of
-from odradek.protocol.varint import append_varint, read_varint, read_varlong
+from odradek.protocol.records import append_varint, read_varint, read_varlong, records_of
 from odradek.storage.index import AbortedTxn
 from odradek.storage.key_map import KeyMap
 

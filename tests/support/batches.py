@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 from odradek.protocol.batch_header import MAGIC, BatchHeader, computed_crc, pack_batch
 from odradek.protocol.compression import Compression, compress
-from odradek.protocol.records import NewRecord, append_record, build_batch
-from odradek.protocol.varint import append_varint
+from odradek.protocol.records import NewRecord, append_record, append_varint, build_batch
 
 NOW_MS = 1_700_000_000_000
 

@@ -1,7 +1,8 @@
 """Zigzag varints for whole columns at a time, and Arrow binary arrays from and into plain bytes.
 
-odradek/protocol/varint.py has the same rules for one varint. Positions are int64 indexes into the bytes. The loops that
-read varints run over the bytes of the longest one, not over records; the copies of binaries are made by Arrow, in C++.
+odradek/protocol/records.py has the same rules for one varint. Positions are int64 indexes into the bytes. The loops
+that read varints run over the bytes of the longest one, not over records; the copies of binaries are made by Arrow, in
+C++.
 """
 
 from typing import TypeAlias

@@ -24,7 +24,7 @@ from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader
 from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction
-from odradek.protocol.varint import read_varint
+from odradek.protocol.records import read_varint
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 RECORD_SCHEMA = pa.schema(

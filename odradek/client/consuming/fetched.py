@@ -22,9 +22,8 @@ from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction
 from odradek.protocol.record_walk import AlikeRecords, find_run, timestamp_delta
-from odradek.protocol.records import records_of
+from odradek.protocol.records import read_varint, read_varlong, records_of
 from odradek.protocol.struct import Buffer
-from odradek.protocol.varint import read_varint, read_varlong
 
 _SMALLEST_RECORD_BYTES = 7
 _PAUSE = 64  # records that are read one by one before a run of alike ones is looked for again

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from odradek.client.common.values import Headers, RecordMetadata
 from odradek.protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
 from odradek.protocol.compression import Compression, compress
-from odradek.protocol.records import append_record
-from odradek.protocol.varint import append_varint
+from odradek.protocol.records import append_record, append_varint
 
 if TYPE_CHECKING:
     import pyarrow as pa
