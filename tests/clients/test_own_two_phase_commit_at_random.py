@@ -11,6 +11,7 @@ import os
 import random
 from contextlib import suppress
 from functools import partial
+from itertools import count
 
 import pytest
 
@@ -48,7 +49,9 @@ class Application:
 
     async def run(self) -> None:
         producer = await self.recovered()
-        for number in range(TRANSACTIONS):
+        for number in count():
+            if number >= TRANSACTIONS and self.proxy.lost and self.proxy.dropped and self.proxy.repeated:
+                break  # not before: chance may spare as many
             records = self.some_records(number)
             try:
                 state = await self.prepared(producer, records)
@@ -112,9 +115,6 @@ async def test_readers_see_what_the_database_says(start_broker: StartBroker, see
         application = Application(seed, broker, proxy, topics)
         async with asyncio.timeout(120):
             await application.run()
-        assert proxy.lost
-        assert proxy.dropped
-        assert proxy.repeated
         proxy.forget()
         found = {topic: await committed(proxy.bootstrap, topic) for topic in topics}
     assert found == application.decided, f"SEED={seed}"

@@ -138,7 +138,7 @@ def test_a_lock_that_runs_out_ends_the_transaction_before_the_records_go_to_othe
         records = first_of(slow)
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(records, slow.share_group_metadata())
-        assert values(delivered_again(at, queue, 5_000)) == TEN
+        assert values(delivered_again(at, queue, 60_000)) == TEN
         with pytest.raises(ProducerFenced):
             producer.commit_transaction()
 
