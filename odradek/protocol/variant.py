@@ -6,13 +6,13 @@ of several words is the reason, which the broker repeats when it starts.
 
 import os
 
-from odradek.protocol import records  # one of those that are compiled, if any are
+from odradek.protocol import errors  # one of those that are compiled, if any are
 
 PURE, COMPILED = "pure", "compiled"
 
 
 def variant() -> str:
-    return PURE if records.__file__.endswith(".py") else COMPILED
+    return PURE if errors.__file__.endswith(".py") else COMPILED
 
 
 def variant_for_people() -> str:

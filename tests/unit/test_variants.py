@@ -136,7 +136,7 @@ def installed(tmp_path: Path) -> Path:
     source = Path(odradek.__file__).parent
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "schemas", "messages")
     shutil.copytree(source, tmp_path / "odradek", ignore=ignored)
-    (tmp_path / "odradek" / "protocol" / f"varint{EXTENSION_SUFFIXES[0]}").write_bytes(b"compiled")
+    (tmp_path / "odradek" / "protocol" / f"errors{EXTENSION_SUFFIXES[0]}").write_bytes(b"compiled")
     return tmp_path
 
 
