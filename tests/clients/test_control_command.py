@@ -73,7 +73,9 @@ def test_a_fault_acts_and_is_deleted(control: Control, cluster: dict[str, Any], 
 def test_a_preset_its_hold_and_a_condition(control: Control, cluster: dict[str, Any]) -> None:
     control("preset", "-C", cluster["id"], "half-written-markers", "topic=orders")
     control("wait", "-C", cluster["id"], "hold=marker")
-    assert control("holds", "-C", cluster["id"]) == [{"name": "marker", "waiting": 1}]
+    (held,) = control("holds", "-C", cluster["id"])
+    (who,) = held["who"]
+    assert (held["name"], held["waiting"], who["at"], who["partitions"]) == ("marker", 1, "marker", ["orders-1"])
     open_at = ("topic=orders", "partition=1", "last_stable_offset=2")
     facts = control("wait", "-C", cluster["id"], *open_at, "--timeout-ms", "0", status=6)
     assert facts["last_stable_offset"] == 0

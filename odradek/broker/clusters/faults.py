@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.clusters.exchanges import Exchanges, WatchedRequests
+from odradek.broker.clusters.holds import Holds, held_at
 from odradek.broker.clusters.odd import Odd, OddRequests
 from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_in_place
 from odradek.broker.clusters.problems import Problem
@@ -51,29 +52,6 @@ REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
 NO_LINGERING = struct.pack("ii", 1, 0)
 BY_NUMBER = {key.value: key for key in ApiKey}
-
-
-class Holds:
-    """Requests and connections that wait until somebody releases them, by the name of the hold."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, dict[object, Callable[[], None]]] = {}
-
-    def wait(self, name: str, who: object, go_on: Callable[[], None]) -> None:
-        self._waiting.setdefault(name, {})[who] = go_on
-
-    def forget(self, name: str, who: object) -> None:
-        self._waiting.get(name, {}).pop(who, None)
-
-    def counts(self) -> dict[str, int]:
-        return {name: len(waiting) for name, waiting in self._waiting.items() if waiting}
-
-    def release(self, name: str) -> int:
-        """Returns how many went on; none of them waits any more when this returns."""
-        waiting = self._waiting.pop(name, {})
-        for go_on in waiting.values():
-            go_on()
-        return len(waiting)
 
 
 class Faults:
@@ -286,7 +264,7 @@ class FaultyExchange:
 
         if action.hold is not None:
             name = action.hold
-            faults.holds.wait(name, self, resumed)
+            faults.holds.wait(name, self, resumed, held_at(point, self._seen))
             self._stop_waiting = lambda: faults.holds.forget(name, self)
         elif action.delay_ms:
             self._stop_waiting = faults.timers.after(action.delay_ms, resumed).cancel

@@ -238,7 +238,7 @@ async def remove_faults(cluster: Cluster, request: web.Request) -> object:
 
 
 async def holds(cluster: Cluster, request: web.Request) -> object:
-    return [{"name": name, "waiting": waiting} for name, waiting in cluster.faults.holds.counts().items()]
+    return cluster.faults.holds.told()
 
 
 async def release(cluster: Cluster, request: web.Request) -> object:

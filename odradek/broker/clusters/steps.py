@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.clusters.holds import held_at
 from odradek.broker.clusters.rules import Point, Seen
 from odradek.protocol.errors import ErrorCode
 
@@ -34,7 +35,7 @@ def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None]) -
     """Goes on at once, after a delay, or when a hold is released."""
     action = faults.action(point, seen)
     if action.hold is not None:
-        faults.holds.wait(action.hold, object(), go_on)
+        faults.holds.wait(action.hold, object(), go_on, held_at(point, seen))
     elif action.delay_ms:
         faults.timers.after(action.delay_ms, go_on)
     else:
@@ -119,5 +120,5 @@ class FaultyMarkers:
             self._held.discard(key)
             self._released.add(key)
 
-        self._faults.holds.wait(action.hold, key, released)
+        self._faults.holds.wait(action.hold, key, released, held_at(Point.MARKER, seen))
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
