@@ -27,7 +27,14 @@ def fence(broker: TxnShareBroker, producer: Producer) -> None:
     broker.producer()
 
 
-ENDS = {"abort": abort, "time-out": time_out, "fencing": fence}
+def keep_prepared(broker: TxnShareBroker, producer: Producer) -> None:
+    """It is prepared for longer than locks and transactions last; a new instance keeps it, and then aborts it."""
+    broker.sleep(TRANSACTION_TIMEOUT_MS + 10_000)
+    recovery = broker.producer(two_phase=True, keep=True)
+    assert recovery.abort() is ErrorCode.NONE
+
+
+ENDS = {"abort": abort, "time-out": time_out, "fencing": fence, "keep-prepared": keep_prepared}
 
 
 def stays(broker: TxnShareBroker, member: Member) -> None:
@@ -70,9 +77,11 @@ def test_a_record_is_delivered_up_to_its_limit_however_its_staged_acknowledgemen
     count: int, gone: str, end: str, later: str
 ) -> None:
     broker = TxnShareBroker()
+    broker.config = broker.config.__class__(transaction_two_phase_commit_enable=True)
+    broker.start_coordinator()
     broker.set_group(share_delivery_count_limit=str(max(LIMIT, count)))
     topic = broker.shared_topic("T", 1)
-    member, producer = delivered(broker, topic, count), broker.producer()
+    member, producer = delivered(broker, topic, count), broker.producer(two_phase=end == "keep-prepared")
     if gone == "session closed":
         broker.joined("beside").fetch(topic)
     assert producer.codes(member, {topic: [ONE]}) == [ErrorCode.NONE]

@@ -1,0 +1,275 @@
+"""Every end of a staged acknowledgement, over the pure cores and over a replay of what they stored: its record is
+delivered as often as the limit allows and no more. Rules: docs/spec/share-groups.md#s5-8, #s5-12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import TypeVar
+
+import pytest
+
+from odradek.broker.shares.core.acquisition import Acquisition, Limits
+from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
+from odradek.broker.shares.core.partition import SharePartition
+from odradek.broker.shares.core.records import decode_record, encode_record
+from odradek.broker.shares.core.state import (
+    ACCEPT,
+    MAX_EPOCH,
+    Deletion,
+    Ending,
+    Outcome,
+    PendingTransaction,
+    SharePartitionKey,
+    Snapshot,
+)
+from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
+
+R = TypeVar("R")
+KEY = SharePartitionKey("g", bytes(range(16)), 0)
+OWNER, EPOCH = "owner", 3
+LIMIT = 3
+PRODUCER_ID = 7
+LIMITS = Limits(delivery_count_limit=LIMIT)
+LOCK_MS = LIMITS.lock_duration_ms
+HOUR_MS = 3_600_000
+
+
+class Story:
+    """One record of one share partition: its leader's memory, None where that is gone, and the log of its state."""
+
+    def __init__(self, updates_per_snapshot: int, epoch: int) -> None:
+        self.config = ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot)
+        self.transaction = PendingTransaction("pay", PRODUCER_ID, epoch)
+        self.now_ms = 1_000
+        self.log: list[tuple[bytes, bytes | None] | Ending] = []
+        self.log_start = 0
+        self.core = StateCore(self.config, lambda *_: True)
+        self.turn(lambda core: core.initialize(KEY, 1, 0, self.now_ms))
+        self.limits = LIMITS
+        self.leader: SharePartition | None = None
+        self.sessions = {OWNER}
+
+    # The share coordinator.
+
+    def turn(self, decide: Callable[[StateCore], Outcome[R]]) -> R:
+        outcome = decide(self.core)
+        for record in outcome.records:
+            self.log.append(encode_record(record))
+            self.core.replay(record, len(self.log) - 1, -1)
+        assert outcome.response is not None
+        return outcome.response
+
+    def restart(self) -> None:
+        self.leader = None
+        self.core = StateCore(self.config, lambda *_: True)
+        for offset, each in list(enumerate(self.log))[self.log_start :]:
+            if isinstance(each, Ending):
+                self.core.replay_marker(each.producer_id, each.producer_epoch, committed=each.is_commit)
+            elif (record := decode_record(*each)) is not None:
+                self.core.replay(record, offset, -1)
+        for record in self.core.on_loaded(self.now_ms).records:
+            self.log.append(encode_record(record))
+            self.core.replay(record, len(self.log) - 1, -1)
+
+    def restart_at_lower_level(self) -> None:
+        """With a reader that knows neither markers nor what is pending."""
+        self.turn(lambda core: core.tell_all(self.now_ms))
+        self.leader = None
+        self.core = StateCore(self.config, lambda *_: True)
+        for offset, each in list(enumerate(self.log))[self.log_start :]:
+            record = None if isinstance(each, Ending) else decode_record(*each)
+            if isinstance(record, Snapshot):
+                self.core.replay(record._replace(pending=()), offset, -1)
+            elif record is not None:
+                assert not isinstance(record, Deletion)
+                self.core.replay(record._replace(pending=(), resolved=()), offset, -1)
+
+    def snapshot(self) -> None:
+        self.now_ms += 2 * self.config.cold_snapshot_interval_ms
+        self.turn(lambda core: core.snapshot_cold(len(self.log), self.now_ms))
+
+    def prune(self) -> None:
+        self.snapshot()
+        self.log_start = self.core.needed_from(len(self.log))
+        assert self.log_start > 0
+
+    # The leader.
+
+    def lead(self) -> SharePartition:
+        if self.leader is None:
+            stored = self.turn(lambda core: core.read(KEY, 0, self.now_ms))
+            self.leader = SharePartition(max(stored.start_offset, 0), stored.batches, stored.pending)
+            self.store(self.leader.archive_used_up(self.limits))
+        return self.leader
+
+    def store(self, write: StateWrite | None) -> None:
+        if write is not None:
+            assert self.leader is not None
+            self.turn(lambda core: core.write(KEY, 1, 0, write, self.now_ms))
+            self.leader.written(write)
+
+    def acquired(self, member_id: str) -> list[int]:
+        """The delivery counts of what the member is given."""
+        leader = self.lead()
+        wanted = Acquisition(member_id, leader.flight.next_fetch_offset, 10)
+        return [each.delivery_count for each in leader.acquire(wanted, [(0, 0)], self.limits, self.now_ms)]
+
+    def leave(self, member_id: str) -> None:
+        self.sessions.discard(member_id)
+        if self.leader is not None:
+            self.store(self.leader.release(member_id, self.limits))
+
+    def staged(self) -> StateWrite:
+        leader = self.lead()
+        acknowledgements = [Acknowledgement(0, 0, [ACCEPT])]
+        leader.pending.require_acquired(OWNER, acknowledgements, self.transaction, self.now_ms)
+        write = leader.pending.acknowledge(OWNER, EPOCH, acknowledgements, self.transaction)
+        assert write is not None
+        self.turn(lambda core: core.write(KEY, 1, 0, write, self.now_ms))
+        assert leader.pending.written(write) == []
+        return write
+
+    def end(self, epochs_further: int, transaction_version: int = 2) -> None:
+        """An abort marker comes: first to the log, then to the leader, if there is one."""
+        epoch = min(self.transaction.producer_epoch + epochs_further, MAX_EPOCH)
+        ending = Ending(PRODUCER_ID, epoch, is_commit=False, transaction_version=transaction_version)
+        self.log.append(ending._replace(transaction_version=2))
+        self.core.replay_marker(PRODUCER_ID, epoch, committed=False)
+        self.turn(lambda core: core.end_transaction(ending, self.now_ms))
+        if self.leader is not None:
+            self.store(self.leader.pending.end(ending, self.sessions.__contains__, self.limits, self.now_ms))
+
+    def locks_run_out(self, after_ms: int) -> None:
+        self.now_ms += after_ms
+        if self.leader is not None:
+            self.store(self.leader.expire_locks(self.limits, self.now_ms))
+
+
+def abort(story: Story, _: StateWrite) -> None:
+    story.end(1)
+
+
+def abort_at_transaction_version_1(story: Story, _: StateWrite) -> None:
+    story.end(0, transaction_version=1)
+
+
+def time_out(story: Story, _: StateWrite) -> None:
+    story.locks_run_out(2 * LOCK_MS)
+    story.end(1)
+
+
+def fence(story: Story, _: StateWrite) -> None:
+    """The marker of the transaction itself was missed, and a later one tells."""
+    story.end(2)
+
+
+def keep_prepared(story: Story, _: StateWrite) -> None:
+    """The locks of a prepared transaction are long over when its coordinator comes back to it, and aborts it."""
+    story.locks_run_out(HOUR_MS)
+    story.lead()
+    story.locks_run_out(HOUR_MS)
+    assert story.acquired("early") == []
+    story.end(1)
+
+
+def released(story: Story, _: StateWrite) -> None:
+    """The locks are over, and nobody knows the transaction."""
+    story.lead()
+    story.locks_run_out(2 * LOCK_MS)
+    story.store(story.lead().pending.release(story.transaction, story.limits, story.now_ms))
+
+
+def undone(story: Story, write: StateWrite) -> None:
+    """The request failed in another partition; the leader is the one that staged."""
+    story.store(story.lead().pending.undo(write, story.limits, story.now_ms))
+
+
+ENDS = [abort, abort_at_transaction_version_1, time_out, fence, keep_prepared, released]
+MEANWHILE: dict[str, Callable[[Story], None]] = {
+    "nothing": lambda _: None,
+    "snapshot": Story.snapshot,
+    "pruning": Story.prune,
+}
+PRESENCE: dict[str, Callable[[Story], None]] = {
+    "the owner is there": lambda _: None,
+    "the owner is gone": lambda story: story.leave(OWNER),
+    "left memory": lambda story: (story.leave(OWNER), setattr(story, "leader", None))[1],
+    "restarted": lambda story: (story.sessions.clear(), story.restart())[1],
+}
+LATER: dict[str, Callable[[Story], None]] = {
+    "nothing": lambda _: None,
+    "restart": Story.restart,
+    "pruning and restart": lambda story: (story.prune(), story.restart())[1],
+    "lower level": Story.restart_at_lower_level,
+}
+
+
+def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story, StateWrite]:
+    """The record is staged at its so manieth delivery, and only then the limit is LIMIT."""
+    story = Story(updates_per_snapshot, epoch)
+    story.limits = LIMITS._replace(delivery_count_limit=max(LIMIT, count))
+    for number in range(1, count):
+        assert story.acquired(f"before-{number}") == [number]
+        story.leave(f"before-{number}")
+    assert story.acquired(OWNER) == [count]
+    write = story.staged()
+    story.limits = LIMITS
+    return story, write
+
+
+def deliveries_after(story: Story, count: int) -> int:
+    """How often it is delivered to members that die, the one that may still hold it included."""
+    story.leave(OWNER)
+    for number in range(count + 1, count + 10):
+        delivered = story.acquired(f"after-{number}")
+        if not delivered:
+            return number - 1
+        assert delivered == [number]
+        story.leave(f"after-{number}")
+    raise AssertionError("it is delivered for ever")
+
+
+@pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
+@pytest.mark.parametrize("updates_per_snapshot", [500, 1])
+@pytest.mark.parametrize("epoch", [0, MAX_EPOCH - 1])
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_a_staged_record_is_delivered_up_to_its_limit_however_it_ends(
+    end: Callable[[Story, StateWrite], None], epoch: int, updates_per_snapshot: int, count: int
+) -> None:
+    for meanwhile, presence, later in product(MEANWHILE, PRESENCE, LATER):
+        story, write = staged_at(count, updates_per_snapshot, epoch)
+        MEANWHILE[meanwhile](story)
+        PRESENCE[presence](story)
+        end(story, write)
+        LATER[later](story)
+        assert deliveries_after(story, count) == max(count, LIMIT), (meanwhile, presence, later)
+        assert story.core.pending_count == 0
+
+
+@pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
+@pytest.mark.parametrize("later", LATER)
+def test_a_staging_that_is_undone_counts_as_the_delivery_that_it_was(later: str, count: int) -> None:
+    story, write = staged_at(count, 500, 0)
+    undone(story, write)
+    LATER[later](story)
+    assert deliveries_after(story, count) == max(count, LIMIT)
+    assert story.core.pending_count == 0
+
+
+@pytest.mark.parametrize("presence", PRESENCE)
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
+def test_a_committed_record_is_delivered_no_more(count: int, later: str, presence: str) -> None:
+    """The check of the check: `later` keeps what was decided, not only what is counted."""
+    story, _ = staged_at(count, 500, 0)
+    PRESENCE[presence](story)
+    ending = Ending(PRODUCER_ID, 1, is_commit=True)
+    story.log.append(ending)
+    story.core.replay_marker(PRODUCER_ID, 1, committed=True)
+    story.turn(lambda core: core.end_transaction(ending, story.now_ms))
+    if story.leader is not None:
+        story.store(story.leader.pending.end(ending, story.sessions.__contains__, story.limits, story.now_ms))
+    LATER[later](story)
+    assert deliveries_after(story, count) == count
