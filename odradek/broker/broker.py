@@ -7,7 +7,9 @@ close: housekeeping → coordinators → write, sync → mark of a clean shutdow
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -315,7 +317,7 @@ class Broker:
         except WrongDirectory as error:
             raise CannotStart(str(error)) from None
         except OSError as error:
-            raise CannotStart(f"the data directory {path} cannot be used: {error}") from None
+            raise CannotStart(f"the data directory {path} cannot be used: {error}{_way_out(error)}") from None
 
     def _open_metadata(self) -> None:
         try:
@@ -394,3 +396,12 @@ def random_below(limit: int) -> int:
     from random import randrange  # here: by default nothing asks for it
 
     return randrange(limit) if limit > 0 else 0
+
+
+def _way_out(error: OSError) -> str:
+    """Returns what to do where this process may not write to the data directory."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"; let the user of this process (uid {os.geteuid()}) write to it, or choose another with --data-dir"
+    if error.errno == errno.EROFS:
+        return "; mount its file system for writing, or choose another directory with --data-dir"
+    return ""

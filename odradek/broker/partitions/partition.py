@@ -7,6 +7,7 @@ when its records are written and, where settings require it, synced; a failed wr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Iterator
 from enum import Enum
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from odradek.storage.validation import BatchRules
     from odradek.storage.verification import VerificationGuard
 
+
+logger = logging.getLogger(__name__)
 
 OnDone = Callable[[KafkaError | None], None]  # called once: None when it may be acknowledged
 
@@ -58,6 +61,7 @@ class Partition:
         self._syncs = syncs
         self.two_phase = two_phase
         self._is_dirty = False
+        self._is_refused = False  # the last write was, by the disk, and the log says so
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
         self._unsynced_bytes = 0  # written, and not readable before a sync
@@ -189,6 +193,7 @@ class Partition:
             self.log.finish_sync(ticket)
         except KafkaError as failure:
             # A failed fsync is final for the log: what it left in the page cache can no longer be told from lost.
+            logger.error("%s is offline until the next start: %s", self, failure)
             unsynced, self._unsynced = self._unsynced, deque()
             for _, action in unsynced:
                 action(failure)
@@ -234,9 +239,15 @@ class Partition:
         try:
             log.write_staged()
         except KafkaError as failure:
+            if not self._is_refused:  # once, however often clients try again
+                self._is_refused = True
+                logger.error("%s cannot be written, and producers are told so until it can be: %s", self, failure)
             for on_done in unwritten:
                 on_done(failure)
             return failure
+        if self._is_refused:
+            self._is_refused = False
+            logger.info("%s can be written again", self)
         if log.needs_sync:
             end_offset = log.log_end_offset
             for on_done in unwritten:
