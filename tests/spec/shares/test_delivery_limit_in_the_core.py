@@ -186,6 +186,22 @@ def undone(story: Story, write: StateWrite) -> None:
     story.store(story.lead().pending.undo(write, story.limits, story.now_ms))
 
 
+def leave_memory(story: Story) -> None:
+    """With the last session."""
+    story.leave(OWNER)
+    story.leader = None
+
+
+def kill(story: Story) -> None:
+    story.sessions.clear()
+    story.restart()
+
+
+def prune_and_restart(story: Story) -> None:
+    story.prune()
+    story.restart()
+
+
 ENDS = [abort, abort_at_transaction_version_1, time_out, fence, keep_prepared, released]
 MEANWHILE: dict[str, Callable[[Story], None]] = {
     "nothing": lambda _: None,
@@ -195,13 +211,13 @@ MEANWHILE: dict[str, Callable[[Story], None]] = {
 PRESENCE: dict[str, Callable[[Story], None]] = {
     "the owner is there": lambda _: None,
     "the owner is gone": lambda story: story.leave(OWNER),
-    "left memory": lambda story: (story.leave(OWNER), setattr(story, "leader", None))[1],
-    "restarted": lambda story: (story.sessions.clear(), story.restart())[1],
+    "left memory": leave_memory,
+    "restarted": kill,
 }
 LATER: dict[str, Callable[[Story], None]] = {
     "nothing": lambda _: None,
     "restart": Story.restart,
-    "pruning and restart": lambda story: (story.prune(), story.restart())[1],
+    "pruning and restart": prune_and_restart,
     "lower level": Story.restart_at_lower_level,
 }
 
