@@ -20,6 +20,7 @@ from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import RESPONSE_START, read_client_id, request_header_version, response_has_tags
 from odradek.protocol.kafka_json import kafka_json
 from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.recording_masks import BY_NUMBER, SECRET
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
@@ -30,20 +31,6 @@ E = TypeVar("E")  # an exchange under way
 MOST_EXCHANGES: Final = 1_000
 MOST_BYTES: Final = 4 * 1024 * 1024
 MOST_KEPT_BYTES: Final = 16 * 1024  # of a request, and of an answer
-BY_NUMBER: Final = {key.value: key for key in ApiKey}
-# Passwords, tokens and their keys are in these.
-SECRET: Final = frozenset(
-    {
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    }
-)
 
 
 @dataclass(slots=True)

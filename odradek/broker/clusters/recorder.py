@@ -14,26 +14,12 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Final
 
-from odradek.broker.clusters.exchanges import BY_NUMBER, SECRET, WatchedRequests
-from odradek.broker.runtime.delayed import CloseConnection
+from odradek.broker.clusters.exchanges import WatchedRequests
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, reader
-from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.frames import (
-    LENGTH_BYTES,
-    REQUEST_START,
-    RESPONSE_START,
-    read_request_header,
-    request_bytes,
-    response_chunks,
-    response_has_tags,
-)
-from odradek.protocol.messages import request_class, response_class
-from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
-from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head
+from odradek.protocol.recording_masks import safe_answer, safe_request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +32,6 @@ log = logging.getLogger("odradek.recording")
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 LACKS: Final = "the recording lacks what could not be written: %s"
 TICK_S: Final = 0.005
-KEY_AND_VERSION_BYTES: Final = 4
-BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 @dataclass(slots=True)
@@ -112,7 +96,11 @@ class Recorder:
         if peer.waiting_since_us is not None:
             arrived_us = min(arrived_us, peer.waiting_since_us)
         self._exchanges += 1
-        api, version, body, is_masked = _safe_request(frame, peer)
+        api, version, body, is_masked = safe_request(
+            frame, is_authenticated=peer.info.is_authenticated, sends_tokens=peer.sends_tokens
+        )
+        if api is ApiKey.SASL_HANDSHAKE and version == 0:
+            peer.sends_tokens = True
         recorded = Recorded(self._exchanges, peer, api, version, arrived_us)
         waited_us = min(now_us - arrived_us, 2**32 - 1)
         self._add(
@@ -130,7 +118,9 @@ class Recorder:
         elif peer.waiting_since_us is None:
             peer.waiting_since_us = recorded.arrived_us
         kind = Kind.HUNG_UP if answer is None else Kind.ANSWERED if answer else Kind.UNANSWERED
-        body, is_masked = _safe_answer(answer, recorded) if answer else (b"", False)
+        body, is_masked = b"", False
+        if answer:
+            body, is_masked = safe_answer(memoryview(b"".join(in_memory(answer))), recorded.api, recorded.version)
         self._add(RecordingEntry(kind, peer.number, recorded.number, now_us, body, 0, is_masked))
         if kind is Kind.ANSWERED:
             peer.unwritten.append(recorded.number)
@@ -235,49 +225,3 @@ class Recorder:
         with self._lock:
             entries, self._handed_over = self._handed_over + self._taken(), b""
             self._write(entries)
-
-
-def _safe_request(frame: memoryview, peer: _Peer) -> tuple[ApiKey | None, int, bytes, bool]:
-    """API, version, the bytes that hold no secret, and whether some are left out."""
-    if len(frame) < REQUEST_START.size or (peer.sends_tokens and not peer.info.is_authenticated):
-        return None, 0, b"", True
-    key, version, _, _ = REQUEST_START.unpack_from(frame)
-    api = BY_NUMBER.get(key)
-    if api is None:
-        return None, version, b"" if not peer.info.is_authenticated else bytes(frame), not peer.info.is_authenticated
-    if api is ApiKey.SASL_AUTHENTICATE:
-        return api, version, _blank_request(frame, version), True
-    if api in SECRET or (not peer.info.is_authenticated and api not in BEFORE_LOGIN):
-        return api, version, bytes(frame[: REQUEST_START.size - 2]), True
-    if api is ApiKey.SASL_HANDSHAKE and version == 0:
-        peer.sends_tokens = True
-    return api, version, bytes(frame), False
-
-
-def _blank_request(frame: memoryview, version: int) -> bytes:
-    try:
-        header, position = read_request_header(frame)
-        reader(request_class(ApiKey.SASL_AUTHENTICATE.value), version)(frame, position)
-    except (MalformedMessage, CloseConnection, ValueError, IndexError):
-        return bytes(frame[: REQUEST_START.size - 2])
-    blank = SaslAuthenticateRequest(auth_bytes=b"")
-    return request_bytes(blank, version, header.correlation_id, header.client_id)[LENGTH_BYTES:]
-
-
-def _safe_answer(answer: list[Chunk], recorded: Recorded) -> tuple[bytes, bool]:
-    data = b"".join(in_memory(answer))
-    if recorded.api is None or (recorded.api in SECRET and recorded.api is not ApiKey.SASL_AUTHENTICATE):
-        return data[LENGTH_BYTES : RESPONSE_START.size] if recorded.api is not None else b"", True
-    if recorded.api is not ApiKey.SASL_AUTHENTICATE:
-        return data[LENGTH_BYTES:], False
-    kind = response_class(recorded.api.value)
-    position = RESPONSE_START.size + response_has_tags(recorded.api.value, kind, recorded.version)
-    try:
-        message = decode(kind, recorded.version, data, position)
-    except (MalformedMessage, ValueError, IndexError):
-        return data[LENGTH_BYTES : RESPONSE_START.size], True
-    assert isinstance(message, SaslAuthenticateResponse)
-    message.auth_bytes = b""
-    _, correlation_id = RESPONSE_START.unpack_from(data)
-    chunks = response_chunks(recorded.api.value, recorded.version, correlation_id, message)
-    return b"".join(chunks)[LENGTH_BYTES:], True

@@ -1,0 +1,99 @@
+"""Frames without their secrets, as recordings keep them: those of logins, and of APIs that carry passwords or tokens.
+
+docs/formats/recording.md says what is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, reader
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import (
+    LENGTH_BYTES,
+    REQUEST_START,
+    RESPONSE_START,
+    read_request_header,
+    request_bytes,
+    response_chunks,
+    response_has_tags,
+)
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+
+BY_NUMBER: Final = {key.value: key for key in ApiKey}
+# Passwords, tokens and their keys are in these.
+SECRET: Final = frozenset(
+    {
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
+)
+BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+
+class SafeRequest(NamedTuple):
+    """`api` is None for bytes that are no request; `body` holds no secret, and `is_masked` tells that it is cut."""
+
+    api: ApiKey | None
+    version: int
+    body: bytes
+    is_masked: bool
+
+
+def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: bool) -> SafeRequest:
+    """frame: without its length. sends_tokens: SaslHandshake v0 came, after which bare tokens follow."""
+    if len(frame) < REQUEST_START.size or (sends_tokens and not is_authenticated):
+        return SafeRequest(None, 0, b"", True)
+    key, version, _, _ = REQUEST_START.unpack_from(frame)
+    api = BY_NUMBER.get(key)
+    if api is None:
+        return SafeRequest(None, version, bytes(frame) if is_authenticated else b"", not is_authenticated)
+    if api is ApiKey.SASL_AUTHENTICATE:
+        return SafeRequest(api, version, _blank_request(frame, version), True)
+    if api in SECRET or (not is_authenticated and api not in BEFORE_LOGIN):
+        return SafeRequest(api, version, bytes(frame[: REQUEST_START.size - 2]), True)
+    return SafeRequest(api, version, bytes(frame), False)
+
+
+def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[bytes, bool]:
+    """Returns what of the answer holds no secret, and whether it is masked. frame: with its length."""
+    if api is None or (api in SECRET and api is not ApiKey.SASL_AUTHENTICATE):
+        return bytes(frame[LENGTH_BYTES : RESPONSE_START.size]) if api is not None else b"", True
+    if api is not ApiKey.SASL_AUTHENTICATE:
+        return bytes(frame[LENGTH_BYTES:]), False
+    message = sasl_answer(frame, version)
+    if message is None:
+        return bytes(frame[LENGTH_BYTES : RESPONSE_START.size]), True
+    message.auth_bytes = b""
+    _, correlation_id = RESPONSE_START.unpack_from(frame)
+    chunks = response_chunks(api.value, version, correlation_id, message)
+    return b"".join(chunks)[LENGTH_BYTES:], True
+
+
+def sasl_answer(frame: memoryview, version: int) -> SaslAuthenticateResponse | None:
+    """None where it cannot be read. frame: with its length."""
+    key = ApiKey.SASL_AUTHENTICATE.value
+    position = RESPONSE_START.size + response_has_tags(key, response_class(key), version)
+    try:
+        return decode(SaslAuthenticateResponse, version, frame, position)
+    except (MalformedMessage, ValueError, IndexError):
+        return None
+
+
+def _blank_request(frame: memoryview, version: int) -> bytes:
+    try:
+        header, position = read_request_header(frame)
+        reader(request_class(ApiKey.SASL_AUTHENTICATE.value), version)(frame, position)
+    except (MalformedMessage, ValueError, IndexError):
+        return bytes(frame[: REQUEST_START.size - 2])
+    blank = SaslAuthenticateRequest(auth_bytes=b"")
+    return request_bytes(blank, version, header.correlation_id, header.client_id)[LENGTH_BYTES:]

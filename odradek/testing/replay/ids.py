@@ -1,0 +1,92 @@
+"""Ids that a broker gives, as the recording has them and as the live broker gave them, and requests in the live ones."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from typing import Any, Final
+
+from odradek.protocol.batch_header import CRC_START, batches
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.schema import Field, Schema, load
+from odradek.protocol.struct import ZERO_UUID, Message, Struct
+
+# By the names of Kafka's fields; each kind has a map of its own.
+KINDS: Final = {
+    **dict.fromkeys(("TopicId",), "topic"),
+    **dict.fromkeys(("ProducerId", "OngoingTxnProducerId"), "producer"),
+    **dict.fromkeys(("MemberId", "MemberIds", "Leader"), "member"),
+    **dict.fromkeys(("SessionId",), "fetch session"),
+    **dict.fromkeys(("ClusterId",), "cluster"),
+    **dict.fromkeys(("ClientInstanceId",), "client instance"),
+    **dict.fromkeys(("SubscriptionId",), "telemetry subscription"),
+    **dict.fromkeys(
+        ("NodeId", "LeaderId", "ControllerId", "BrokerId", "ReplicaNodes", "IsrNodes", "OfflineReplicas"), "node"
+    ),
+}
+NO_IDS: Final[frozenset[Hashable]] = frozenset({None, "", 0, -1, ZERO_UUID})
+_PRODUCER_AT: Final = 43
+_CRC_AT: Final = 17
+
+
+class Ids:
+    """The live id of each recorded one, learned where both were answered."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, dict[Hashable, Hashable]] = {}
+
+    def agree(self, kind: str, recorded: Hashable, live: Hashable) -> bool:
+        """Whether the two stand for one another; what is seen for the first time does from now on."""
+        if kind != "node" and (recorded in NO_IDS or live in NO_IDS):
+            return recorded == live
+        return self._live.setdefault(kind, {}).setdefault(recorded, live) == live
+
+    def live(self, kind: str, recorded: Any) -> Any:
+        """The recorded id itself where nothing is known of it, as of those that clients choose."""
+        return self._live.get(kind, {}).get(recorded, recorded)
+
+    def translate(self, request: Message, version: int) -> bool:
+        """Puts live ids into a request, in place. Returns whether it was changed."""
+        schema = load(type(request).__module__.rpartition(".")[2])
+        return self._translate(request, schema.fields, schema, version)
+
+    def _translate(self, struct_: Struct, fields: tuple[Field, ...], schema: Schema, version: int) -> bool:
+        is_changed = False
+        for field in fields:
+            value = getattr(struct_, field.attribute)
+            if version not in field.versions or value is None:
+                continue
+            if field.is_struct:
+                inner = schema.structs[field.type]
+                for each in value if field.is_array else [value]:
+                    is_changed |= self._translate(each, inner, schema, version)
+                continue
+            if field.type == "records":
+                changed: Any = self._batches(value)
+            elif (kind := KINDS.get(field.name)) is not None:
+                changed = [self.live(kind, each) for each in value] if field.is_array else self.live(kind, value)
+            else:
+                continue
+            if changed != value:
+                setattr(struct_, field.attribute, changed)
+                is_changed = True
+        return is_changed
+
+    def _batches(self, records: Any) -> Any:
+        """Record batches with the live producer id, sealed anew."""
+        if isinstance(records, list):
+            records = b"".join(records)
+        changed: bytearray | None = None
+        try:
+            for position, header in batches(records):
+                live = self.live("producer", header.producer_id)
+                if live != header.producer_id:
+                    changed = bytearray(records) if changed is None else changed
+                    struct.pack_into(">q", changed, position + _PRODUCER_AT, live)
+                    covered = memoryview(changed)[position + CRC_START : position + header.size_bytes]
+                    struct.pack_into(">I", changed, position + _CRC_AT, crc32c(covered))
+                    covered.release()
+        except MalformedMessage:
+            return records
+        return records if changed is None else bytes(changed)
