@@ -45,7 +45,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Comparison:
+class ComparedAnswers:
     """One pair of answers. errors: the codes that each of the two gives, with their paths."""
 
     differences: list[Difference]
@@ -53,9 +53,9 @@ class Comparison:
     live_errors: set[int]
 
 
-def compare(recorded: Message, live: Message, version: int, ids: Ids) -> Comparison:
+def compare(recorded: Message, live: Message, version: int, ids: Ids) -> ComparedAnswers:
     schema = load(type(recorded).__module__.rpartition(".")[2])
-    found = Comparison([], errors_of(recorded, version), errors_of(live, version))
+    found = ComparedAnswers([], errors_of(recorded, version), errors_of(live, version))
     found.differences += _struct(recorded, live, schema.fields, schema, version, ids, "")
     return found
 

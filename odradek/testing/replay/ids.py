@@ -1,4 +1,4 @@
-"""Ids that a broker gives, as the recording has them and as the live broker gave them, and requests in the live ones."""
+"""Ids that a broker gives: the live one for each of the recording, and requests translated into live ones."""
 
 from __future__ import annotations
 
@@ -35,12 +35,19 @@ class Ids:
 
     def __init__(self) -> None:
         self._live: dict[str, dict[Hashable, Hashable]] = {}
+        self._recorded: dict[str, dict[Hashable, Hashable]] = {}
 
     def agree(self, kind: str, recorded: Hashable, live: Hashable) -> bool:
-        """Whether the two stand for one another; what is seen for the first time does from now on."""
-        if kind != "node" and (recorded in NO_IDS or live in NO_IDS):
+        """Whether the two stand for one another; what is seen for the first time does from now on.
+
+        One live node may stand for several recorded ones.
+        """
+        if kind == "node":
+            return self._live.setdefault(kind, {-1: -1}).setdefault(recorded, live) == live
+        if recorded in NO_IDS or live in NO_IDS:
             return recorded == live
-        return self._live.setdefault(kind, {}).setdefault(recorded, live) == live
+        is_known = self._live.setdefault(kind, {}).setdefault(recorded, live) == live
+        return self._recorded.setdefault(kind, {}).setdefault(live, recorded) == recorded and is_known
 
     def live(self, kind: str, recorded: Any) -> Any:
         """The recorded id itself where nothing is known of it, as of those that clients choose."""

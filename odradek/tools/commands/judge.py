@@ -127,7 +127,7 @@ def _judge(recording: Path, options: argparse.Namespace, command_status: int) ->
     from odradek.testing.judge.verdicts import verdicts
 
     try:
-        found = verdicts(judge(lambda: _entries(recording)).clients(), options.only)
+        found = verdicts(judge(lambda: recorded_entries(recording)).clients(), options.only)
     except MalformedMessage as error:
         complain("odradek judge", f"{recording}: {error}")
         return NOTHING
@@ -145,7 +145,7 @@ def _judge(recording: Path, options: argparse.Namespace, command_status: int) ->
     return _status(found, options.ignore, reasons.keys(), command_status, strict=options.strict)
 
 
-def _entries(path: Path) -> Iterator[RecordingEntry]:
+def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
     """Raises MalformedMessage, OSError."""
     from odradek.protocol.recording import Recording
 

@@ -24,6 +24,14 @@ Check = Callable[[argparse.Namespace], object]
 Act = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, None]]
 
 
+def host_and_port(text: str) -> tuple[str, int]:
+    """Parses `HOST:PORT`. Raises ArgumentTypeError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: it is HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
 class CommandActions:
     """Actions of a command, as `list` of `odradek topics list`; each talks to a cluster."""
 

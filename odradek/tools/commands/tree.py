@@ -176,6 +176,25 @@ COMMANDS = {
             "judge --ignore 'VER.1=issue 17 until 2027-06-30' recording",
         ),
     ),
+    "record": Command(
+        "record what clients and any Kafka broker say to each other, between the two",
+        "Listens in front of a broker that tells clients this address (advertised.listeners), until SIGTERM or Ctrl-C."
+        " Without TLS. The recording is of the form that `odradek serve --record` writes, for judge, replay and"
+        " inspect; secrets of logins are left out.",
+        ("record kafka.recording --listen 127.0.0.1:9092 --upstream 127.0.0.1:19092",),
+    ),
+    "replay": Command(
+        "play a recording against a broker, and compare the answers",
+        "A request is sent when all is answered that was answered before it in the recording. Ids are translated;"
+        " answers are compared field by field, but for ids, times, addresses, words, and order that the protocol leaves"
+        " open. The exit status is 0 if nothing else differs, 1 if something does, 2 if the recording cannot be read or"
+        " the command line is wrong, and 3 if no broker answers.",
+        (
+            "replay recording",
+            "replay recording --bootstrap-server localhost:9092 --no-pauses",
+            "replay recording --ignore 'ApiVersions.apiKeys*=this release has more'",
+        ),
+    ),
     "control": Command(
         "control the clusters of a broker that tests use: faults, holds, clock, presets",
         "For `odradek serve --control`. Prints JSON. The exit status is 6 if what `wait` asks for did not come true.",

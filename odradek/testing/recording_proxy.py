@@ -1,0 +1,262 @@
+"""A proxy in front of any Kafka broker that records what clients send it and get, as `odradek serve --record` does.
+
+Clients come to the proxy only if the broker advertises its address. Bytes are passed on as they come, and frames noted
+meanwhile; each side is read no faster than the other takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import LENGTH_BYTES
+from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head
+from odradek.protocol.recording_masks import safe_answer, safe_request, sasl_answer
+
+TICK_S: Final = 0.005
+CORRELATION_ID: Final = slice(4, 8)  # of a request, without its length
+
+
+class RecordingProxy:
+    """Serves until it is closed. `port` is there once it was started; `exchanges` counts requests."""
+
+    def __init__(self, recording: Path, upstream: tuple[str, int]) -> None:
+        """Raises OSError where the recording cannot be written."""
+        self.upstream = upstream
+        self.port = 0
+        self.exchanges = 0
+        self._began_ns = time.monotonic_ns()
+        self._file = recording.open("wb")
+        self._file.write(pack_head(time.time_ns() // 1_000_000))
+        self._waiting: list[bytes] = []
+        self._ticks_us = (0, 0)
+        self._ticker: asyncio.TimerHandle | None = None
+        self._server: asyncio.Server | None = None
+        self._connections = 0
+        self._open: set[_ProxySide] = set()
+
+    async def start(self, host: str, port: int) -> None:
+        """port: 0 for any. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accepted, host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._tick()
+
+    async def close(self) -> None:
+        """Ends all connections, and writes what is left. Raises OSError."""
+        if self._server is not None:
+            self._server.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for side in list(self._open):
+            side.abort()
+        while self._open:
+            await asyncio.sleep(0)
+        self._write()
+        self._file.close()
+
+    def opened(self, side: _ProxySide) -> None:
+        self._open.add(side)
+
+    def closed(self, side: _ProxySide) -> None:
+        self._open.discard(side)
+
+    def now_us(self) -> int:
+        return (time.monotonic_ns() - self._began_ns) // 1000
+
+    def arrived_us(self) -> int:
+        """When bytes that are handled now may have arrived: what came before the last tick but one is handled."""
+        return min(self.now_us(), self._ticks_us[0])
+
+    def add(self, entry: RecordingEntry) -> None:
+        self._waiting.append(pack_entry(entry))
+
+    def _accepted(self) -> _ClientSide:
+        self._connections += 1
+        return _ClientSide(self, self._connections)
+
+    def _tick(self) -> None:
+        self._ticks_us = (self._ticks_us[1], self.now_us())
+        self._write()
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _write(self) -> None:
+        if self._waiting:
+            self._file.write(pack_block(b"".join(self._waiting)))
+            self._file.flush()
+            self._waiting.clear()
+
+
+class _ProxySide(asyncio.Protocol):
+    """One of the two connections that a client's is made of; `other` takes what this one gets."""
+
+    def __init__(self, proxy: RecordingProxy) -> None:
+        self.proxy = proxy
+        self.other: _ProxySide | None = None
+        self.transport: asyncio.Transport | None = None
+        self._data = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.proxy.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while len(self._data) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(self._data[:LENGTH_BYTES])
+            if len(self._data) < end:
+                break
+            frame = bytes(self._data[:end])
+            del self._data[:end]
+            self.frame(frame)
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def frame(self, frame: bytes) -> None:
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.proxy.closed(self)
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _UnansweredRequest:
+    """A request that is not answered yet."""
+
+    exchange: int
+    api: ApiKey | None
+    version: int
+    correlation_id: bytes
+
+
+class _ClientSide(_ProxySide):
+    """The client's connection. is_authenticated: no login is under way."""
+
+    def __init__(self, proxy: RecordingProxy, number: int) -> None:
+        super().__init__(proxy)
+        self.number = number
+        self.is_authenticated = True
+        self.sends_tokens = False
+        self.asked: deque[_UnansweredRequest] = deque()
+        self._early = bytearray()  # from before the broker was reached
+        self._unwritten: list[int] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        host, port = transport.get_extra_info("peername")[:2]
+        about = {"node": 0, "listener": "PROXY", "host": host, "port": port, "is_sasl": False}
+        self.note(Kind.OPENED, 0, json.dumps(about).encode())
+        self.other = _BrokerSide(self.proxy, self)
+        self._reaching = asyncio.ensure_future(self._reach(self.other))
+
+    async def _reach(self, broker: _ProxySide) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: broker, *self.proxy.upstream)
+        except OSError:
+            self.abort()
+            return
+        assert broker.transport is not None
+        broker.transport.write(bytes(self._early))
+        self._early.clear()
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None and self.other.transport is None:
+            self._early += data
+        super().data_received(data)
+
+    def frame(self, frame: bytes) -> None:
+        request = safe_request(
+            memoryview(frame)[LENGTH_BYTES:], is_authenticated=self.is_authenticated, sends_tokens=self.sends_tokens
+        )
+        if request.api is ApiKey.SASL_HANDSHAKE:
+            self.is_authenticated = False
+            self.sends_tokens = request.version == 0
+        self.proxy.exchanges += 1
+        number, now_us = self.proxy.exchanges, self.proxy.now_us()
+        waited_us = now_us - self.proxy.arrived_us()
+        is_behind = bool(self.asked) or bool(self._unwritten)
+        self.proxy.add(
+            RecordingEntry(
+                Kind.RECEIVED, self.number, number, now_us, request.body, waited_us, request.is_masked, is_behind
+            )
+        )
+        asked = _UnansweredRequest(number, request.api, request.version, frame[LENGTH_BYTES:][CORRELATION_ID])
+        self.asked.append(asked)
+
+    def answered(self, frame: bytes) -> None:
+        """Answers come in order; a request that was passed over gets none."""
+        while self.asked:
+            asked = self.asked.popleft()
+            if asked.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:
+                self.note(Kind.UNANSWERED, asked.exchange)
+                continue
+            body, is_masked = safe_answer(memoryview(frame), asked.api, asked.version)
+            if asked.api is ApiKey.SASL_AUTHENTICATE:
+                told = sasl_answer(memoryview(frame), asked.version)
+                self.is_authenticated = told is not None and told.error_code == ErrorCode.NONE.value
+            self.proxy.add(
+                RecordingEntry(
+                    Kind.ANSWERED, self.number, asked.exchange, self.proxy.now_us(), body, is_masked=is_masked
+                )
+            )
+            self._unwritten.append(asked.exchange)
+            asyncio.get_running_loop().call_soon(self.look)
+            return
+
+    def look(self) -> None:
+        """Notes the answers of which nothing is left to be sent."""
+        if self.transport is not None and not self.transport.is_closing():
+            if self.transport.get_write_buffer_size() == 0:
+                for exchange in self._unwritten:
+                    self.note(Kind.WRITTEN, exchange)
+                self._unwritten.clear()
+            elif self._unwritten:
+                asyncio.get_running_loop().call_later(TICK_S, self.look)
+
+    def note(self, kind: Kind, exchange: int, body: bytes = b"") -> None:
+        self.proxy.add(RecordingEntry(kind, self.number, exchange, self.proxy.now_us(), body))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.asked.clear()
+        self.note(Kind.CLOSED, 0)
+        super().connection_lost(error)
+
+
+class _BrokerSide(_ProxySide):
+    """The connection to the broker for one client."""
+
+    def __init__(self, proxy: RecordingProxy, client: _ClientSide) -> None:
+        super().__init__(proxy)
+        self.other = self.client = client
+
+    def frame(self, frame: bytes) -> None:
+        self.client.answered(frame)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        client = self.client
+        if client.transport is not None and not client.transport.is_closing():
+            while client.asked:
+                client.note(Kind.HUNG_UP, client.asked.popleft().exchange)
+        super().connection_lost(error)

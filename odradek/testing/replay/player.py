@@ -1,0 +1,326 @@
+"""A recording played against a broker: a request is sent once all is answered that was answered before it.
+
+So the order of the recording is kept, pauses and all unless they are left out. What was refused for a while only, as
+NOT_COORDINATOR is, is not sent again; a live refusal of that kind is asked again, as any client does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import reader
+from odradek.protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_bytes, response_has_tags
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.recording import Kind, RecordingEntry
+from odradek.protocol.recording_masks import BY_NUMBER
+from odradek.protocol.struct import Message
+from odradek.testing.replay.comparing import Difference, compare, errors_of
+from odradek.testing.replay.concurrency import Underway
+from odradek.testing.replay.ids import Ids
+
+Entries = Callable[[], Iterable[RecordingEntry]]
+PATIENCE_S: Final = 30.0
+PAUSE_S: Final = 0.05  # before a request is asked again
+CORRELATION_BYTES: Final = 4
+TEMPORARY: Final = frozenset(
+    code.value
+    for code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    )
+)
+BROKERS_OWN: Final = (  # the beginnings of client ids of Kafka's brokers, which talk through their advertised listener
+    "broker-",
+    "AddPartitionsManager-client-",
+    "Persister-client-",
+)
+LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+CREATES: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR})  # topics, even where the answer is an error
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDifference:
+    """is_open: requests beside it, or a refusal for a while, explain it."""
+
+    exchange: int
+    api: str
+    version: int
+    difference: Difference
+    is_open: bool
+
+
+@dataclass(slots=True)
+class ReplayResult:
+    """Counts of exchanges; those that were not played or not compared by reason."""
+
+    compared: int = 0
+    asked_again: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    differences: list[FoundDifference] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _PlayedRequest:
+    """A request that was sent. answer: None once the broker hung up."""
+
+    api: ApiKey
+    version: int
+    connection: int
+    frame: bytes
+    answer: asyncio.Future[bytes | None]
+
+
+class RecordingPlayer:
+    def __init__(self, host: str, port: int, *, with_pauses: bool = True, patience_s: float = PATIENCE_S) -> None:
+        """patience_s: how long an answer may take."""
+        self._host = host
+        self._port = port
+        self._with_pauses = with_pauses
+        self._patience_s = patience_s
+        self._ids = Ids()
+        self._result = ReplayResult()
+        self._connections: dict[int, _LiveConnection] = {}
+        self._sent: dict[int, _PlayedRequest] = {}
+        self._underway = Underway()
+        self._refused: set[int] = set()
+
+    async def play(self, entries: Entries) -> ReplayResult:
+        """entries: from the beginning, at each call; they are read twice. Raises MalformedMessage, OSError."""
+        self._refused = refused_for_a_while(entries())
+        began_s = time.monotonic()
+        try:
+            for entry in entries():
+                if self._with_pauses:
+                    await asyncio.sleep(began_s + entry.time_us / 1e6 - time.monotonic())
+                await self._take(entry)
+        finally:
+            for connection in self._connections.values():
+                connection.close()
+        return self._result
+
+    async def _take(self, entry: RecordingEntry) -> None:
+        match entry.kind:
+            case Kind.RECEIVED:
+                await self._send(entry)
+            case Kind.ANSWERED:
+                await self._compare(entry)
+            case Kind.HUNG_UP:
+                await self._hung_up(entry)
+            case Kind.UNANSWERED:
+                if self._sent.pop(entry.exchange, None) is not None:
+                    self._underway.end(entry.exchange)
+                    self._result.left_out["were not answered"] += 1
+            case Kind.CLOSED:
+                connection = self._connections.pop(entry.connection, None)
+                if connection is not None:
+                    connection.close()
+            case _:
+                pass
+
+    async def _send(self, entry: RecordingEntry) -> None:
+        api = BY_NUMBER.get(int.from_bytes(entry.body[:2], signed=True)) if len(entry.body) >= 2 else None
+        if api in LOGIN:
+            self._result.left_out["log in"] += 1
+        elif entry.is_masked:
+            self._result.left_out["hold secrets"] += 1
+        elif api is None:
+            self._result.left_out["are no known request"] += 1
+        elif entry.exchange in self._refused and api not in CREATES:
+            self._result.left_out["were refused for a while"] += 1
+        elif _client_id(entry.body).startswith(BROKERS_OWN):
+            self._result.left_out["are the broker's own"] += 1
+        else:
+            frame, version, has_answer = self._live(entry.body)
+            connection = await self._connection(entry.connection)
+            answer = connection.send(frame, has_answer=has_answer)
+            self._sent[entry.exchange] = _PlayedRequest(api, version, entry.connection, frame, answer)
+            self._underway.begin(entry.exchange, api)
+
+    def _live(self, frame: bytes) -> tuple[bytes, int, bool]:
+        """The frame with live ids, its version, and whether there is an answer to it."""
+        version = int.from_bytes(frame[2:4], signed=True)
+        try:
+            header, position = read_request_header(frame)
+            request = reader(request_class(header.api_key), version)(frame, position)[0]
+        except (MalformedMessage, ValueError, IndexError, KeyError):
+            return frame, version, True  # what is wrong with it, the broker says
+        has_answer = not (isinstance(request, ProduceRequest) and request.acks == 0)
+        if self._ids.translate(request, version):
+            frame = request_bytes(request, version, header.correlation_id, header.client_id)[LENGTH_BYTES:]
+        return frame, version, has_answer
+
+    async def _connection(self, number: int) -> _LiveConnection:
+        connection = self._connections.get(number)
+        if connection is None:
+            connection = self._connections[number] = _LiveConnection()
+            await asyncio.get_running_loop().create_connection(lambda: connection, self._host, self._port)
+        return connection
+
+    async def _compare(self, entry: RecordingEntry) -> None:
+        played = self._sent.pop(entry.exchange, None)
+        if played is None:
+            return
+        recorded = _answer(entry.body, played)
+        live = await self._answer_of(played)
+        if recorded is None:
+            self._underway.end(entry.exchange)
+            self._result.left_out["have answers that cannot be read"] += 1
+            return
+        ends_s = time.monotonic() + self._patience_s
+        is_refused = _is_refusal(recorded, played.version)
+        while live is not None and not is_refused and _is_refusal(live, played.version) and time.monotonic() < ends_s:
+            again = self._connections.get(played.connection)
+            if again is None or again.is_waiting:  # another request is behind it
+                break
+            await asyncio.sleep(PAUSE_S)
+            self._result.asked_again += 1
+            played.answer = again.send(played.frame)
+            live = await self._answer_of(played)
+        is_raced = self._underway.end(entry.exchange)
+        self._result.compared += 1
+        if live is None:
+            self._found(entry, played, [Difference("", "an answer", "none, or it hung up")], is_open=False)
+            return
+        found = compare(recorded, live, played.version, self._ids)
+        errors = (found.recorded_errors ^ found.live_errors) - {0}
+        is_temporary = bool(errors) and errors <= TEMPORARY
+        self._found(entry, played, found.differences, is_open=is_raced or is_temporary)
+
+    async def _hung_up(self, entry: RecordingEntry) -> None:
+        played = self._sent.pop(entry.exchange, None)
+        if played is None:
+            return
+        self._underway.end(entry.exchange)
+        self._result.compared += 1
+        if await self._answer_of(played) is not None:
+            self._found(entry, played, [Difference("", "it hung up", "an answer")], is_open=False)
+
+    def _found(
+        self, entry: RecordingEntry, played: _PlayedRequest, differences: Iterable[Difference], *, is_open: bool
+    ) -> None:
+        self._result.differences += [
+            FoundDifference(entry.exchange, played.api.kafka_name, played.version, each, is_open)
+            for each in differences
+        ]
+
+    async def _answer_of(self, played: _PlayedRequest) -> Message | None:
+        """None: it hung up, or did not answer in time, or nobody can read what it said."""
+        try:
+            frame = await asyncio.wait_for(asyncio.shield(played.answer), self._patience_s)
+        except TimeoutError:
+            return None
+        return None if frame is None else _answer(frame, played)
+
+
+def _client_id(frame: bytes) -> str:
+    try:
+        return read_request_header(frame)[0].client_id or ""
+    except MalformedMessage:
+        return ""
+
+
+def refused_for_a_while(entries: Iterable[RecordingEntry]) -> set[int]:
+    """The exchanges of which every part was refused with an error that passes."""
+    asked: dict[int, _PlayedRequest] = {}
+    found = set()
+    nobody: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    for entry in entries:
+        if entry.kind is Kind.RECEIVED and not entry.is_masked and len(entry.body) >= LENGTH_BYTES:
+            api = BY_NUMBER.get(int.from_bytes(entry.body[:2], signed=True))
+            if api is not None:
+                version = int.from_bytes(entry.body[2:4], signed=True)
+                asked[entry.exchange] = _PlayedRequest(api, version, entry.connection, b"", nobody)
+        elif entry.kind is Kind.ANSWERED and (played := asked.pop(entry.exchange, None)) is not None:
+            answer = _answer(entry.body, played)
+            if answer is not None and _is_refusal(answer, played.version):
+                found.add(entry.exchange)
+    return found
+
+
+def _is_refusal(answer: Message, version: int) -> bool:
+    errors = errors_of(answer, version)
+    return bool(errors) and errors <= TEMPORARY
+
+
+def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
+    """frame: without its length. None where it cannot be read, as it is masked."""
+    kind = response_class(played.api.value)
+    versions = [played.version]
+    if played.api is ApiKey.API_VERSIONS:
+        versions.append(0)  # the answer to a version that is not served
+    for version in versions:
+        try:
+            position = CORRELATION_BYTES + response_has_tags(played.api.value, kind, version)
+            message: Message
+            message, end = reader(kind, version)(memoryview(frame), position)
+        except (MalformedMessage, ValueError, IndexError, KeyError):
+            continue
+        if end == len(frame):
+            played.version = version
+            return message
+    return None
+
+
+class _LiveConnection(asyncio.Protocol):
+    """Frames to the broker and back; answers come in the order of the requests."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._waiting: list[asyncio.Future[bytes | None]] = []
+        self._data = bytearray()
+        self._is_closed = False
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while len(self._data) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(self._data[:LENGTH_BYTES])
+            if len(self._data) < end:
+                return
+            frame = bytes(self._data[LENGTH_BYTES:end])
+            del self._data[:end]
+            if self._waiting:
+                self._waiting.pop(0).set_result(frame)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closed = True
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.set_result(None)
+
+    def send(self, frame: bytes, *, has_answer: bool = True) -> asyncio.Future[bytes | None]:
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        if self._is_closed or self._transport is None or not has_answer:
+            answer.set_result(None)
+        else:
+            self._waiting.append(answer)
+        if not self._is_closed and self._transport is not None:
+            self._transport.write(len(frame).to_bytes(LENGTH_BYTES) + frame)
+        return answer
+
+    def close(self) -> None:
+        if self._transport is not None:
+            with suppress(RuntimeError):
+                self._transport.close()

@@ -1,0 +1,56 @@
+"""`odradek record`: a recording of what clients and any Kafka broker say to each other."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.tools.commands.errors import DONE, UNREACHABLE
+from odradek.tools.commands.options import host_and_port
+from odradek.tools.commands.output import complain
+
+if TYPE_CHECKING:
+    from odradek.testing.recording_proxy import RecordingProxy
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recording", type=Path, metavar="FILE", help="the recording; a file of that name is replaced")
+    parser.add_argument(
+        "--listen",
+        type=host_and_port,
+        required=True,
+        metavar="HOST:PORT",
+        help="the address that it advertises",
+    )
+    parser.add_argument(
+        "--upstream", type=host_and_port, required=True, metavar="HOST:PORT", help="where the broker listens"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from odradek.testing.recording_proxy import RecordingProxy
+
+    try:
+        asyncio.run(_serve(RecordingProxy(options.recording, options.upstream), options.listen))
+    except OSError as error:
+        complain("odradek record", str(error))
+        return UNREACHABLE
+    return DONE
+
+
+async def _serve(proxy: RecordingProxy, listen: tuple[str, int]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await proxy.start(*listen)
+        upstream = ":".join(map(str, proxy.upstream))
+        print(f"recording {listen[0]}:{proxy.port}, which passes on to {upstream}", flush=True)
+        await stop.wait()
+    finally:
+        await proxy.close()
+    print(f"{proxy.exchanges} requests recorded", flush=True)

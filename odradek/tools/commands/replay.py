@@ -1,0 +1,141 @@
+"""`odradek replay`: a recording played against a broker, and the answers compared."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.tools.commands.errors import UNREACHABLE
+from odradek.tools.commands.options import host_and_port
+from odradek.tools.commands.output import complain
+
+if TYPE_CHECKING:
+    from odradek.testing.replay.player import FoundDifference, ReplayResult
+
+SAME, DIFFERENT, MISUNDERSTOOD = 0, 1, 2
+MOST_SHOWN = 3  # exchanges of one difference
+
+
+def explained(text: str) -> tuple[str, str]:
+    """`API.PATH=REASON`. Raises ArgumentTypeError."""
+    pattern, _, reason = text.partition("=")
+    if not pattern.strip() or not reason.strip():
+        raise argparse.ArgumentTypeError(f"{text!r}: it is API.PATH=REASON")
+    return pattern.strip(), reason.strip()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recording", type=Path, metavar="FILE", help="of serve --record, judge --record or record")
+    parser.add_argument(
+        "--bootstrap-server",
+        type=host_and_port,
+        metavar="HOST:PORT",
+        help="a broker without TLS and SASL; else a fresh one",
+    )
+    parser.add_argument("--no-pauses", action="store_true", help="send each request as soon as its turn comes")
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        type=explained,
+        metavar="API.PATH=REASON",
+        help="differences that are explained, as ApiVersions.apiKeys*; * is for any characters",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, a line for each difference")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from odradek.protocol.errors import MalformedMessage
+    from odradek.testing.replay.player import RecordingPlayer
+    from odradek.tools.commands.judge import recorded_entries
+
+    try:
+        next(recorded_entries(options.recording), None)  # before a broker is started for nothing
+        with _broker(options.bootstrap_server) as (host, port):
+            player = RecordingPlayer(host, port, with_pauses=not options.no_pauses)
+            replayed = asyncio.run(player.play(lambda: recorded_entries(options.recording)))
+    except MalformedMessage as error:
+        complain("odradek replay", f"{options.recording}: {error}")
+        return MISUNDERSTOOD
+    except FileNotFoundError as error:
+        complain("odradek replay", f"{options.recording}: {error.strerror}")
+        return MISUNDERSTOOD
+    except OSError as error:
+        complain("odradek replay", str(error))
+        return UNREACHABLE
+    found = [each for each in replayed.differences if _reason(each, options.ignore) is None and not each.is_open]
+    if options.json:
+        for each in replayed.differences:
+            print(json.dumps(_told(each, _reason(each, options.ignore))))
+    else:
+        for line in lines(replayed, found):
+            print(line)
+    return DIFFERENT if found else SAME
+
+
+@contextmanager
+def _broker(given: tuple[str, int] | None) -> Iterator[tuple[str, int]]:
+    if given is not None:
+        yield given
+        return
+    from odradek.testing.sync import Process
+
+    process = Process({})
+    try:
+        yield process.ready["host"], process.ready["port"]
+    finally:
+        process.stop()
+
+
+def _name(found: FoundDifference) -> str:
+    return f"{found.api}.{found.difference.path}"
+
+
+def _reason(found: FoundDifference, ignored: Iterable[tuple[str, str]]) -> str | None:
+    for pattern, reason in ignored:
+        if fnmatchcase(_name(found), pattern.replace("[", "[[]")):
+            return reason
+    return None
+
+
+def _told(found: FoundDifference, reason: str | None) -> dict[str, object]:
+    return {
+        "exchange": found.exchange,
+        "api": found.api,
+        "version": found.version,
+        "path": found.difference.path,
+        "recorded": found.difference.recorded,
+        "live": found.difference.live,
+        "open": found.is_open,
+        "explained": reason,
+    }
+
+
+def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]:
+    """Differences of one API, version and path in one line, then what was counted."""
+    places: dict[tuple[str, int, str], list[FoundDifference]] = {}
+    for each in found:
+        places.setdefault((each.api, each.version, each.difference.path), []).append(each)
+    for (api, version, path), those in places.items():
+        first = those[0].difference
+        numbers = ", ".join(str(each.exchange) for each in those[:MOST_SHOWN])
+        more = f" and {len(those) - MOST_SHOWN} more" if len(those) > MOST_SHOWN else ""
+        yield f"{api} v{version} {path or 'as a whole'}: recorded {first.recorded}, live {first.live}"
+        yield f"    exchange {numbers}{more}"
+    is_open = sum(each.is_open for each in replayed.differences)
+    yield f"{replayed.compared} answers compared, {len(found)} differences"
+    if len(replayed.differences) > len(found) + is_open:
+        yield f"  {len(replayed.differences) - len(found) - is_open} are explained by --ignore"
+    if is_open:
+        yield f"  {is_open} more depend on which request came first, or on a refusal that passes (--json lists them)"
+    if replayed.asked_again:
+        yield f"  {replayed.asked_again} requests were asked again after such a refusal"
+    for reason, count in sorted(replayed.left_out.items()):
+        yield f"  {count} requests left out, which {reason}"
