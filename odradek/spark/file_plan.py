@@ -16,7 +16,7 @@ from odradek.client.columns import read_records
 from odradek.client.common.values import TopicPartition
 from odradek.protocol.topic_partition import CLUSTER_METADATA, INTERNAL_TOPICS
 from odradek.spark.file_options import DamageMode, FileOptions, LogView
-from odradek.spark.offsets import DataLost, OffsetRange, Offsets, asked_of, ranges, require_records
+from odradek.spark.offsets import OffsetRange, Offsets, asked_of, ranges, require_records, tell_of
 from odradek.spark.options import EARLIEST, Bound, OptionError
 from odradek.tools.offline.directories import PartitionLog, partitions_at
 from odradek.tools.offline.survey import BatchPlace, PartitionSurvey, survey
@@ -84,12 +84,9 @@ def plan(options: FileOptions) -> list[FileTask]:
     end = _resolved(options.ending, end_times, end_offsets, surveys, options)
     for each, found in surveys.items():
         if end[each] > _end(found, options):
-            if options.fail_on_data_loss:
-                raise DataLost(
-                    f"{each.topic}-{each.partition} is to be read up to offset {end[each]}, but what is in"
-                    f" {found.log.directory} ends at {_end(found, options)};"
-                    " set failOnDataLoss to false to read what is there"
-                )
+            name = f"{each.topic}-{each.partition}"
+            short = f"{name} is to be read up to offset {end[each]}, but {found.log.directory} ends at"
+            tell_of([f"{short} {_end(found, options)}"], fails=options.fail_on_data_loss)
             end[each] = _end(found, options)
     earliest = {each: found.start_offset for each, found in surveys.items()}
     asked = [_pruned(each, options) for each in ranges(start, end, earliest, options)]

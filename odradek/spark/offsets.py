@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ TOPIC_IDS = "#topicIds"
 FETCH_BYTES = 8 * 1024 * 1024  # of a partition at a time: each Fetch costs the reader and the broker a round trip
 _FEW_FETCH_BYTES = 1024 * 1024  # where few records are asked for
 _LARGE_RECORD_BYTES = 1024
+
+_log = logging.getLogger(__name__)
 
 
 class DataLost(Exception):
@@ -66,6 +69,14 @@ class StreamPosition:
         topics = {each.topic for each in self.offsets}
         ids = {topic: topic_id for topic, topic_id in sorted(self.topic_ids.items()) if topic in topics}
         return {**to_json(self.offsets), TOPIC_IDS: ids} if ids else to_json(self.offsets)
+
+    def kept(self, topic_ids: TopicIds) -> Offsets:
+        """Returns the offsets without those of topics that have other ids by now."""
+        anew = self.made_anew(topic_ids)
+        return {each: offset for each, offset in self.offsets.items() if each.topic not in anew}
+
+    def made_anew(self, topic_ids: TopicIds) -> set[str]:
+        return {topic for topic, topic_id in self.topic_ids.items() if topic_ids.get(topic, topic_id) != topic_id}
 
 
 class OffsetReader:
@@ -193,19 +204,27 @@ def losses(
     earliest   of those that the checkpoint does not know
     log_ends   of those whose latest offset lies before the checkpoint
     """
-    found = []
-    anew = {topic for topic, topic_id in begun.topic_ids.items() if topic_ids.get(topic, topic_id) != topic_id}
-    found += [f"{topic} was deleted and made anew" for topic in sorted(anew)]
+    anew = begun.made_anew(topic_ids)
+    found = [f"{topic} was deleted and made anew" for topic in sorted(anew)]
     for each, offset in sorted(begun.offsets.items()):
         name = f"{each.topic}-{each.partition}"
         if each not in latest:
-            found.append(f"{name} is gone; what was behind offset {offset} was not read")
+            found.append(f"{name} is gone; the checkpoint has its offset {offset}")
         elif each.topic not in anew and log_ends.get(each, offset) < offset:
-            found.append(f"{name} ends at {log_ends[each]}, before the offset {offset} up to which it was read")
+            found.append(f"{name} ends at {log_ends[each]}, before the offset {offset} of the checkpoint")
     for each, offset in sorted(earliest.items()):
         if offset > 0:
             found.append(f"{each.topic}-{each.partition} is new and begins at {offset} instead of 0")
     return found
+
+
+def tell_of(lost: Iterable[str], *, fails: bool) -> None:
+    """Raises DataLost with all sentences, or warns of each where `failOnDataLoss` is false."""
+    found = list(lost)
+    if found and fails:
+        raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to go on without what was lost")
+    for each in found:
+        _log.warning("records were lost: %s", each)
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
@@ -243,23 +262,19 @@ def at_most(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]
 
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[OffsetRange]:
-    """Returns what the tasks read: one range of each partition, or more with minPartitions. Raises DataLost."""
-    found = []
+    """Returns what the tasks read: one range of each partition, or more with minPartitions. Tells of what is lost."""
+    found, lost = [], []
     for each in sorted(end):
         first, last = start[each], end[each]
-        if first < earliest.get(each, first):
-            if options.fail_on_data_loss:
-                raise DataLost(
-                    f"the offsets {first} to {earliest[each]} of {each.topic}-{each.partition} are in the log no more;"
-                    " set failOnDataLoss to false to go on without them"
-                )
-            first = min(earliest[each], last)
-        if last < first and options.fail_on_data_loss:
-            raise DataLost(
-                f"{each.topic}-{each.partition} ends at {last}, before the offset {first}: was it made anew?"
-            )
+        name = f"{each.topic}-{each.partition}"
+        if last < first:
+            lost.append(f"{name} ends at {last}, before the offset {first}")
+        elif first < earliest.get(each, first):
+            lost.append(f"the offsets {first} to {earliest[each]} of {name} are in the log no more")
+            first = earliest[each]
         if first < last:
             found.append(OffsetRange(*each, first, last))
+    tell_of(lost, fails=options.fail_on_data_loss)
     total = sum(each.size for each in found)
     if options.min_partitions is None or len(found) >= options.min_partitions:
         return found

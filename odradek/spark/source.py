@@ -5,7 +5,6 @@ Committed records only, unless `kafka.isolation.level` says otherwise.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +16,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from odradek.client import OffsetOutOfRange, RawBatches, TopicPartition
 from odradek.client.columns import read_records
 from odradek.spark.offsets import (
-    DataLost,
     OffsetRange,
     OffsetReader,
     Offsets,
@@ -28,12 +26,12 @@ from odradek.spark.offsets import (
     limited,
     losses,
     ranges,
+    tell_of,
     to_json,
 )
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import as_spark_has_them, decoded_columns
 
-_log = logging.getLogger(__name__)
 POLL_MS = 1_000
 
 
@@ -89,11 +87,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begun = StreamPosition.read(start)
         target = self._latest() if self._target is None else self._target
         end = target.offsets
-        earliest = self._offsets.earliest([each for each in end if each not in begun.offsets])
-        shrunk = [each for each, offset in end.items() if offset < begun.offsets.get(each, 0)]
-        log_ends = self._offsets.log_ends(shrunk) if shrunk else {}
-        self._told_of(losses(begun, end, target.topic_ids, earliest, log_ends))
-        first = begun.offsets | earliest
+        known = begun.kept(target.topic_ids)
+        earliest = self._offsets.earliest([each for each in end if each not in known])
+        log_ends = self._log_ends(known, end)
+        new = {each: offset for each, offset in earliest.items() if each not in begun.offsets}
+        self._tell_of(losses(begun, end, target.topic_ids, new, log_ends))
+        first = known | earliest
         # Where the log is long enough, an open transaction keeps back what was read: without read_committed, before.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
         # With AvailableNow everything is read, however little is left.
@@ -103,12 +102,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end = limited(first, end, limit.max_rows)
         return StreamPosition(end, target.topic_ids).json()
 
-    def _told_of(self, found: list[str]) -> None:
-        """Raises DataLost, or warns where that is allowed."""
-        if found and self._options.fail_on_data_loss:
-            raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to go on without what was lost")
-        for each in found:
-            _log.warning("records were lost: %s", each)
+    def _log_ends(self, wanted: Offsets, latest: Offsets) -> Offsets:
+        """Asks for the ends of the logs whose latest offset lies before a wanted one."""
+        short = [each for each, offset in latest.items() if offset < wanted.get(each, 0)]
+        return self._offsets.log_ends(short) if short else {}
+
+    def _tell_of(self, lost: list[str]) -> None:
+        tell_of(lost, fails=self._options.fail_on_data_loss)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_json(self._latest().offsets)
@@ -117,15 +117,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target = self._latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begun, planned = StreamPosition.read(start).offsets, StreamPosition.read(end)
-        ended = planned.offsets
-        there = self._offsets.partitions()  # a batch that is planned again may be of topics that are others by now
-        gone = [f"{each.topic}-{each.partition} is gone" for each in sorted(set(ended) - set(there))]
-        anew = StreamPosition({}, planned.topic_ids)
-        self._told_of(gone + losses(anew, {}, self._offsets.topic_ids, {}, {}))
-        ended = {each: offset for each, offset in ended.items() if each in there}
+        begun, planned = StreamPosition.read(start), StreamPosition.read(end)
+        there = self._latest()  # a batch that is planned again may be of topics that have shrunk by now
+        log_ends = self._log_ends(planned.offsets, there.offsets)
+        self._tell_of(losses(planned, there.offsets, there.topic_ids, {}, log_ends))
+        kept = {each: at for each, at in planned.kept(there.topic_ids).items() if each in there.offsets}
+        ended = {each: min(at, log_ends.get(each, at)) for each, at in kept.items()}
         earliest = self._offsets.earliest(list(ended))
-        return _tasks({each: begun.get(each, earliest[each]) for each in ended}, ended, earliest, self._options)
+        return _tasks(earliest | begun.kept(planned.topic_ids), ended, earliest, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self._options, partition.value, self._wanted)
@@ -152,12 +151,13 @@ def read_range(options: SourceOptions, asked: OffsetRange, wanted: pa.Schema) ->
             try:
                 brought = reader.getbatches(timeout_ms=POLL_MS)
             except OffsetOutOfRange:
-                if options.fail_on_data_loss:
-                    raise DataLost(
-                        f"the offset {at} of {asked.topic}-{asked.partition} is in the log no more;"
-                        " set failOnDataLoss to false to go on without it"
-                    ) from None
-                at = max(at, reader.beginning_offsets([partition])[partition])
+                name = f"{asked.topic}-{asked.partition}"
+                lost = f"the offset {at} of {name} is in the log no more"
+                tell_of([lost], fails=options.fail_on_data_loss)
+                beginning = reader.beginning_offsets([partition])[partition]
+                if beginning <= at:  # the log ends before it
+                    return
+                at = beginning
                 reader.seek(partition, at)
                 continue
             raw = brought.get(partition)

@@ -15,7 +15,7 @@ from tests.clients.admin import create_topic
 from tests.clients.own_producers import TWO_PHASE
 from tests.spark.checks import Numbers
 from tests.support.broker_process import Broker, new_broker
-from tests.support.spark_session import environment, new_session
+from tests.support.spark_session import environment, new_session, standard_error_in
 
 PARTITIONS = 2
 
@@ -27,10 +27,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def workers_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the driver's and the workers' processes say."""
+    return tmp_path_factory.mktemp("workers") / "log"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, workers_log: Path) -> Iterator[Any]:
     """`local[2,4]` since plain `local[2]` never tries a task again."""
     os.environ.update(environment(tmp_path_factory.mktemp("spark")))
-    session = new_session("local[2,4]")
+    with standard_error_in(workers_log):
+        session = new_session("local[2,4]")
     from tests.spark.faults import FaultySource
 
     session.dataSource.register(FaultySource)

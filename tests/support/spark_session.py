@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,19 @@ def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # it logs each fault that a test makes, with its stack
     return session
+
+
+@contextmanager
+def standard_error_in(file: Path) -> Iterator[None]:
+    """A session that is made meanwhile writes there, with all its workers: what they warn of, among others."""
+    before = os.dup(2)
+    with open(file, "ab") as stderr:
+        os.dup2(stderr.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def is_late(query: Any) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.client import TopicPartition
 from odradek.spark.offsets import OffsetReader, Offsets, StreamPosition, TopicIds, losses
-from odradek.spark.options import Bound, OptionError, SourceOptions
+from odradek.spark.options import OptionError, SourceOptions
 
 A, B, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 READ: Offsets = {A: 10, B: 20}
@@ -20,7 +20,7 @@ IDS: TopicIds = {"t": "aa"}
         ({A: 4, B: 20}, IDS, {}, {A: 4}, ["t-0 ends at 4, before the offset 10"]),
         ({A: 4, B: 2}, {"t": "bb"}, {}, {A: 4, B: 2}, ["t was deleted and made anew"]),
         ({A: 40, B: 50}, {"t": "bb"}, {}, {}, ["t was deleted and made anew"]),
-        ({A: 10}, IDS, {}, {}, ["t-1 is gone; what was behind offset 20"]),
+        ({A: 10}, IDS, {}, {}, ["t-1 is gone; the checkpoint has its offset 20"]),
         ({OTHER: 3}, {"u": "cc"}, {OTHER: 0}, {}, ["t-0 is gone", "t-1 is gone"]),
         (READ | {OTHER: 9}, IDS, {OTHER: 0}, {}, []),
         (READ | {OTHER: 9}, IDS, {OTHER: 5}, {}, ["u-0 is new and begins at 5 instead of 0"]),
@@ -54,18 +54,37 @@ def test_a_checkpoint_of_sparks_source_knows_no_ids_and_goes_on() -> None:
     assert losses(position, READ, {"t": "bb"}, {}, {}) == []
 
 
+def test_of_a_topic_that_was_made_anew_no_offset_is_kept() -> None:
+    position = StreamPosition(READ | {OTHER: 5}, IDS | {"u": "cc"})
+    assert position.kept({"t": "bb", "u": "cc"}) == {OTHER: 5}
+    assert position.kept({}) == READ | {OTHER: 5}
+
+
 def test_a_checkpoint_keeps_the_ids_of_its_topics_beside_the_offsets() -> None:
     written = StreamPosition(READ, IDS | {"u": "cc"}).json()
     assert written == {"t": {"0": 10, "1": 20}, "#topicIds": {"t": "aa"}}
     assert StreamPosition.read(written) == StreamPosition(READ, IDS)
 
 
-def test_offsets_of_some_partitions_only_are_refused() -> None:
-    options = SourceOptions.read({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}, is_stream=True)
-    for bound in (Bound(everywhere=-2, offsets={A: 5}), Bound(everywhere=-2, timestamps_ms={B: 5})):
-        with pytest.raises(OptionError, match="missing"):  # before it asks anybody
-            OffsetReader(options).resolve(bound, [A, B])
-    assert OffsetReader(options).resolve(Bound(everywhere=-2, offsets=READ), [A, B]) == READ
+SERVERS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
+
+
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "batch"])
+@pytest.mark.parametrize(
+    "name", ["startingOffsets", "startingOffsetsByTimestamp", "endingOffsets", "endingOffsetsByTimestamp"]
+)
+def test_an_option_that_names_some_partitions_only_is_refused(name: str, is_stream: bool) -> None:
+    if is_stream and name.startswith("ending"):
+        pytest.skip("a stream has no end")
+    options = SourceOptions.read(SERVERS | {name: '{"t": {"0": 5}}'}, is_stream=is_stream)
+    bound = options.starting if name.startswith("starting") else options.ending
+    with pytest.raises(OptionError, match=r"missing.*partition=1"):  # before it asks anybody
+        OffsetReader(options).resolve(bound, [A, B])
+
+
+def test_offsets_of_all_partitions_are_taken_as_they_are() -> None:
+    options = SourceOptions.read(SERVERS | {"startingOffsets": '{"t": {"0": 10, "1": 20}}'}, is_stream=True)
+    assert OffsetReader(options).resolve(options.starting, [A, B]) == READ
 
 
 def test_no_records_per_trigger_is_no_limit_that_means_anything() -> None:

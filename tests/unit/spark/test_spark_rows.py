@@ -134,6 +134,7 @@ def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], 
     [
         ("groupIdPrefix", "groupIdPrefix means nothing here"),
         ("fetchoffset.numretries", "fetchOffset.numRetries means nothing here"),
+        ("fetchOffset.retryIntervalMs", "fetchOffset.retryIntervalMs means nothing here"),
         ("startingOffset", "startingOffset is not known; is it startingOffsets"),
         ("idempotencykeys", "is it idempotencyKey"),
         ("colour", "colour is not known$"),
@@ -221,7 +222,7 @@ def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -
     assert "s3cret" not in repr(source) + repr(sink)
 
 
-def test_ranges_are_split_for_more_tasks_and_lost_records_are_told() -> None:
+def test_ranges_are_split_for_more_tasks_and_lost_records_are_told(caplog: pytest.LogCaptureFixture) -> None:
     options = SourceOptions.read(SERVERS | {"subscribe": "t", "minPartitions": "4"}, is_stream=False)
     found = ranges({A: 0, B: 0}, {A: 30, B: 10}, {A: 0, B: 0}, options)
     assert found == [
@@ -234,6 +235,11 @@ def test_ranges_are_split_for_more_tasks_and_lost_records_are_told() -> None:
         ranges({A: 0}, {A: 30}, {A: 5}, options)
     lenient = SourceOptions.read(SERVERS | {"subscribe": "t", "failOnDataLoss": "false"}, is_stream=False)
     assert ranges({A: 0}, {A: 30}, {A: 5}, lenient) == [OffsetRange("t", 0, 5, 30)]
+    assert ranges({A: 9}, {A: 7}, {A: 5}, lenient) == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "records were lost: the offsets 0 to 5 of t-0 are in the log no more",
+        "records were lost: t-0 ends at 7, before the offset 9",
+    ]
 
 
 def test_a_batch_may_begin_at_a_timestamp() -> None:
