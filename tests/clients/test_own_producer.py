@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 
 import kafka
@@ -109,6 +110,32 @@ async def test_a_record_that_the_topic_does_not_take_is_lost_alone(bootstrap: st
     assert isinstance(error, ClientError)
     assert (error.code, error.is_fatal, error.is_retriable) == (ErrorCode.MESSAGE_TOO_LARGE, False, False)
     assert await written(bootstrap, topic) == [b"before", *[b"v" * 100] * 31]
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+async def test_batches_too_large_for_their_topic_are_sent_in_smaller_ones(
+    bootstrap: str, compression: str | None
+) -> None:
+    """Each record fits, and stays in its place; whatever batches are under way behind it."""
+    topic = create_topic(bootstrap, "small-batches", config={"max.message.bytes": 700})
+    values = [random.Random(number).randbytes(80) for number in range(3_000)]
+    async with a_producer(bootstrap, linger_ms=5, batch_size=20_000, compression_type=compression) as producer:
+        sent = [await producer.send(topic, value, headers=HEADERS) for value in values]
+        await producer.flush()
+        assert [each.result().offset for each in sent] == list(range(len(values)))
+    assert await written(bootstrap, topic) == values
+
+
+async def test_of_a_batch_that_is_too_large_only_the_record_that_is_so_alone_is_lost(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "one-too-large", config={"max.message.bytes": 700})
+    values = [b"x" * (1_000 if number == 60 else 80) for number in range(100)]
+    async with a_producer(bootstrap, linger_ms=5) as producer:
+        sent = [await producer.send(topic, value) for value in values]
+        await producer.flush()
+        assert [number for number, each in enumerate(sent) if each.exception()] == [60]
+        with pytest.raises(ClientError, match=r"a batch of 1 records for .*MESSAGE_TOO_LARGE"):
+            sent[60].result()
+    assert await written(bootstrap, topic) == values[:60] + values[61:]
 
 
 async def test_a_record_larger_than_a_request_may_be_is_not_taken(bootstrap: str, topic: str) -> None:

@@ -7,6 +7,7 @@ and knows no clock. The rules:
 * A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.
 * When a batch has to be sent again, nothing more is sent until everything in flight has been answered. Then the batches
   are sent again in their order, and new ones wait until these are answered: the broker recognises only the last five.
+* A batch that is too large for the broker is sent in halves, which keep its sequences.
 * Where sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch, under which the
   broker refuses anything of the old epoch that is still on its way. That is so after a batch that was refused for good
   while others had already followed it: there is a gap, so none of them is written. It may also be so after a batch that
@@ -26,6 +27,7 @@ from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerBatch, 
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1
+MOST_RECORDS = 2**31  # of a batch: its halves have orders of their own before the next batch's
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
@@ -64,7 +66,7 @@ class Outbox:
         if self.waiting:
             self.waiting[-1].is_closed = True
         batch = ProducerBatch(self._orders, created_at, timestamp_ms)
-        self._orders += 1
+        self._orders += MOST_RECORDS
         self.waiting.append(batch)
         return batch
 
@@ -136,10 +138,16 @@ class Outbox:
             return
         batch.may_come_late = batch.may_come_late or was_lost
         self.retry_at = max(self.retry_at, retry_at)
-        at = 0
-        while at < len(self.waiting) and self.waiting[at].order < batch.order:
-            at += 1
-        self.waiting.insert(at, batch)
+        self._insert(batch)
+
+    def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
+        """The broker refuses the batch as too large: its halves take its place, and go before anything else."""
+        self.in_flight.remove(batch)
+        self._is_halted = True
+        halves = batch.split()
+        for half in halves:
+            self._insert(half)
+        return halves
 
     def refused(self, batch: ProducerBatch) -> None:
         """The broker has not written it now, and it will not be sent again."""
@@ -202,6 +210,12 @@ class Outbox:
                 self._next_sequence = batch.end_sequence
         return lost
 
+    def _insert(self, batch: ProducerBatch) -> None:
+        at = 0
+        while at < len(self.waiting) and self.waiting[at].order < batch.order:
+            at += 1
+        self.waiting.insert(at, batch)
+
     def _restart(self, identity: ProducerIdentity) -> None:
         self.identity = identity
         self._next_sequence = self._written_to = 0
@@ -240,6 +254,17 @@ class Backlog:
         while by_age and by_age[0][1].is_done:
             by_age.popleft()
         return by_age[0] if by_age else None
+
+    def split(self, outbox: Outbox, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
+        """The halves take the place of the batch, which is not done, for whoever waits for it."""
+        at = self._by_age.index((outbox, batch))
+        self._by_age[at] = (outbox, halves[0])
+        self._by_age.insert(at + 1, (outbox, halves[1]))
+        self.buffered_bytes += sum(half.size_bytes for half in halves) - batch.size_bytes
+        for unsettled, _ in self._flushes:
+            if batch in unsettled:
+                unsettled.remove(batch)
+                unsettled.update(halves)
 
     def done(self, batch: ProducerBatch) -> None:
         self.buffered_bytes -= batch.size_bytes

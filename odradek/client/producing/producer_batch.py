@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from odradek.client.common.values import Headers, RecordMetadata
 from odradek.protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
 from odradek.protocol.compression import Compression, compress
-from odradek.protocol.records import append_record, append_varint
+from odradek.protocol.records import append_record, append_varint, records_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.client.columns import EncodedBatch
 
 LARGEST_SEQUENCE = 2**31 - 1
+NO_LIMIT = 2**31 - 1
 
 
 class SendFuture(Protocol):
@@ -89,7 +90,7 @@ class ProducerBatch:
     )
 
     def __init__(self, order: int, created_at: float, timestamp_ms: int) -> None:
-        """order: counts the batches of a partition. created_at: seconds on the loop's clock."""
+        """order: grows with the records of a partition. created_at: seconds on the loop's clock."""
         self.order = order
         self.created_at = created_at
         self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
@@ -154,6 +155,30 @@ class ProducerBatch:
         self.base_timestamp_ms, self.max_timestamp_ms = encoded.base_timestamp, encoded.max_timestamp
         self.futures, self.timestamps_ms = [future], [encoded.base_timestamp]
         self.is_closed = self.is_compressed = True
+
+    @property
+    def can_split(self) -> bool:
+        """Tells whether each of several records has a future. What may still arrive whole is not sent in parts."""
+        return 1 < self.record_count == len(self.futures) and not self.may_come_late
+
+    def split(self) -> tuple[ProducerBatch, ProducerBatch]:
+        """Makes two of a batch that is sealed, each with half of the records and their sequences."""
+        middle = self.record_count // 2
+        halves = (
+            ProducerBatch(self.order, self.created_at, self.timestamps_ms[0]),
+            ProducerBatch(self.order + middle, self.created_at, self.timestamps_ms[middle]),
+        )
+        for index, record in enumerate(records_of(self.buffer)):
+            half = halves[index >= middle]
+            half.append(
+                record.key, record.value, record.headers, self.timestamps_ms[index], NO_LIMIT, self.futures[index]
+            )
+        for half in halves:
+            half.is_closed = True
+        if self.has_sequence:
+            halves[0].number(self.identity, self.base_sequence)
+            halves[1].number(self.identity, halves[0].end_sequence)
+        return halves
 
     @property
     def has_sequence(self) -> bool:

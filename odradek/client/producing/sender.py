@@ -342,6 +342,10 @@ class Sender:
                     outbox.broken_at(batch, self.loop.time())
                     self._requeued(outbox, batch)
                     return
+        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.can_split and not batch.is_done and self._rejects is None:
+            self.backlog.split(outbox, batch, outbox.split(batch))
+            self._busy[outbox] = None
+            return
         if decided is Verdict.RETRY:
             retry_at = self.loop.time() + self._cluster.backoff.delay_s(batch.attempts)
             outbox.returned(batch, retry_at, was_lost=was_lost)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,11 +16,13 @@ import pytest
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
 from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, NO_IDENTITY, ProducerBatch, ProducerIdentity
+from odradek.protocol.compression import Compression
 
 SEEDS = range(400)
 BATCHES = 40
 MOST_IN_FLIGHT = 5
 CACHED = 5
+LIMIT_BYTES = 1_000
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,18 @@ class Sent:
     base_sequence: int
 
     @property
+    def records(self) -> range:
+        """Their orders."""
+        return range(self.batch.order, self.batch.order + self.batch.record_count)
+
+    @property
     def sequences(self) -> tuple[int, int]:
         return self.base_sequence, (self.base_sequence + self.batch.record_count) & LARGEST_SEQUENCE
 
 
 @dataclass
 class Partition:
-    """The sequence rules of a broker's log (non-transactional), and what it holds: the orders of the batches."""
+    """The sequence rules of a broker's log (non-transactional), and what it holds: the orders of the records."""
 
     log: list[int] = field(default_factory=list)
     identity: ProducerIdentity = NO_IDENTITY
@@ -56,7 +64,7 @@ class Partition:
             self.identity = sent.identity
             self.cache.clear()
         self.cache.append(sent.sequences)
-        self.log.append(sent.batch.order)
+        self.log += sent.records
         return "written"
 
 
@@ -70,6 +78,7 @@ class World:
         self.answers: deque[tuple[Sent, str]] = deque()
         self.late: deque[Sent] = deque()  # on connections that were cut
         self.unopened = BATCHES
+        self.opened: list[int] = []  # the orders of records
         self.fates: dict[int, str] = {}
         self.trace = [f"SEED={seed}"]
 
@@ -79,17 +88,20 @@ class World:
             if step > 2_000:
                 faults = 0.0
             if self.rng.random() < faults:
-                self.rng.choice([self.cut, self.refuse, self.give_up, self.fail_passing])()
+                self.rng.choice([self.cut, self.refuse, self.refuse_whole, self.give_up, self.fail_passing])()
             else:
                 self.rng.choice([self.open, self.send, self.send, self.deliver, self.answer, self.deliver_late])()
-            if len(self.fates) == BATCHES and not self.outbox.in_flight:
+            if not self.unopened and len(self.fates) == len(self.opened) and not self.outbox.in_flight:
                 return
         raise AssertionError("it never ends: " + "\n".join(self.trace[-60:]))
 
     def open(self) -> None:
         if self.unopened:
             self.unopened -= 1
-            self.outbox.open_batch(0.0, 0).record_count = self.rng.randint(1, 3)
+            batch = self.outbox.open_batch(0.0, 0)
+            for _ in range(self.rng.randint(1, 3)):
+                self.opened.append(batch.order + batch.record_count)
+                batch.append(None, b"v", (), 0, LIMIT_BYTES, Future())
 
     def send(self) -> None:
         if self.outbox.needs_new_epoch(self.identity):
@@ -101,6 +113,7 @@ class World:
             batch = self.outbox.next_to_send(self.identity)
             if batch is not None:
                 self.outbox.sent(batch, self.identity)
+                batch.seal(Compression.NONE, is_transactional=False)
                 self.under_way.append(Sent(batch, batch.identity, batch.base_sequence))
                 self.trace.append(f"send {batch.order} as {batch.identity.producer_epoch}:{batch.base_sequence}")
 
@@ -119,6 +132,11 @@ class World:
         """Too large, say."""
         if self.under_way:
             self.answers.append((self.under_way.popleft(), "refused"))
+
+    def refuse_whole(self) -> None:
+        """Too large, as long as it has several records."""
+        if self.under_way and self.under_way[0].batch.can_split:
+            self.answers.append((self.under_way.popleft(), "too large"))
 
     def fail_passing(self) -> None:
         """Not enough replicas, say."""
@@ -155,7 +173,9 @@ class World:
             self.settle(batch, "acknowledged")
         elif said == "out of order":
             self.out_of_order(batch)
-        elif said == "retry":
+        elif said == "too large" and not batch.is_done:
+            self.outbox.split(batch)
+        elif said in ("retry", "too large"):
             self.outbox.returned(batch, 0.0)
         else:
             self.outbox.refused(batch)
@@ -174,7 +194,7 @@ class World:
     def settle(self, batch: ProducerBatch, fate: str) -> None:
         if not batch.is_done:
             batch.is_done = True
-            self.fates[batch.order] = fate
+            self.fates.update(dict.fromkeys(range(batch.order, batch.order + batch.record_count), fate))
 
 
 @pytest.mark.parametrize("faults", [0.0, 0.05, 0.2], ids=["calm", "faults", "storm"])
@@ -191,7 +211,7 @@ def test_no_batch_is_lost_doubled_or_out_of_order(faults: float) -> None:
                 assert order not in log, trace
             assert fate != "fenced", trace
         if faults == 0.0:
-            assert log == list(range(BATCHES))
+            assert log == world.opened
 
 
 def test_storms_meet_everything_that_can_happen() -> None:
@@ -202,4 +222,4 @@ def test_storms_meet_everything_that_can_happen() -> None:
         world.run(0.2)
         met |= {line.split()[-1] for line in world.trace if line.startswith(("answer", "late"))}
         met |= {line.split()[0] for line in world.trace}
-    assert {"written", "refused", "retry", "order", "fenced", "late", "epoch", "cut"} <= met
+    assert {"written", "refused", "retry", "order", "fenced", "late", "epoch", "cut", "large"} <= met
