@@ -26,7 +26,7 @@ from odradek.client.administration.transactions import (
     list_transactions,
 )
 from odradek.client.common.errors import ClientError, check
-from odradek.client.common.values import grouped
+from odradek.client.common.values import blocks, grouped
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
@@ -94,7 +94,7 @@ class OpenTransaction:
 async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
     """Asks the leader of every partition that has one. Raises ClientError."""
     found: list[OpenTransaction] = []
-    for leader_id, led in by_leader(partitions).items():
+    for leader_id, led in ((node, led) for some in blocks(partitions) for node, led in by_leader(some).items()):
         topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in led.items()]
         answer = await asking.broker(leader_id, DescribeProducersRequest(topics=topics), DescribeProducersResponse)
         for topic in answer.topics:

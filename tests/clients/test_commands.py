@@ -6,7 +6,7 @@ import json
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from odradek.client.sync import Consumer, Producer, ShareConsumer
+from odradek.tools.commands.topics import AT_A_TIME
 from tests.clients.admin import create_topic
 from tests.support.broker_process import Broker, new_broker
 from tests.support.commands import command
@@ -67,6 +68,24 @@ def test_topics_are_created_extended_described_and_deleted(at: Run) -> None:
     at("topics", "delete", "by-command", "--if-exists")
 
 
+def test_many_topics_are_described_some_at_a_time(at: Run, bootstrap: str) -> None:
+    wanted = sorted(create_topic(bootstrap, f"many-{number}", partitions=2) for number in range(2))
+    more = [f"of-many-{number:03}" for number in range(AT_A_TIME + 1)]
+    at("topics", "create", *more, "--config", "retention.ms=77")
+    described = parsed(at("topics", "describe", *wanted, *more, more[0], "--json"))
+    assert [(each["topic"], len(each["partitions"])) for each in described[:2]] == [(name, 2) for name in wanted]
+    assert [each["topic"] for each in described] == [*wanted, *more]
+    assert [each["configs"] for each in described] == [{}] * 2 + [{"retention.ms": "77"}] * len(more)
+    lines = at("topics", "describe", *more).stdout.splitlines()
+    assert lines[0].startswith(f"{more[0]}: 1 partitions, ")
+    assert lines.count("  retention.ms=77") == len(more)
+    shown = parsed(at("records", "offsets", *(word for name in more for word in ("-t", name)), "--json"))
+    assert [row["topic"] for row in shown] == more
+    at("topics", "delete", *more)
+    assert parsed(at("topics", "describe", wanted[0], "--json")) == described[:1]
+    assert "of-many-000" in at("topics", "describe", wanted[0], more[0], status=4).stderr
+
+
 def test_lines_are_produced_and_consumed_with_keys_headers_and_formats(at: Run, bootstrap: str) -> None:
     topic = create_topic(bootstrap, "lines")
     report = at("produce", "-t", topic, "-K", ":", "-H", "from=shop", "--report", stdin="a:1\nb:2\n:\nno key\n").stdout
@@ -108,6 +127,20 @@ def test_a_file_is_one_record_and_empty_is_null_if_asked(at: Run, bootstrap: str
     at("produce", "-t", topic, str(tmp_path / "one"))
     at("produce", "-t", topic, "-K", ":", "-Z", "-z", "gzip", stdin="gone:\n")
     assert at("consume", "-t", topic, "-e", "-f", "[%k %s]").stdout == "[NULL two\nlines][gone NULL]"
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [({}, 2_000_000), ({"max.message.bytes": 500}, 1_000)],
+    ids=["above max.request.size", "above max.message.bytes of the topic"],
+)
+def test_a_line_that_fails_is_named_by_its_number(
+    at: Run, bootstrap: str, config: Mapping[str, object], size: int
+) -> None:
+    topic = create_topic(bootstrap, "lines-that-fail", config=config)
+    refused = at("produce", "-t", topic, stdin=f"1\n2\n{'x' * size}\n4\n", status=1)
+    assert "record 3: " in refused.stderr
+    assert at("consume", "-t", topic, "-o", "0", "-c", "2").stdout == "1\n2\n"
 
 
 def test_a_transaction_is_seen_when_it_is_committed(at: Run, bootstrap: str) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from odradek.client.administration.asking import Asking
 from odradek.client.common.errors import check
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
 from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -83,19 +83,34 @@ class ConfigEntry:
 
 
 async def describe_configs(asking: Asking, resource: ConfigResource) -> list[ConfigEntry]:
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=resource.type.value, resource_name=resource.name, configuration_keys=None
-            )
-        ]
-    )
+    request = DescribeConfigsRequest(resources=[_described(resource)])
     node_id = _asked(resource)
     if node_id is None:
         answer = await asking.any_broker(request, DescribeConfigsResponse)
     else:
         answer = await asking.broker(node_id, request, DescribeConfigsResponse)
     (told,) = answer.results
+    return _entries(resource, told)
+
+
+async def describe_topic_configs(asking: Asking, topics: Iterable[str]) -> dict[str, list[ConfigEntry]]:
+    """Asks for the settings of all of them at once. Raises ClientError for the first that is refused."""
+    resources = [ConfigResource(ConfigType.TOPIC, topic) for topic in topics]
+    request = DescribeConfigsRequest(resources=[_described(each) for each in resources])
+    answer = await asking.any_broker(request, DescribeConfigsResponse)
+    return {
+        told.resource_name: _entries(ConfigResource(ConfigType.TOPIC, told.resource_name), told)
+        for told in answer.results
+    }
+
+
+def _described(resource: ConfigResource) -> DescribeConfigsResource:
+    return DescribeConfigsResource(
+        resource_type=resource.type.value, resource_name=resource.name, configuration_keys=None
+    )
+
+
+def _entries(resource: ConfigResource, told: DescribeConfigsResult) -> list[ConfigEntry]:
     check(told.error_code, _named(resource), told.error_message)
     return [
         ConfigEntry(

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from odradek.client.administration.asking import Asking
 from odradek.client.common.errors import ClientError, check
-from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, grouped
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, blocks, grouped
 from odradek.client.consuming.assignors import assigned_partitions
 from odradek.client.consuming.group_offsets import GroupOffsets
 from odradek.client.network.cluster import CoordinatorType
@@ -236,10 +236,16 @@ async def alter_group_offsets(
         partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         for partition, offset in offsets.items()
     }
-    await committed.commit(wanted, lambda: ConsumerGroupMetadata(group_id))
+    for some in blocks(wanted.items()):
+        await committed.commit(dict(some), lambda: ConsumerGroupMetadata(group_id))
 
 
 async def delete_group_offsets(asking: Asking, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    for some in blocks(partitions):
+        await _delete_offsets(asking, group_id, some)
+
+
+async def _delete_offsets(asking: Asking, group_id: str, partitions: Iterable[TopicPartition]) -> None:
     request = OffsetDeleteRequest(
         group_id=group_id,
         topics=[

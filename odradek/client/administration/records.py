@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from odradek.client.administration.asking import Asking
 from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
-from odradek.client.common.values import TopicPartition, grouped
+from odradek.client.common.values import TopicPartition, blocks, grouped
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, leaders_of, list_offsets
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_records_request import (
@@ -45,7 +45,8 @@ async def delete_records(asking: Asking, before: Mapping[TopicPartition, int]) -
                 await asking.cluster.refresh({partition.topic})
                 raise RetriableError(f"{_named(partition)} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
         for node_id, each in leaders.items():
-            await _delete_at(asking, node_id, [partition for partition, _ in each], left, found)
+            for some in blocks(partition for partition, _ in each):
+                await _delete_at(asking, node_id, some, left, found)
 
     await asking.patiently(ask)
     return found

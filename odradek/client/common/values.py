@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -132,6 +133,16 @@ class PreparedTxnState:
             if producer_id <= _LARGEST_ID and producer_epoch <= _LARGEST_EPOCH:
                 return cls(producer_id, producer_epoch)
         raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
+
+
+ENTRIES_AT_A_TIME = 5_000  # of a request that names partitions: a broker answers it between others, and refuses 20,000
+
+
+def blocks(items: Iterable[V], size: int = ENTRIES_AT_A_TIME) -> Iterator[list[V]]:
+    """Yields the items in lists of so many, the last of what is left."""
+    left = iter(items)
+    while block := list(islice(left, size)):
+        yield block
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

@@ -90,17 +90,20 @@ async def _offsets(admin: Admin, partitions: list[TopicPartition], at: int) -> d
 
 async def selected(admin: Admin, topics: list[str]) -> list[TopicPartition]:
     """Returns the partitions of topics that are written as TOPIC or TOPIC:0,1."""
-    found: list[TopicPartition] = []
+    wanted: list[tuple[str, str | None]] = []
     for text in topics:
         parts = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
         if parts is None:
             raise ValueError(f"{text!r}: it takes TOPIC or TOPIC:0,1")
-        topic, indexes = parts.groups()
-        there = {each.partition for each in (await admin.describe_topics([topic]))[topic].partitions}
-        wanted = there if indexes is None else {int(index) for index in indexes.split(",")}
-        if missing := wanted - there:
+        wanted.append((parts[1], parts[2]))
+    described = await admin.describe_topics(dict.fromkeys(topic for topic, _ in wanted)) if wanted else {}
+    found: list[TopicPartition] = []
+    for topic, indexes in wanted:
+        there = {each.partition for each in described[topic].partitions}
+        chosen = there if indexes is None else {int(index) for index in indexes.split(",")}
+        if missing := chosen - there:
             raise CommandError(f"there is no partition {topic}-{min(missing)}", NOT_FOUND)
-        found += [TopicPartition(topic, index) for index in sorted(wanted)]
+        found += [TopicPartition(topic, index) for index in sorted(chosen)]
     return found
 
 
@@ -188,7 +191,8 @@ async def _print_listing(admin: Admin, states: list[str], types: list[str], *, a
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
     found = [await admin.describe_group(name) for name in names(options)]
     if not _print_view(found, options):
-        rows = [row for group in found for row in await _offset_rows(admin, group)]
+        existing = set(await admin.list_topics(include_internal=True))
+        rows = [row for group in found for row in await _offset_rows(admin, group, existing)]
         columns = headings(
             "group topic partition current_offset log_end_offset lag consumer_id host client_id",
             current_offset="CURRENT-OFFSET",
@@ -236,7 +240,7 @@ def _print_view(found: list[GroupDescription], options: argparse.Namespace) -> b
     return bool(options.members or options.state)
 
 
-async def _offset_rows(admin: Admin, group: GroupDescription) -> list[dict[str, object]]:
+async def _offset_rows(admin: Admin, group: GroupDescription, existing: set[str]) -> list[dict[str, object]]:
     """Returns a row for every partition that has a committed offset or a member."""
     from odradek.client.administration.records import LATEST
     from odradek.client.common.errors import ClientError
@@ -244,7 +248,6 @@ async def _offset_rows(admin: Admin, group: GroupDescription) -> list[dict[str, 
     committed = await admin.list_group_offsets(group.group_id)
     members = {partition: member for member in group.members for partition in member.assignment}
     partitions = sorted({*committed, *members})
-    existing = set(await admin.list_topics(include_internal=True))
     try:
         ends = await admin.list_offsets({each: LATEST for each in partitions if each.topic in existing})
     except ClientError as error:

@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from textwrap import indent
+from typing import Self
 
 Row = Mapping[str, object]
 
@@ -30,6 +32,24 @@ def print_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool
 
 def print_object(value: object) -> None:
     print(json.dumps(value, indent=2))
+
+
+class JsonArray:
+    """One array of JSON, printed object by object; as `print_object` prints it whole. An error leaves it open."""
+
+    def __init__(self) -> None:
+        self._before = "["
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, value: object) -> None:
+        print(f"{self._before}\n{indent(json.dumps(value, indent=2), '  ')}", end="")
+        self._before = ","
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            print("[]" if self._before == "[" else "\n]")
 
 
 def table(rows: Sequence[Row], columns: Mapping[str, str]) -> Iterable[str]:

@@ -6,12 +6,15 @@ import argparse
 import base64
 from typing import TYPE_CHECKING
 
+from odradek.client.common.values import blocks
 from odradek.tools.commands.options import CommandActions, add_names, names, setting
-from odradek.tools.commands.output import headings, print_object, print_rows
+from odradek.tools.commands.output import JsonArray, headings, print_object, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.topics import TopicDescription
+
+AT_A_TIME = 100  # topics whose settings are asked for in one request
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,31 +54,36 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.configs import ConfigResource, ConfigType
-
-    wanted = names(options) or await admin.list_topics()
-    found = await admin.describe_topics(wanted)
-    settings = {}
-    for name in found:
-        entries = await admin.describe_configs(ConfigResource(ConfigType.TOPIC, name))
-        settings[name] = {entry.name: entry.value for entry in entries if entry.source == "DYNAMIC_TOPIC_CONFIG"}
+    """Prints what it has been told before it asks for more topics."""
+    wanted = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
-        told = [
-            {"topic": name, "topic_id": _id(topic), "internal": topic.is_internal, "configs": settings[name]}
-            | {"partitions": _partitions(topic)}
-            for name, topic in found.items()
-        ]
-        print_object(told)
+        with JsonArray() as array:
+            for block in blocks(wanted, AT_A_TIME):
+                for name, topic, configs in await _described(admin, block):
+                    told = {"topic": name, "topic_id": _id(topic), "internal": topic.is_internal, "configs": configs}
+                    array.add(told | {"partitions": _partitions(topic)})
         return
-    for name, topic in found.items():
-        print(
-            f"{name}: {len(topic.partitions)} partitions, {len(topic.partitions[0].replicas)} replicas"
-            f"{', internal' if topic.is_internal else ''}, id {_id(topic)}"
-        )
-        for key, value in settings[name].items():
-            print(f"  {key}={value}")
-        columns = headings("partition leader leader_epoch replicas isr")
-        print_rows(_partitions(topic), columns, as_json=False, empty="")
+    for block in blocks(wanted, AT_A_TIME):
+        for name, topic, configs in await _described(admin, block):
+            print(
+                f"{name}: {len(topic.partitions)} partitions, {len(topic.partitions[0].replicas)} replicas"
+                f"{', internal' if topic.is_internal else ''}, id {_id(topic)}"
+            )
+            for key, value in configs.items():
+                print(f"  {key}={value}")
+            columns = headings("partition leader leader_epoch replicas isr")
+            print_rows(_partitions(topic), columns, as_json=False, empty="")
+
+
+async def _described(admin: Admin, topics: list[str]) -> list[tuple[str, TopicDescription, dict[str, str | None]]]:
+    from odradek.client.administration.configs import describe_topic_configs
+
+    found = await admin.describe_topics(topics)
+    entries = await describe_topic_configs(admin.asking, topics)
+    return [
+        (name, topic, {each.name: each.value for each in entries[name] if each.source == "DYNAMIC_TOPIC_CONFIG"})
+        for name, topic in found.items()
+    ]
 
 
 def _id(topic: TopicDescription) -> str:

@@ -1,6 +1,7 @@
 """What commands make of their options, and of errors, before and after a cluster is asked."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from odradek.tools.commands.errors import (
     explained,
 )
 from odradek.tools.commands.groups import milliseconds
-from odradek.tools.commands.output import duration, table
+from odradek.tools.commands.output import JsonArray, duration, table
 from odradek.tools.commands.produce import split
 from odradek.tools.commands.tree import COMMANDS, parser, run
 
@@ -101,6 +102,16 @@ def test_numbers_stand_to_the_right_and_what_is_missing_is_a_dash() -> None:
         "a          7  1, 2",
         "bbbbb      -",
     ]
+
+
+@pytest.mark.parametrize("values", [[], [{"a": 1}], [{"a": [1, 2]}, {"b": "two\nlines"}, {}]])
+def test_an_array_that_is_printed_piece_by_piece_is_that_which_is_printed_at_once(
+    values: list[dict[str, object]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with JsonArray() as array:
+        for value in values:
+            array.add(value)
+    assert capsys.readouterr().out == f"{json.dumps(values, indent=2)}\n"
 
 
 @pytest.mark.parametrize(("ms", "text"), [(5, "5 ms"), (1_500, "1 s 500 ms"), (90_000_000, "1 d 1 h")])
