@@ -246,8 +246,9 @@ def cost(attack: Attack, target: Target) -> Cost:
 
 
 def peak_bytes(pid: int) -> int:
+    """0 of a process that has ended."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 @contextmanager
