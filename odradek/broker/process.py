@@ -84,18 +84,17 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     allow_many_open_files()  # a log that is written to keeps one open
-    recorder = None if record is None else _recorder(record, loop, config.node_id)
+    recorder = None if record is None else _recorder(record, loop)
     clusters: Clusters | None = None
     if config.odradek_control_enable:
         clusters = _clusters(loop)
-        wrap = None if recorder is None else recorder.wrap
-        serving = await clusters.start_default(config, partial(_add_control, clusters), wrap)
+        serving = await clusters.start_default(config, partial(_add_control, clusters), recorder)
     else:
         serving = ServingBroker(config, loop)
         await serving.start()
         if recorder is not None:
             for server in serving.servers:
-                server.requests = recorder.wrap(server.requests)
+                server.requests = recorder.wrap(server.requests, config.node_id)
     # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
     # has no cycles, except after errors: looking for some every 700 objects took a tenth of the time of a Produce.
     gc.freeze()
@@ -124,10 +123,10 @@ def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
     return Clusters(loop)
 
 
-def _recorder(path: Path, loop: asyncio.AbstractEventLoop, node_id: int) -> Recorder:
+def _recorder(path: Path, loop: asyncio.AbstractEventLoop) -> Recorder:
     from odradek.broker.clusters.recorder import Recorder  # here: most brokers record nothing
 
-    return Recorder(path, loop, node_id)
+    return Recorder(path.open("wb"), loop)
 
 
 def _add_control(clusters: Clusters, app: web.Application) -> None:

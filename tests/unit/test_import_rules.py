@@ -316,6 +316,7 @@ OTHER_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "now",
 OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeout_at"})
 BY_THE_SYSTEM = {
     "odradek/broker/clusters/recorder.py": {"call_later", "monotonic_ns", "time_ns"},  # when bytes really came
+    "odradek/broker/clusters/live_recording.py": {"wait_for"},  # HTTP
     "odradek/broker/clusters/waiting.py": {"time"},  # how long a caller waits
     "odradek/broker/clusters/presets/preset_client.py": {"timeout"},  # how long a caller waits
     "odradek/broker/control/page/routes.py": {"timeout"},  # HTTP

@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,9 +30,9 @@ from odradek.protocol.errors import KafkaError
 from odradek.storage.checkpoints import LOCK
 
 if TYPE_CHECKING:
+    from odradek.broker.clusters.recorder import Recorder
     from odradek.broker.control.http_connections import AddRoutes
     from odradek.broker.control.page.in_process import InProcessClient
-    from odradek.broker.network.connection_host import FrameReceiver
 
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
@@ -105,15 +105,15 @@ class Clusters:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def start_default(
-        self, config: BrokerConfig, add_routes: AddRoutes, wrap: Callable[[FrameReceiver], FrameReceiver] | None = None
+        self, config: BrokerConfig, add_routes: AddRoutes, recorder: Recorder | None = None
     ) -> ServingBroker:
         """Starts the broker of the process. Raises what `ServingBroker.start` does.
 
         add_routes  puts the control interface on its HTTP port
-        wrap        makes what stands in front of all else that answers requests, such as a recorder
+        recorder    stands in front of all else that answers requests
         """
         time = ControlledTime(self._loop)
-        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, wrap))
+        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, recorder))
         serving = ServingBroker(config, self._loop, time=time, add_routes=add_routes)
         self._clusters[DEFAULT] = cluster
         await self._start(cluster, serving)

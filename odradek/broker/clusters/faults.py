@@ -39,6 +39,7 @@ from odradek.protocol.struct import Message
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.clusters.nodes import Nodes
+    from odradek.broker.clusters.recorder import Recorder
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
@@ -57,9 +58,9 @@ BY_NUMBER = {key.value: key for key in ApiKey}
 class Faults:
     """The rules of one cluster."""
 
-    def __init__(self, time: ControlledTime, wrap: Callable[[FrameReceiver], FrameReceiver] | None = None) -> None:
-        """wrap: makes what stands in front of rules and exchanges."""
-        self._wrap = wrap
+    def __init__(self, time: ControlledTime, recorder: Recorder | None = None) -> None:
+        """recorder: stands in front of rules and exchanges, as all in `recorders`; `put` puts them there."""
+        self.recorders = [] if recorder is None else [recorder]
         self.timers: Timers = time
         self.exchanges = Exchanges(time.now_ms)
         self.holds = Holds()
@@ -133,8 +134,10 @@ class Faults:
             if self.odd is not None:
                 plain = OddRequests(plain, self.odd, self._serving.dispatcher)
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
-            watched = WatchedRequests(answering, self.exchanges)
-            server.requests = watched if self._wrap is None else self._wrap(watched)
+            watched: FrameReceiver = WatchedRequests(answering, self.exchanges)
+            for recorder in self.recorders:
+                watched = recorder.wrap(watched, node)
+            server.requests = watched
 
 
 class FaultyRequests:

@@ -1,7 +1,8 @@
 """The recording of a broker's connections: written beside the event loop, block by block.
 
 Entries are packed on the loop; a thread compresses and writes what has gathered since its last block. With more than
-MOST_WAITING_BYTES waiting the loop itself writes, so that memory stays bounded and nothing is left out.
+MOST_WAITING_BYTES waiting the loop itself writes, so that memory stays bounded and nothing is left out. Blocks go to a
+file, or to whoever reads them over HTTP.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.clusters.exchanges import WatchedRequests
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
@@ -22,8 +23,6 @@ from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_en
 from odradek.protocol.recording_masks import safe_answer, safe_request
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import FrameReceiver
 
@@ -40,6 +39,7 @@ class _Peer:
 
     info: ConnectionInfo
     number: int
+    sends_files: bool  # before it was recorded
     waiting_since_us: int | None = None
     unanswered: int = 0
     sends_tokens: bool = False  # bare bytes of a login, after SaslHandshake v0
@@ -57,16 +57,33 @@ class Recorded:
     arrived_us: int
 
 
+class RecordingOutput(Protocol):
+    """Receives the head and the blocks of a recording, of the loop or of a thread, one after the other."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Recorder:
     """Watches requests in front of whatever answers them, faults included; loop thread only."""
 
-    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop, node_id: int) -> None:
-        """Raises OSError where the file cannot be written."""
+    def __init__(
+        self,
+        output: RecordingOutput,
+        loop: asyncio.AbstractEventLoop,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
+        gathers_s: float = 0,
+    ) -> None:
+        """gathers_s: how long entries wait for more of their block. Raises OSError where it cannot be written."""
+        self._gathers_s = gathers_s
         self._loop = loop
-        self._node_id = node_id
+        self._most_waiting_bytes = most_waiting_bytes
         self._workers = ThreadWorkers(loop, 1, "recorder")
         self._began_ns = time.monotonic_ns()
-        self._file: IO[bytes] = path.open("wb")
+        self._file = output
         self._file.write(pack_head(time.time_ns() // 1_000_000))
         self._file.flush()
         self._peers: dict[tuple[str, int], _Peer] = {}
@@ -75,6 +92,7 @@ class Recorder:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._is_writing = False
+        self._is_closed = False
         self._handed_over = b""  # to the thread, which has not begun with it
         self._lock = Lock()  # of what is handed over, and of the file
         self._unwritten: dict[tuple[str, int], _Peer] = {}
@@ -82,14 +100,15 @@ class Recorder:
         self._ticks_us = (0, 0)
         self._ticker = loop.call_later(TICK_S, self._tick)
 
-    def wrap(self, plain: FrameReceiver) -> FrameReceiver:
-        return WatchedRequests(plain, self)
+    def wrap(self, plain: FrameReceiver, node_id: int) -> FrameReceiver:
+        """node_id: of the node at which the requests arrive."""
+        return WatchedRequests(plain, RecordedNode(self, node_id))
 
-    def connected(self, connection: ConnectionInfo) -> None:
-        self._peer(connection)
-
-    def begin(self, frame: memoryview, connection: ConnectionInfo) -> Recorded:
-        peer = self._peer(connection)
+    def begin(self, frame: memoryview, connection: ConnectionInfo, node_id: int) -> Recorded | None:
+        """None once it is closed."""
+        if self._is_closed:
+            return None
+        peer = self.peer(connection, node_id)
         now_us = self._now_us()
         arrived_us = min(now_us, self._ticks_us[0])
         is_behind = peer.waiting_since_us is not None or peer.unanswered > 0
@@ -110,6 +129,8 @@ class Recorder:
         return recorded
 
     def end(self, recorded: Recorded, answer: list[Chunk] | None) -> None:
+        if self._is_closed:
+            return
         peer, now_us = recorded.peer, self._now_us()
         peer.unanswered -= 1
         unread, _ = peer.info.buffered()
@@ -130,21 +151,24 @@ class Recorder:
                 self._loop.call_soon(self._look)
 
     def close(self) -> None:
-        """Writes what has gathered. Raises OSError."""
+        """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""
+        self._is_closed = True
         self._ticker.cancel()
+        for peer in self._peers.values():
+            peer.info.sends_files = peer.sends_files
         self._workers.close()
         self._write_here()
         self._file.close()
 
-    def _peer(self, connection: ConnectionInfo) -> _Peer:
+    def peer(self, connection: ConnectionInfo, node_id: int) -> _Peer:
         peer = self._peers.get(connection.address)
         if peer is None:
             self._connections += 1
-            peer = self._peers[connection.address] = _Peer(connection, self._connections)
+            peer = self._peers[connection.address] = _Peer(connection, self._connections, connection.sends_files)
             connection.sends_files = False  # what a file sends, nobody sees
             connection.when_closed(lambda: self._closed(peer))
             about = {
-                "node": self._node_id,
+                "node": node_id,
                 "listener": connection.listener,
                 "host": connection.client_host,
                 "port": connection.client_port,
@@ -154,6 +178,8 @@ class Recorder:
         return peer
 
     def _closed(self, peer: _Peer) -> None:
+        if self._is_closed:
+            return
         self._add(RecordingEntry(Kind.CLOSED, peer.number, 0, self._now_us()))
         self._unwritten.pop(peer.info.address, None)
         del self._peers[peer.info.address]
@@ -183,20 +209,28 @@ class Recorder:
         packed = pack_entry(entry)
         self._waiting.append(packed)
         self._waiting_bytes += len(packed)
-        if self._waiting_bytes > MOST_WAITING_BYTES:
+        if self._waiting_bytes > self._most_waiting_bytes:
             try:
                 self._write_here()
             except OSError as error:
                 log.error(LACKS, error)
         elif not self._is_writing:
             self._is_writing = True
-            self._loop.call_soon(self._hand_over)
+            self._hand_over_soon()
 
     def _taken(self) -> bytes:
         taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
         return b"".join(taken)
 
+    def _hand_over_soon(self) -> None:
+        if self._gathers_s:
+            self._loop.call_later(self._gathers_s, self._hand_over)
+        else:
+            self._loop.call_soon(self._hand_over)
+
     def _hand_over(self) -> None:
+        if self._is_closed:
+            return
         self._handed_over = self._taken()  # one job at a time
         self._workers.run(self._write_handed_over, self._wrote)
 
@@ -206,9 +240,9 @@ class Recorder:
             result.result()
         except OSError as error:
             log.error(LACKS, error)
-        if self._waiting and not self._file.closed:
+        if self._waiting and not self._is_closed:
             self._is_writing = True
-            self._hand_over()
+            self._hand_over_soon()
 
     def _write(self, entries: bytes) -> None:
         if entries:
@@ -225,3 +259,20 @@ class Recorder:
         with self._lock:
             entries, self._handed_over = self._handed_over + self._taken(), b""
             self._write(entries)
+
+
+class RecordedNode:
+    """A recorder at one node of a cluster; `odradek.broker.clusters.exchanges.Watch`."""
+
+    def __init__(self, recorder: Recorder, node_id: int) -> None:
+        self._recorder = recorder
+        self._node_id = node_id
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self._recorder.peer(connection, self._node_id)
+
+    def begin(self, frame: memoryview, connection: ConnectionInfo) -> Recorded | None:
+        return self._recorder.begin(frame, connection, self._node_id)
+
+    def end(self, exchange: Recorded, answer: list[Chunk] | None) -> None:
+        self._recorder.end(exchange, answer)

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.exchanges import MOST_EXCHANGES
+from odradek.broker.clusters.live_recording import send_recording
 from odradek.broker.clusters.nodes import MOST_NODES
 from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
@@ -47,15 +48,21 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
         ("POST", "/clusters/{id}/nodes/{node}/start", routes.start_node),
     ):
         app.router.add_route(method, BASE + path, guarded(handler))
-    for method, path, call in (*CALLS, ("POST", "/checkpoint", routes.checkpoint)):
+    for method, path, call in (
+        *CALLS,
+        ("POST", "/checkpoint", routes.checkpoint),
+        ("GET", "/recording", routes.recording),
+    ):
         for base in (BASE, f"{BASE}/clusters/{{id}}"):
             app.router.add_route(method, base + path, guarded(routes.of_cluster(call)))
 
 
-def guarded(handler: Callable[[web.Request], Awaitable[object]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def guarded(
+    handler: Callable[[web.Request], Awaitable[object]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Refuses other Hosts and Origins as the page does, and says each refusal as a problem document."""
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.StreamResponse:
         why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), ())
         try:
             if why is not None:
@@ -74,7 +81,7 @@ def guarded(handler: Callable[[web.Request], Awaitable[object]]) -> Callable[[we
             if request.method == "POST" and request.path.endswith(("/clusters", "/faults", "/unreachable_for"))
             else 200
         )
-        if isinstance(answer, web.Response):
+        if isinstance(answer, web.StreamResponse):
             return answer
         return web.json_response(answer, status=status, headers=HEADERS)
 
@@ -108,6 +115,12 @@ class Routes:
 
     def _cluster(self, request: web.Request) -> Cluster:
         return self._clusters.get(request.match_info.get("id", DEFAULT))
+
+    async def recording(self, cluster: Cluster, request: web.Request) -> object:
+        """The exchanges from now on, as `serve --record` writes them, until the reader hangs up or reads too slowly."""
+        only(request.query, frozenset())
+        headers = {**HEADERS, "Content-Type": "application/octet-stream"}
+        return await send_recording(cluster, request, headers, lambda: any(each is cluster for each in self._clusters))
 
     async def list(self, request: web.Request) -> object:
         return [each.told() for each in self._clusters]

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from odradek.tools.commands.options import host_and_port
 from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.testing.judge.verdicts import Software
 
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
+MOST_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, with every proof decoded")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page: a matrix that opens the proofs")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="keep the recording of the command's clients")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="keep the recording that is judged")
+    parser.add_argument(
+        "--attach",
+        type=host_and_port,
+        metavar="HOST:PORT",
+        help="judge the clients of a broker with --control, by its HTTP port, until Ctrl-C",
+    )
+    parser.add_argument("--cluster", default="default", metavar="ID", help="with --attach: the cluster")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="with --attach: holds odradek.http.token")
     parser.set_defaults(run=run)
 
 
@@ -82,13 +98,15 @@ def run(options: argparse.Namespace) -> int:
         for line in table():
             print(line)
         return KEPT
-    if not options.words:
-        complain("odradek judge", "it takes a recording, or -- and a command")
+    if (options.attach is None) != bool(options.words):
+        complain("odradek judge", "it takes a recording, or -- and a command, or --attach")
         return NOTHING
-    if len(options.words) == 1 and _is_recording(Path(options.words[0])):
+    if options.attach is None and len(options.words) == 1 and _is_recording(Path(options.words[0])):
         return _judge(Path(options.words[0]), options, 0)
     with tempfile.TemporaryDirectory(prefix="odradek-judge-") as folder:
         recording = options.record or Path(folder) / "recording"
+        if options.attach is not None:
+            return _judge(recording, options, 0) if _received(options, recording) else NOTHING
         try:
             with _broker(recording) as environment:
                 status = subprocess.run(options.words, env=environment, check=False).returncode
@@ -117,6 +135,50 @@ def _broker(recording: Path) -> Iterator[dict[str, str]]:
         yield {**os.environ, **named}
     finally:
         broker.stop()
+
+
+def _received(options: argparse.Namespace, recording: Path) -> bool:
+    """Writes what a broker records until SIGINT or SIGTERM, or until the broker ends it; False where it refuses."""
+    host, port = options.attach
+    connection = HTTPConnection(host, port)
+    headers = {}
+    if options.token_file is not None:
+        headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        path = f"/control/v1/clusters/{quote(options.cluster, safe='')}/recording"
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        if response.status != HTTPStatus.OK:
+            problem = json.loads(response.read() or b"{}")
+            complain("odradek judge", f"{host}:{port}: {problem.get('detail', response.reason)}")
+            return False
+        print(f"attached to {host}:{port}; Ctrl-C ends it and prints the verdict", file=sys.stderr, flush=True)
+        with recording.open("wb") as file:
+            while data := response.read1(MOST_READ_BYTES):
+                file.write(data)
+                file.flush()
+        complain("odradek judge", _ending(recording))
+    except KeyboardInterrupt:
+        return recording.exists()
+    except (OSError, HTTPException, ValueError) as error:
+        complain("odradek judge", f"{host}:{port}: {error}")
+        return recording.exists() and recording.stat().st_size > 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        connection.close()
+    return True
+
+
+def _ending(recording: Path) -> str:
+    """Why the broker ended a recording."""
+    from odradek.protocol.recording import Kind
+
+    why = "the broker ended the recording"
+    for entry in recorded_entries(recording):
+        if entry.kind is Kind.STARTED:
+            why = str(json.loads(entry.body).get("ended", why))
+    return why
 
 
 def _judge(recording: Path, options: argparse.Namespace, command_status: int) -> int:
