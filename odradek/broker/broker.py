@@ -21,7 +21,7 @@ from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
 from odradek.broker.partitions.registry import Discards, Partitions
-from odradek.broker.runtime.clock import Clock, LoopTimers, SystemClock, Timers
+from odradek.broker.runtime.clock import Clock, LoopTimers, SteadyClock, SystemClock, Timers
 from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
@@ -79,16 +79,19 @@ class Broker:
         *,
         clock: Clock | None = None,
         timers: Timers | None = None,
+        steady_clock: Clock | None = None,
         is_alone: bool = True,
     ) -> None:
         """
         clock, timers  the system's where they are None
+        steady_clock   what goes on while the clock is set; by the loop's time where it is None
         is_alone       whether the process is for this broker: what start-up makes stays to its end
         """
         self.config = config
         self.loop = loop
         self.clock: Clock = clock or SystemClock()
         self.timers: Timers = timers or LoopTimers(loop)
+        self.steady_clock: Clock = steady_clock or SteadyClock(self.clock, loop.time)
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
         self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain

@@ -50,7 +50,8 @@ class ServingBroker:
         add_routes  puts more pages on the HTTP port
         is_alone    whether the process is for this broker, which then watches over the loop
         """
-        self.broker = Broker(config, loop, clock=time, timers=time, is_alone=is_alone)
+        steady_clock = None if time is None else time.steady
+        self.broker = Broker(config, loop, clock=time, timers=time, steady_clock=steady_clock, is_alone=is_alone)
         self.control: ControlListener | None = None  # metrics and health
         self.servers: list[Server] = []
         self._add_routes = add_routes

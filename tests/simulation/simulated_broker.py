@@ -114,7 +114,7 @@ class SimulatedBroker:
         self.config = config
         self.rng = rng
         self.life = Life()
-        self.clock = time
+        self.clock = self.steady_clock = time
         self.timers = VirtualTimers(time, self.life)
         self.openers = self.workers = parts.workers(time, self.life, rng)
         self.loop = LoopOf(self.timers)

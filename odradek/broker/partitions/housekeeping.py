@@ -99,7 +99,7 @@ class Housekeeping:
         for partition in left:
             self._visit(chore, partition, now_ms)
             now_ms = self._clock.now_ms()
-            if now_ms - began_ms >= SLICE_MS:
+            if abs(now_ms - began_ms) >= SLICE_MS:  # the clock may have been set back
                 self._armed[chore.name] = self._timers.after(0, lambda: self._go_on(chore, left))
                 return
         if chore.at_end is not None:

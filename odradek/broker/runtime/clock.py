@@ -52,6 +52,21 @@ class SystemClock:
         return time_ns() // 1_000_000
 
 
+class SteadyClock:
+    """Time that passes evenly: the wall clock's at the beginning, which no later jump of that one moves.
+
+    For what may not end early or last for hours because somebody sets the clock, as sessions and locks, and yet is told
+    or stored as a time. Kafka measures these by its monotonic clock.
+    """
+
+    def __init__(self, wall: Clock, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._began_ms = wall.now_ms() - monotonic_s() * 1000
+
+    def now_ms(self) -> int:
+        return int(self._began_ms + self._monotonic_s() * 1000)
+
+
 class LoopTimers:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

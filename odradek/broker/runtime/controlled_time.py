@@ -14,7 +14,7 @@ from itertools import count
 from time import time_ns
 from typing import TypeAlias
 
-from odradek.broker.runtime.clock import Scan, TimerHandle
+from odradek.broker.runtime.clock import Clock, Scan, SteadyClock, TimerHandle
 
 SPARED_CANCELLED = 64  # so many cancelled timers may wait among the armed ones, or as many as those are
 
@@ -66,6 +66,11 @@ class ControlledTime:
 
     def now_ms(self) -> int:
         return int(self._time_ms() + self._shift_ms)
+
+    @property
+    def steady(self) -> Clock:
+        """The time that timers go by: it does not go back."""
+        return SteadyClock(self, lambda: self._time_ms() / 1000)
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
         timer = ControlledTimer(action, self)
@@ -120,7 +125,11 @@ class ControlledTime:
         if ahead_ms >= 0:
             await self.advance(ahead_ms, settled)
         else:
-            self._shift_ms += ahead_ms
+            self.jump(ahead_ms)
+
+    def jump(self, ms: float) -> None:
+        """Sets the wall clock forward or back, of which timers notice nothing."""
+        self._shift_ms += ms
 
     def stop(self) -> None:
         """Forgets all timers: whose they were is gone."""

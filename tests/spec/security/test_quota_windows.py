@@ -60,6 +60,14 @@ def test_a_clock_that_goes_back_does_no_harm() -> None:
     assert used.throttle_ms(10_000, T0 + 100) == 4_900
 
 
+def test_a_clock_that_is_set_back_by_hours_throttles_nobody_for_hours() -> None:
+    """The windows that lie in the future would never end, and take in all that is used until then."""
+    used = rate((100_000, 0))
+    for second in range(600):
+        used.record(9_900, T0 - 3 * 3_600_000 + 1000 * second)
+    assert used.throttle_ms(10_000, T0 - 3 * 3_600_000 + 599_999) == 0
+
+
 def test_a_throttle_fits_into_its_field_however_small_the_limit() -> None:
     assert rate((1e12, 0)).throttle_ms(0.001, T0) == LONGEST_THROTTLE_MS
     assert rate((1, 0)).throttle_ms(0, T0) == LONGEST_THROTTLE_MS

@@ -45,7 +45,7 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     """For subscribed partitions without state. One that was asked for is asked for again after a while."""
     group, state = turn.group, turn.group.state
     since = group.memory.initializing_since
-    is_stale = since is None or turn.now_ms - since >= turn.config.initialize_retry_interval_ms
+    is_stale = since is None or not since <= turn.now_ms < since + turn.config.initialize_retry_interval_ms
     wanted: dict[Pair, int] = {}
     names = dict(state.names)
     for topic in turn.topics():

@@ -59,6 +59,8 @@ class SampledRate:
     def record(self, amount: float, now_ms: float) -> None:
         """amount: negative to take back what was recorded."""
         samples = self._samples
+        if samples and now_ms < samples[-1].begun_ms:
+            self._forget(now_ms)
         if not samples or now_ms - samples[-1].begun_ms >= self._windows.size_ms:
             samples.append(Sample(now_ms, now_ms, 0.0))
             if len(samples) > self._windows.samples + 1:
@@ -90,8 +92,10 @@ class SampledRate:
         return not self._samples
 
     def _forget(self, now_ms: float) -> None:
-        """Samples go when their last event is out of the window."""
+        """Samples go when their last event is out of the window, or the clock was set back by more than that."""
         samples, age_ms = self._samples, self._windows.samples * self._windows.size_ms
+        while samples and samples[-1].begun_ms - now_ms >= age_ms:
+            samples.pop()
         while samples and now_ms - samples[0].last_ms >= age_ms:
             samples.popleft()
 

@@ -82,6 +82,7 @@ class LiveSharePartition:
         persister: Persister,
         settings: ShareGroupSettings,
         clock: Clock,
+        lock_clock: Clock,
         timers: Timers,
         workers: Workers,
         call_soon: Callable[[Callable[[], None]], object],
@@ -91,6 +92,7 @@ class LiveSharePartition:
         on_pending: Callable[[LiveSharePartition], None],
     ) -> None:
         """
+        lock_clock   what acquisition locks are measured by
         has_session  whether a member still fetches this share partition here
         on_overdue   the locks of records ran out whose acknowledgement is pending in this transaction
         on_pending   it is loaded, or a producer has acknowledged in a transaction: `producer_ids` may have grown
@@ -106,6 +108,7 @@ class LiveSharePartition:
         self._persister = persister
         self._settings = settings
         self._clock = clock
+        self.lock_clock = lock_clock
         self._timers = timers
         self._workers = workers
         self._call_soon = call_soon
@@ -259,7 +262,7 @@ class LiveSharePartition:
         try:
             if self.phase is not SharePartitionPhase.ACTIVE:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            write = self.core.acknowledge(member_id, acknowledgements, self.limits, self._clock.now_ms())
+            write = self.core.acknowledge(member_id, acknowledgements, self.limits, self.lock_clock.now_ms())
         except KafkaError as error:
             self.arm()  # locks may have been renewed before that
             answer.fail(error)
@@ -286,7 +289,7 @@ class LiveSharePartition:
         """Raises KafkaError unless all of it can become pending, by `make_pending` in the same turn."""
         if self.phase is not SharePartitionPhase.ACTIVE:
             raise KafkaError(NOT_LEADER)
-        self.core.pending.require_acquired(member_id, acknowledgements, transaction, self._clock.now_ms())
+        self.core.pending.require_acquired(member_id, acknowledgements, transaction, self.lock_clock.now_ms())
 
     def make_pending(
         self,
@@ -320,7 +323,7 @@ class LiveSharePartition:
 
     def undo_pending(self, write: StateWrite) -> None:
         """It is stored, but not the rest of its request."""
-        self._store(self.core.pending.undo(write, self.limits, self._clock.now_ms()), None)
+        self._store(self.core.pending.undo(write, self.limits, self.lock_clock.now_ms()), None)
         self.arm()
         self.wake()
 
@@ -340,7 +343,7 @@ class LiveSharePartition:
         self.wake()
 
     def _end(self, ending: Ending) -> None:
-        write = self.core.pending.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
+        write = self.core.pending.end(ending, self._has_its_session, self.limits, self.lock_clock.now_ms())
         if write is not None:
             self._store(write, None)
 
@@ -350,7 +353,7 @@ class LiveSharePartition:
     def release_pending(self, transaction: PendingTransaction) -> None:
         """Gives back what is overdue: nobody can say what has become of the transaction."""
         if self.phase is SharePartitionPhase.ACTIVE:
-            write = self.core.pending.release(transaction, self.limits, self._clock.now_ms())
+            write = self.core.pending.release(transaction, self.limits, self.lock_clock.now_ms())
             if write is not None:
                 self._store(write, None)
             self.wake()
@@ -397,13 +400,13 @@ class LiveSharePartition:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due_ms = due_ms
-        self._timer = self._timers.after(max(0, due_ms - self._clock.now_ms()), self._locks_due)
+        self._timer = self._timers.after(max(0, due_ms - self.lock_clock.now_ms()), self._locks_due)
 
     def _locks_due(self) -> None:
         self._timer = None
         if self.phase is not SharePartitionPhase.ACTIVE:
             return
-        write = self.core.expire_locks(self.limits, self._clock.now_ms())
+        write = self.core.expire_locks(self.limits, self.lock_clock.now_ms())
         self.arm()
         if write is not None:
             self._store(write, None)

@@ -262,7 +262,7 @@ class PendingShareFetch:
         wanted = Acquisition(
             self._session.key.member_id, read.fetch_offset, self._left_records, self._batch_size, self._mode
         )
-        acquired = core.acquire(wanted, batches.offsets(), limits, self._broker.clock.now_ms(), aborted)
+        acquired = core.acquire(wanted, batches.offsets(), limits, live.lock_clock.now_ms(), aborted)
         if not acquired:
             return
         live.arm()

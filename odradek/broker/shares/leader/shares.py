@@ -54,13 +54,16 @@ class Shares:
         *,
         max_sessions: int,
         overdue: OverdueTransactions,
+        lock_clock: Clock | None = None,
     ) -> None:
+        """lock_clock: what acquisition locks are measured by, if not by `clock`"""
         self.image = image
         self.persister = persister
         self.settings = settings
         self.sessions = ShareSessions(max_sessions)
         self.is_draining = False
         self._clock = clock
+        self._lock_clock = lock_clock or clock
         self._timers = timers
         self._workers = workers
         self._call_soon = call_soon
@@ -97,6 +100,7 @@ class Shares:
                 persister=self.persister,
                 settings=self.settings,
                 clock=self._clock,
+                lock_clock=self._lock_clock,
                 timers=self._timers,
                 workers=self._workers,
                 call_soon=self._call_soon,
@@ -253,6 +257,7 @@ def make_shares(broker: ShareBroker) -> Shares:
         broker.loop.call_soon,
         max_sessions=config.group_share_max_share_sessions,
         overdue=OverdueTransactions(
-            lambda: broker.transactions, broker.clock, broker.timers, broker.two_phase.__contains__
+            lambda: broker.transactions, broker.steady_clock, broker.timers, broker.two_phase.__contains__
         ),
+        lock_clock=broker.steady_clock,
     )
