@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from odradek.tools.commands.options import add_json
-from odradek.tools.commands.output import print_object
+from odradek.tools.commands.output import complain, print_object
 
 EVERY_S = 0.2
 PATIENCE_S = 1.0
@@ -25,12 +25,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="NAME", help="the topic of a log outside of its directory")
     parser.add_argument("--batches", action="store_true", help="only the batches of logs, not their records")
     parser.add_argument("--full", action="store_true", help="show long keys and values in full")
+    parser.add_argument(
+        "--pcap", type=Path, metavar="OUT", help="write a recording as a capture that Wireshark and tshark read"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from odradek.tools.inspect.command import inspect
 
+    if options.pcap is not None:
+        return _capture(options)
     return inspect(
         options.files,
         kind=options.kind,
@@ -39,6 +44,26 @@ def run(options: argparse.Namespace) -> int:
         with_records=not options.batches,
         is_full=options.full,
     )
+
+
+def _capture(options: argparse.Namespace) -> int:
+    from odradek.protocol.errors import MalformedMessage
+    from odradek.protocol.recording import Recording
+    from odradek.tools.inspect.command import DAMAGED, GOOD, MISUNDERSTOOD
+    from odradek.tools.inspect.pcap import packets
+
+    if len(options.files) > 1:
+        complain("odradek inspect", "--pcap takes one recording")
+        return MISUNDERSTOOD
+    try:
+        with options.files[0].open("rb") as file, options.pcap.open("wb") as out:
+            recording = Recording(file.read)
+            for piece in packets(recording.entries(), recording.started_ms):
+                out.write(piece)
+    except (MalformedMessage, OSError) as error:
+        complain("odradek inspect", f"{options.files[0]}: {error}")
+        return DAMAGED
+    return GOOD
 
 
 def configure_check(parser: argparse.ArgumentParser) -> None:

@@ -147,6 +147,7 @@ COMMANDS = {
             "inspect data/payments-0/00000000000000000000.log",
             "inspect --json data/__transaction_state-7/*.log | jq .state",
             "inspect --as response:Fetch:12 answer.bin",
+            "inspect --pcap kafka.pcap recording",
         ),
     ),
     "inspect check": Command(
