@@ -163,7 +163,7 @@ class PendingRequest(RequestContext, Generic[B]):
         self.size_bytes = size_bytes  # of the frame
         self._dispatcher = dispatcher
         self._route = route
-        self._answer: list[Chunk] | None = None  # of a long request, as soon as it is encoded
+        self._answer: list[Chunk] | None = None  # of a long request or answer, as soon as it is encoded
 
     @property
     def overlapping_key(self) -> int | None:
@@ -211,7 +211,13 @@ class PendingRequest(RequestContext, Generic[B]):
         answer = self._called()
         if not isinstance(answer, Deferred):
             return self._encoded(answer)
-        self.deferred = answer
+        if not route.is_sliced or workers is None:
+            self.deferred = answer
+            return self
+        # What took several slices is as long to encode.
+        self.deferred = Deferred()
+        self.deferred.on_disconnect(answer.abandon)
+        answer.when_done(self._long_answered)
         return self
 
     def _called(self) -> Message | NoResponse | Deferred[Any]:
@@ -225,7 +231,7 @@ class PendingRequest(RequestContext, Generic[B]):
             return answer
         return dispatcher.run(answer)
 
-    # A long request: worker, loop, worker, loop.
+    # A long request: worker, loop, worker, loop. A long answer: loop, worker, loop.
 
     def _long_read(self, read: JobResult[tuple[Message, int]]) -> None:
         answer: Message | NoResponse | Deferred[Any] | None

@@ -16,7 +16,8 @@ class ServedApi:
 
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
     `keeps_frame`: the handler writes into the frame, or uses its bytes after it returned: they must be its own.
-    `is_sliced`: its handler serves others in between (`odradek.broker.runtime.slices`), so it may have more entries.
+    `is_sliced`: its handler serves others in between (`odradek.broker.runtime.slices`), so it may have more entries; an
+    answer that was not there at once is encoded in a thread.
     `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
     """
 
@@ -45,7 +46,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.LEAVE_GROUP: ServedApi(0, 5, "groups.classic_groups"),
     ApiKey.SYNC_GROUP: ServedApi(0, 5, "groups.classic_groups", waits_for_others=True),
     ApiKey.DESCRIBE_GROUPS: ServedApi(0, 6, "groups.group_administration", is_sliced=True),
-    ApiKey.LIST_GROUPS: ServedApi(0, 5, "groups.group_administration"),
+    ApiKey.LIST_GROUPS: ServedApi(0, 5, "groups.group_administration", is_sliced=True),
     ApiKey.SASL_HANDSHAKE: ServedApi(0, 1, "security.logins"),
     ApiKey.API_VERSIONS: ServedApi(0, 4, "cluster.features"),
     ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topics.topics"),
@@ -58,7 +59,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.END_TXN: ServedApi(0, 5, "transactions.transactions"),
     ApiKey.WRITE_TXN_MARKERS: ServedApi(1, 2, "transactions.administration"),
     ApiKey.TXN_OFFSET_COMMIT: ServedApi(0, 5, "transactions.txn_offset_commit"),
-    ApiKey.DESCRIBE_ACLS: ServedApi(1, 3, "security.acls"),
+    ApiKey.DESCRIBE_ACLS: ServedApi(1, 3, "security.acls", is_sliced=True),
     ApiKey.CREATE_ACLS: ServedApi(1, 3, "security.acls"),
     ApiKey.DELETE_ACLS: ServedApi(1, 3, "security.acls"),
     ApiKey.DESCRIBE_CONFIGS: ServedApi(1, 4, "topics.configs", is_sliced=True),
@@ -86,7 +87,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.DESCRIBE_CLUSTER: ServedApi(0, 2, "cluster.cluster"),
     ApiKey.DESCRIBE_PRODUCERS: ServedApi(0, 0, "records.administration"),
     ApiKey.DESCRIBE_TRANSACTIONS: ServedApi(0, 0, "transactions.administration"),
-    ApiKey.LIST_TRANSACTIONS: ServedApi(0, 2, "transactions.administration"),
+    ApiKey.LIST_TRANSACTIONS: ServedApi(0, 2, "transactions.administration", is_sliced=True),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ServedApi(0, 1, "groups.consumer_groups"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ServedApi(0, 1, "groups.consumer_groups"),
     ApiKey.LIST_CONFIG_RESOURCES: ServedApi(0, 1, "topics.configs"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.context import AllowAll
 from odradek.broker.metadata import acl_changes
 from odradek.broker.runtime.delayed import CloseConnection, Deferred
+from odradek.broker.runtime.slices import sliced
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.security.acl.acls import AclFilter
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -23,23 +24,27 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.acl_changes import Created, Deleted
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.security.acl.acls import Acl
     from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
     from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
     from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 
 
-def describe_acls(request: DescribeAclsRequest, context: RequestContext, broker: Broker) -> DescribeAclsResponse:
+@sliced
+def describe_acls(request: DescribeAclsRequest, context: RequestContext, broker: Broker) -> Steps[DescribeAclsResponse]:
     """Answers DescribeAcls (key 29), versions 1-3: the ACLs that a filter matches, by resource.
 
-    v2: flexible. v3: USER resources. Needs DESCRIBE on the cluster. Answered at once.
+    v2: flexible. v3: USER resources. Needs DESCRIBE on the cluster. Answered at once, or where there are
+    many ACLs while other clients are served.
     """
     wanted = _filter(request)
     if wanted.has_unset_number:
         raise CloseConnection("its filter of ACLs leaves a type, pattern, operation or permission unknown")
     _require(Operation.DESCRIBE, context)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for _, acl in broker.metadata.image.acls.items():
+    for _, acl in list(broker.metadata.image.acls.items()):
+        yield
         if wanted.matches(acl):
             key = acl.resource.value, acl.name, acl.pattern.value
             resource = resources.get(key)

@@ -26,10 +26,11 @@ from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
-from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
 from odradek.protocol.schema import load
 from odradek.protocol.struct import Message, Struct
 from tests.support.clock import ManualClock
+from tests.support.manual_loop import ManualWorkers
 from tests.support.peer import Handler, Peer, dispatcher_with, server_around, server_with
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -298,3 +299,29 @@ async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> 
     assert route.local_s > 0
     deferred.resolve(HeartbeatResponse())
     assert route.remote_s > 0
+
+
+async def test_what_took_several_slices_is_encoded_beside_the_loop() -> None:
+    """A short request may have a long answer: the names of all groups, say."""
+    deferred: Deferred[ListGroupsResponse] = Deferred()
+    sliced = Handler(0, 5, is_sliced=True, call=lambda *_: deferred)
+    dispatcher = dispatcher_with({ApiKey.LIST_GROUPS: sliced})
+    dispatcher.workers = workers = ManualWorkers()
+    peer = Peer(server_around(dispatcher))
+    peer.ask(ListGroupsRequest(), 4)
+    listed = ListGroupsResponse(groups=[ListedGroup(group_id="g")])
+    deferred.resolve(listed)
+    assert peer.frames() == []
+    workers.finish_all()
+    assert peer.answer(ApiKey.LIST_GROUPS, 4) == listed
+
+
+async def test_what_took_several_slices_and_failed_is_answered_alike() -> None:
+    deferred: Deferred[ListGroupsResponse] = Deferred()
+    dispatcher = dispatcher_with({ApiKey.LIST_GROUPS: Handler(0, 5, is_sliced=True, call=lambda *_: deferred)})
+    dispatcher.workers = workers = ManualWorkers()
+    peer = Peer(server_around(dispatcher))
+    peer.ask(ListGroupsRequest(), 4)
+    deferred.fail(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    workers.finish_all()
+    assert peer.answer(ApiKey.LIST_GROUPS, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value
