@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 class ServingBroker:
-    dispatcher: Dispatcher[Broker]  # once it has started
+    dispatcher: Dispatcher[Broker]  # once it has started, as the next one
+    traffic: Traffic
 
     def __init__(
         self,
@@ -97,8 +98,8 @@ class ServingBroker:
             self.servers.append(server)
             await server.listen(sockets[listener.name])
         self.dispatcher = dispatcher
-        traffic = Traffic(dispatcher, self.servers, broker.clock.now_ms(), limits)
-        self.control = listen(broker, traffic, self._add_routes)
+        self.traffic = Traffic(dispatcher, self.servers, broker.clock.now_ms(), limits)
+        self.control = listen(broker, self.traffic, self._add_routes)
         if broker.is_alone:
             watch = broker.watch
             dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)

@@ -2,10 +2,8 @@
 
 from playwright.sync_api import Browser, Page
 
-from tests.support.broker_process import BrokerProcess
 
-
-def opened(browser: Browser, broker: BrokerProcess, view: str, *, width: int = 1280, scheme: str = "light") -> Page:
+def opened(browser: Browser, port: int, view: str, *, width: int = 1280, scheme: str = "light") -> Page:
     """The view, once it is live; anything that the browser complains about fails the test."""
     page = browser.new_page(
         viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
@@ -13,7 +11,7 @@ def opened(browser: Browser, broker: BrokerProcess, view: str, *, width: int = 1
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.goto(f"http://127.0.0.1:{broker.ready['http_port']}/#{view}")
+    page.goto(f"http://127.0.0.1:{port}/#{view}")
     page.wait_for_selector("#live.on")
     page.wait_for_selector("h1")
     assert complaints == []

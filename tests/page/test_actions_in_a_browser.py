@@ -29,7 +29,7 @@ def confirm(page: Page, button: str, typed: str | None = None) -> str:
 
 
 def test_a_topic_is_created_and_deleted(browser: Browser, broker: BrokerProcess) -> None:
-    page = opened(browser, broker, "topics")
+    page = opened(browser, broker.ready["http_port"], "topics")
     page.get_by_role("button", name="Create a topic…").click()
     page.fill("input[name=topic]", "made-here")
     page.fill("input[name=partitions]", "2")
@@ -38,7 +38,7 @@ def test_a_topic_is_created_and_deleted(browser: Browser, broker: BrokerProcess)
     assert confirm(page, "Create") == "The topic made-here is created."
     page.get_by_role("button", name="Close").click()
     page.get_by_role("link", name="made-here").click()
-    page.wait_for_selector("td:text('compact,delete')")
+    page.wait_for_selector("td:has-text('compact,delete')")
     page.get_by_role("button", name="Delete topic…").click()
     assert "made-here" in confirm(page, "Delete", "made-here")
     page.get_by_role("button", name="Close").click()
@@ -52,7 +52,7 @@ def test_an_open_transaction_is_aborted(browser: Browser, broker: BrokerProcess)
     producer.begin_transaction()
     producer.produce("ledger", b"1")
     assert producer.flush(30) == 0
-    page = opened(browser, broker, "transaction?id=open-here")
+    page = opened(browser, broker.ready["http_port"], "transaction?id=open-here")
     page.get_by_role("button", name="Abort…").click()
     assert "aborted" in confirm(page, "Abort", "open-here")
     page.get_by_role("button", name="Close").click()
@@ -61,7 +61,7 @@ def test_an_open_transaction_is_aborted(browser: Browser, broker: BrokerProcess)
 
 
 def test_a_refusal_is_shown_in_words(browser: Browser, broker: BrokerProcess) -> None:
-    page = opened(browser, broker, "topics")
+    page = opened(browser, broker.ready["http_port"], "topics")
     page.get_by_role("button", name="Create a topic…").click()
     page.fill("input[name=topic]", "not a name")
     page.get_by_role("button", name="Create", exact=True).click()

@@ -50,7 +50,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_is_accessible(browser: Browser, broker: BrokerProcess, view: str, scheme: str) -> None:
-    page = opened(browser, broker, view, scheme=scheme)
+    page = opened(browser, broker.ready["http_port"], view, scheme=scheme)
     found = Axe().run(page)
     page.close()
     assert found.violations_count == 0, found.generate_report()
@@ -59,20 +59,20 @@ def test_every_view_is_accessible(browser: Browser, broker: BrokerProcess, view:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_view_is_wider_than_the_window(browser: Browser, broker: BrokerProcess, view: str, width: int) -> None:
-    page = opened(browser, broker, view, width=width)
+    page = opened(browser, broker.ready["http_port"], view, width=width)
     beyond = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     page.close()
     assert beyond <= 0
 
 
 def test_what_a_record_holds_is_never_markup(browser: Browser, broker: BrokerProcess) -> None:
-    page = opened(browser, broker, "records?topic=ledger&partition=0")
+    page = opened(browser, broker.ready["http_port"], "records?topic=ledger&partition=0")
     assert "<b>not markup</b>" in page.inner_text("main")
     page.close()
 
 
 def test_a_change_is_on_the_page_without_a_reload(browser: Browser, broker: BrokerProcess) -> None:
-    page = opened(browser, broker, "topics")
+    page = opened(browser, broker.ready["http_port"], "topics")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("arrives-later", b"1")
     producer.flush(30)
@@ -81,7 +81,7 @@ def test_a_change_is_on_the_page_without_a_reload(browser: Browser, broker: Brok
 
 
 def test_a_view_is_reached_and_searched_by_keyboard_alone(browser: Browser, broker: BrokerProcess) -> None:
-    page = opened(browser, broker, "overview")
+    page = opened(browser, broker.ready["http_port"], "overview")
     page.keyboard.press("Tab")  # skip link
     for _ in range(3):  # the name, the overview, the transactions
         page.keyboard.press("Tab")
@@ -98,7 +98,7 @@ def test_a_view_is_reached_and_searched_by_keyboard_alone(browser: Browser, brok
     ("view", "name"), [("overview", "page-overview"), ("transaction?id=pay-0", "page-transaction")]
 )
 def test_the_pictures_of_the_readme_are_of_today(browser: Browser, broker: BrokerProcess, view: str, name: str) -> None:
-    page = opened(browser, broker, view)
+    page = opened(browser, broker.ready["http_port"], view)
     page.wait_for_timeout(3500)  # so that rates have a line
     PICTURES.mkdir(exist_ok=True)
     page.screenshot(path=PICTURES / f"{name}.png")

@@ -64,7 +64,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.mark.parametrize("view", VIEWS, ids=range(len(VIEWS)))
 def test_markup_in_names_keys_values_and_headers_is_text(browser: Browser, broker: BrokerProcess, view: str) -> None:
-    page = opened(browser, broker, view)
+    page = opened(browser, broker.ready["http_port"], view)
     page.wait_for_timeout(200)  # an image that fails to load says so later
     assert page.evaluate("window.__ran") is None
     assert page.evaluate("document.querySelectorAll('img[src=x], svg[onload], main script').length") == 0
@@ -73,7 +73,7 @@ def test_markup_in_names_keys_values_and_headers_is_text(browser: Browser, broke
 
 @pytest.mark.parametrize("view", ["transactions", "records?topic=ledger&partition=0", "groups"])
 def test_it_is_shown_as_it_is(browser: Browser, broker: BrokerProcess, view: str) -> None:
-    page = opened(browser, broker, view)
+    page = opened(browser, broker.ready["http_port"], view)
     page.wait_for_selector("td, li")
     assert f"onerror={RUN}" in page.inner_text("body")
     page.close()

@@ -73,8 +73,8 @@ def test_answers_do_not_grow_with_what_there_is(broker: BrokerProcess, path: str
 
 @pytest.mark.parametrize("view", ["overview", "topics", "transactions"])
 def test_a_view_paints_and_the_rest_is_found(browser: Browser, broker: BrokerProcess, view: str) -> None:
-    opened(browser, broker, view).close()  # the first one imports the page
-    page = opened(browser, broker, view)
+    opened(browser, broker.ready["http_port"], view).close()  # the first one imports the page
+    page = opened(browser, broker.ready["http_port"], view)
     painted_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     live_ms = page.evaluate("performance.now()")
     print(f"\n{view}: first contentful paint after {painted_ms:.0f} ms, live after at most {live_ms:.0f} ms")

@@ -19,8 +19,10 @@ from odradek.broker.clusters.nodes import MOST_NODES
 from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
+from odradek.broker.clusters.shown import ShownClusters
 from odradek.broker.clusters.waiting import LONGEST_MS, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
+from odradek.broker.control.page.routes import CONTROLLED
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.clusters import Cluster, Clusters
@@ -34,6 +36,7 @@ Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
 
 
 def add_control(app: web.Application, clusters: Clusters) -> None:
+    app[CONTROLLED] = ShownClusters(clusters)
     routes = Routes(clusters)
     for method, path, handler in (
         ("GET", "/openapi.json", openapi),

@@ -2,6 +2,7 @@
 
 overview, topics, records, groups, transactions
              the facts of one view each, as JSON values read on the loop; nothing is kept between requests
+clusters     those that tests control
 history, partition_timeline
              what the logs say of the past
 actions      what the page can change, each a request of Kafka's protocol that `in_process` makes

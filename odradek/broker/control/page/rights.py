@@ -49,6 +49,8 @@ NEEDED: Mapping[str, Right] = {
     "transaction": Right(ApiKey.DESCRIBE_TRANSACTIONS, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "id"),
     "connections": of_cluster(ApiKey.DESCRIBE_CLUSTER),
     "warnings": of_cluster(ApiKey.DESCRIBE_CLUSTER),
+    "clusters": of_cluster(ApiKey.DESCRIBE_CLUSTER),
+    "cluster": of_cluster(ApiKey.DESCRIBE_CLUSTER),
 }
 
 

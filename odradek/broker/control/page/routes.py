@@ -1,7 +1,8 @@
 """HTTP of the page: `/` is the page, `/api/<view>` its facts as JSON, `/live/<view>` the same as server-sent events,
 `/api/actions` what it can change.
 
-Each view takes the query parameters that its function names. Source: HTML, 9.2, for server-sent events.
+Each view takes the query parameters that its function names, and `cluster` where control is on. Source: HTML, 9.2, for
+server-sent events.
 
 A POST is refused unless `odradek.http.actions` is true, its Host and Origin are this broker's (`guard`), its body is
 JSON, and the header X-Odradek-Token holds the token that this process drew when it began. A page elsewhere can neither
@@ -15,12 +16,13 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
 
 from odradek.broker.api.context import IPV4_IN_IPV6, Audit
 from odradek.broker.control.page.actions import ACTIONS, Fields
+from odradek.broker.control.page.clusters import cluster, clusters
 from odradek.broker.control.page.document import document
 from odradek.broker.control.page.groups import group, groups, shares
 from odradek.broker.control.page.guard import LOCAL, refusal
@@ -28,7 +30,7 @@ from odradek.broker.control.page.in_process import InProcessClient
 from odradek.broker.control.page.overview import connections, overview, warnings
 from odradek.broker.control.page.records import records
 from odradek.broker.control.page.rights import require_right
-from odradek.broker.control.page.served import ViewedBroker
+from odradek.broker.control.page.served import ControlledClusters, ViewedBroker, in_thread
 from odradek.broker.control.page.topics import partition, topic, topics
 from odradek.broker.control.page.transactions import transaction, transactions
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
     from odradek.broker.control.page.served import Show, View
-    from odradek.broker.runtime.workers import JobResult, Workers
 
 VIEWS: Mapping[str, Show] = {
     "overview": overview,
@@ -56,7 +57,10 @@ VIEWS: Mapping[str, Show] = {
     "transaction": transaction,
     "connections": connections,
     "warnings": warnings,
+    "clusters": clusters,
+    "cluster": cluster,
 }
+CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # where control is on
 
 
 log = logging.getLogger("odradek.control")
@@ -130,7 +134,6 @@ class Acting:
         return web.json_response(body, status=status, headers=self._headers)
 
 
-T = TypeVar("T")
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 EVERY_S = 1.0
 BEGIN = "overview"
@@ -195,7 +198,7 @@ class Page:
         first: View
         try:
             self._require(BEGIN, request)
-            first = await self._view(BEGIN, {})
+            first = await self._view(BEGIN, request)
         except KafkaError as error:
             first = {"error": str(error), "code": error.code.name}
         return web.Response(text=document(first, self._token), content_type="text/html", headers=HEADERS)
@@ -206,7 +209,7 @@ class Page:
             return web.json_response({"error": f"there is no view {name}", "views": sorted(VIEWS)}, status=404)
         try:
             self._require(name, request)
-            return web.json_response(await self._view(name, request.query), headers=HEADERS)
+            return web.json_response(await self._view(name, request), headers=HEADERS)
         except KeyError as missing:
             return web.json_response({"error": f"the view {name} needs the parameter {missing}"}, status=400)
         except KafkaError as error:
@@ -248,30 +251,26 @@ class Page:
     async def _text(self, name: str, request: web.Request, *, is_first: bool) -> str:
         try:
             self._require(name, request, Audit.CHECK if is_first else Audit.QUIET)
-            return json.dumps(await self._view(name, request.query))
+            return json.dumps(await self._view(name, request))
         except KeyError as missing:
             return json.dumps({"error": f"the view {name} needs the parameter {missing}"})
         except KafkaError as error:
             return json.dumps({"error": str(error), "code": error.code.name})
 
-    async def _view(self, name: str, query: Mapping[str, str]) -> View:
-        """Raises KafkaError, and KeyError with the name of a parameter that is missing."""
-        shown = VIEWS[name](self._served, query)
+    async def _view(self, name: str, request: web.Request) -> View:
+        """Shows `cluster`, or the broker of the process. Raises KafkaError, and KeyError with the name of a parameter
+        that is missing.
+        """
+        shown = VIEWS[name](self._served_by(request), request.query)
         if isinstance(shown, Awaitable):
             shown = await shown
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
 
-
-async def in_thread(workers: Workers, job: Callable[[], T]) -> T:
-    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def done(outcome: JobResult[T]) -> None:
-        if answer.cancelled():  # the one who asked has gone
-            return
-        try:
-            answer.set_result(outcome.result())
-        except Exception as error:
-            answer.set_exception(error)
-
-    workers.run(job, done)
-    return await answer
+    def _served_by(self, request: web.Request) -> ViewedBroker:
+        """Raises KafkaError."""
+        controlled = request.app.get(CONTROLLED)
+        if controlled is not None:
+            return controlled.served(request.query.get("cluster", ""), self._served)
+        if "cluster" in request.query:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is one cluster only: control is off.")
+        return self._served

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.runtime.slices import visit_in_slices
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
+    from odradek.broker.runtime.workers import JobResult, Workers
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 View: TypeAlias = "Mapping[str, JsonValue]"
@@ -30,16 +32,55 @@ PAGE = "page"  # to the watchdog
 SHOWN = 200  # of a list; `find` finds the others
 
 
+class ControlledClusters(Protocol):
+    """Clusters that tests control, where control is on (docs/testing.md)."""
+
+    def list(self, part: str) -> View:
+        """Lists those whose id contains `part`."""
+
+    def show(self, name: str) -> View:
+        """Raises KafkaError where there is none."""
+
+    def served(self, name: str, default: ViewedBroker) -> ViewedBroker:
+        """Returns the broker of a cluster. default: that of the process. Raises KafkaError where it does not run."""
+
+
+def nothing_held() -> Sequence[View]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class ViewedBroker:
-    """Broker that the views look at. `warnings`: the latest of the log, oldest first."""
+    """Broker that the views look at.
+
+    warnings  the latest of the log, oldest first
+    clusters  None where control is off
+    holds     what waits at holds, as `GET /control/v1/holds` tells it
+    """
 
     broker: Broker
     traffic: Traffic
     warnings: Sequence[LogRecord]
+    clusters: ControlledClusters | None = None
+    holds: Callable[[], Sequence[View]] = nothing_held
 
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:
         """Visits each of what may be very many: clients are served in between, and an item may be gone when it is its
         turn.
         """
         await visit_in_slices(items, look, self.broker.watch, PAGE)
+
+
+async def in_thread(workers: Workers, job: Callable[[], T]) -> T:
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: JobResult[T]) -> None:
+        if answer.cancelled():  # the one who asked has gone
+            return
+        try:
+            answer.set_result(outcome.result())
+        except Exception as error:
+            answer.set_exception(error)
+
+    workers.run(job, done)
+    return await answer

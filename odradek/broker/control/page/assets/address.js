@@ -16,7 +16,11 @@ export const SECTION = {
   shares: "shares",
   connections: "connections",
   warnings: "warnings",
+  clusters: "clusters",
+  cluster: "clusters",
 };
+// A view below a cluster is of that cluster, and so are those that it leads to.
+const OF_ALL = ["clusters", "cluster"];
 
 export const route = () => {
   const [view, query] = decodeURI(location.hash.slice(1)).split("?");
@@ -26,7 +30,11 @@ export const route = () => {
     query: Object.fromEntries(new URLSearchParams(given)),
   };
 };
-const to = (view, given) => `#${view}${given ? "?" + new URLSearchParams(given) : ""}`;
+export const to = (view, given) => {
+  const { cluster } = route().query;
+  const all = new URLSearchParams({ ...given, ...(cluster && !OF_ALL.includes(view) ? { cluster } : {}) });
+  return `#${view}${all.size ? `?${all}` : ""}`;
+};
 export const go = (view, given) => {
   const kept = Object.entries(given).filter(([, value]) => value !== "" && value !== undefined);
   location.hash = to(view, Object.fromEntries(kept));

@@ -1,21 +1,28 @@
 // What can be changed, where the broker allows it (`token`): a button opens a dialog, which has to be confirmed.
 
+import { route } from "./address.js";
 import { h } from "./elements.js";
 import { token } from "./given.js";
 
 export const isChangeable = token !== null;
 
-// action: its name in the API. title, words: what happens. go: the verb on the button that does it.
+// action: its name in the API. body: from the fields to what is sent. The rest is that of `asking`.
+// A view of another cluster has no such buttons: the API changes the broker of the process.
+export const button = (words, { action, body, ...rest }) => {
+  if (!isChangeable || route().query.cluster) return null;
+  return asking(words, { ...rest, send: (given) => post(action, body(given)) });
+};
+
+// A button that asks first. title, words: what happens. go: the verb on the button that does it.
 // fields: [name, label, attributes]. typed: what has to be typed before it can be done.
-// body: from the fields to what is sent. after: where to go then.
-export const button = (words, action) => {
-  if (!isChangeable) return null;
+// send: from the fields to a response. after: where to go then, made of the answer if it is a function.
+export const asking = (words, action) => {
   const element = h("button", { type: "button", class: "act" }, words);
   element.addEventListener("click", () => confirm(action));
   return element;
 };
 
-const confirm = ({ action, title, words, go, fields = [], typed, body, after }) => {
+const confirm = ({ title, words, go, fields = [], typed, send, after }) => {
   const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("dialog"));
   const said = h("p", { role: "status" });
   const name = typed ? h("input", { autocomplete: "off", spellcheck: "false", id: "typed" }) : null;
@@ -47,14 +54,15 @@ const confirm = ({ action, title, words, go, fields = [], typed, body, after }) 
     doIt.disabled = true;
     say("", "…");
     try {
-      const answer = await post(action, body(Object.fromEntries(new FormData(form))));
+      const answer = await send(Object.fromEntries(new FormData(form)));
       const told = await answer.json();
-      say(answer.ok ? "good" : "bad", answer.ok ? told.done : `Refused: ${told.error}`);
+      say(answer.ok ? "good" : "bad", answer.ok ? told.done ?? "It is done." : refusal(told));
       if (answer.ok) {
         doIt.remove();
         cancel.textContent = "Close";
         cancel.focus();
-        if (after) location.hash = after;
+        dispatchEvent(new Event(CHANGED));
+        if (after) location.hash = typeof after === "function" ? after(told) : after;
         return;
       }
     } catch (error) {
@@ -65,6 +73,35 @@ const confirm = ({ action, title, words, go, fields = [], typed, body, after }) 
   dialog.replaceChildren(form);
   dialog.showModal();
 };
+
+// Told to the page, which then asks for its view anew.
+export const CHANGED = "changed";
+
+// A button that does it at once; what is refused is said in the dialog.
+export const doing = (words, send, name) => {
+  const element = h("button", { type: "button", class: "act", "aria-label": name }, words);
+  element.addEventListener("click", async () => {
+    element.disabled = true;
+    try {
+      const answer = await send();
+      if (!answer.ok) tell(refusal(await answer.json()));
+    } catch (error) {
+      tell(`The broker did not answer: ${error.message}`);
+    }
+    element.disabled = false;
+    dispatchEvent(new Event(CHANGED));
+  });
+  return element;
+};
+const tell = (words) => {
+  const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("dialog"));
+  const close = h("button", { type: "button" }, "Close");
+  close.addEventListener("click", () => dialog.close());
+  const title = h("h2", { id: "dialog-title" }, "It was not done");
+  dialog.replaceChildren(h("form", {}, title, h("p", { class: "bad" }, words), h("div", { class: "choice" }, close)));
+  dialog.showModal();
+};
+const refusal = (told) => `Refused: ${told.error ?? told.detail}`;
 
 const labelled = ([name, words, given]) => {
   const required = given.required ? "" : null;

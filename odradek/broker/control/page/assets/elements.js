@@ -20,6 +20,7 @@ const COLOR = {
   ...{ Stable: "good", Empty: "", Dead: "bad" },
   ...{ committed: "good", plain: "", aborted: "bad", open: "wait", control: "doubt" },
   ...{ AVAILABLE: "", ACQUIRED: "wait", TX_PENDING: "doubt", ACKNOWLEDGED: "good", ARCHIVED: "bad" },
+  ...{ running: "good", stopped: "bad", crashed: "bad" },
   ...{ ERROR: "bad", CRITICAL: "bad", WARNING: "wait" },
 };
 export const color = (state) => COLOR[state] ?? "";
@@ -34,10 +35,12 @@ export const facts = (pairs) =>
 // columns: [name, class of its cells]. rows: lists of as many cells.
 export const table = (label, columns, rows) => {
   const head = columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name));
-  const body = rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: columns[at][1] }, cell))));
+  const body = rows.map((row) => h("tr", {}, row.map((cell, at) => tableCell(columns[at], cell))));
   const shown = h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, shown);
 };
+// On a narrow screen a row is a list, in which each cell says what it is.
+const tableCell = ([name, kind], cell) => h("td", { class: kind, "data-name": name }, h("div", {}, cell));
 export const more = (total, shown) => {
   if (total <= shown) return null;
   const words = `${whole(shown)} of ${whole(total)} are shown: find the others by a part of their name.`;

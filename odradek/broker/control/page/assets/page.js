@@ -1,8 +1,11 @@
 // One view at a time, named by the address and fed by server-sent events.
 
-import { route, SECTION } from "./address.js";
+import { route, SECTION, to } from "./address.js";
+import { CHANGED } from "./dialog.js";
 import { flat, h, title } from "./elements.js";
 import { first } from "./given.js";
+import { cluster, clusterNote } from "./views/cluster.js";
+import { clusters } from "./views/clusters.js";
 import { connections } from "./views/connections.js";
 import { group } from "./views/group.js";
 import { groups } from "./views/groups.js";
@@ -19,7 +22,7 @@ import { warnings } from "./views/warnings.js";
 // From the facts of a view, and the parameters in the address, to its elements.
 const VIEWS = {
   ...{ overview, transactions, transaction, topics, topic, partition, records },
-  ...{ groups, group, shares, connections, warnings },
+  ...{ groups, group, shares, connections, warnings, clusters, cluster },
 };
 const NAV = [
   ["overview", "Overview"],
@@ -29,6 +32,7 @@ const NAV = [
   ["shares", "Share partitions"],
   ["connections", "Connections"],
   ["warnings", "Warnings"],
+  ["clusters", "Clusters"],
 ];
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -45,7 +49,10 @@ const paint = (name, query, view) => {
   const active = main.contains(document.activeElement) ? document.activeElement : null;
   if (active?.closest("form") && typed === null) return; // somebody is filling in a form
   const kept = marks().map((each) => ({ left: each.scrollLeft, hasFocus: each === active }));
-  main.replaceChildren(...flat(view.error ? title("Not found", view.error) : VIEWS[name](view, query)));
+  main.replaceChildren(...flat([
+    query.cluster ? clusterNote(query.cluster) : null,
+    view.error ? title("Not found", view.error) : VIEWS[name](view, query),
+  ]));
   const now = marks();
   if (kept.length === now.length) {
     now.forEach((each, at) => {
@@ -64,7 +71,7 @@ const paint = (name, query, view) => {
 const show = () => {
   const { view, query } = route();
   const current = (name) => SECTION[view] === name ? "page" : null;
-  const links = NAV.map(([name, text]) => h("a", { href: `#${name}`, "aria-current": current(name) }, text));
+  const links = NAV.map(([name, text]) => h("a", { href: to(name), "aria-current": current(name) }, text));
   document.getElementById("nav").replaceChildren(...links);
   stream?.close();
   stream = new EventSource(`/live/${view}?${new URLSearchParams(query)}`);
@@ -84,6 +91,7 @@ addEventListener("hashchange", () => {
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
 });
+addEventListener(CHANGED, show);
 addEventListener("keydown", (event) => {
   const field = findField();
   if (event.key !== "/" || !field || /INPUT|SELECT|TEXTAREA/.test(document.activeElement.tagName)) return;

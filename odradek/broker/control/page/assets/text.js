@@ -2,6 +2,7 @@
 
 const isMissing = (value) => value === null || value === undefined;
 export const whole = (value) => isMissing(value) ? "–" : Number(value).toLocaleString("en");
+export const count = (value, one, many) => `${whole(value)} ${value === 1 ? one : many ?? `${one}s`}`;
 export const rate = (value) => whole(value >= 10 ? Math.round(value) : Math.round(value * 10) / 10);
 
 export const size = (bytes) => {

@@ -2,7 +2,7 @@
 
 import { partitionLink, transactionLink } from "./address.js";
 import { empty, h, note } from "./elements.js";
-import { span, when, whole } from "./text.js";
+import { count, span, when, whole } from "./text.js";
 
 // steps: oldest first. Shown with the latest first.
 export const timeline = (steps, none) => {
@@ -32,7 +32,7 @@ const step = (each, gap_ms) => {
 
 export const heldNote = (held) => {
   const offset = whole(held.from_offset);
-  const before = ` at offset ${offset}, before ${whole(held.records)} records, `;
+  const before = ` at offset ${offset}, before ${count(held.records, "record")}, `;
   const isUnknown = held.holder && held.holder.transactional_id === null;
   return note(
     "",

@@ -1,0 +1,154 @@
+import { link, to } from "../address.js";
+import { asking, doing } from "../dialog.js";
+import { empty, facts, h, more, note, table, tag, title } from "../elements.js";
+import { count, span, when, whole } from "../text.js";
+import { control } from "./clusters.js";
+
+const STEPS_MS = [["1 s", 1_000], ["1 min", 60_000], ["1 h", 3_600_000], ["7 days", 604_800_000]];
+const RULE_COLUMNS = [["rule", "name"], ["at"], ["match", "mono"], ["do", "mono"], ["matched", "n"], ["acted", "n"], [
+  "change",
+]];
+const HELD_COLUMNS = [["hold", "name"], ["waiting", "n"], ["who waits, and where"], ["change"]];
+
+export const cluster = (view) => {
+  if (view.off) return [title("Clusters"), empty(view.off)];
+  const path = `/clusters/${encodeURIComponent(view.id)}`;
+  const isRunning = view.state === "running";
+  return [
+    title(`Cluster ${view.id}`, view.is_default ? "The broker of this process." : null),
+    h("p", { class: "ranges" }, tag(view.state), isRunning ? browse(view) : null),
+    facts([
+      ["bootstrap", view.bootstrap ? h("span", { class: "mono" }, view.bootstrap.replaceAll(",", ", ")) : "–"],
+      view.nodes > 1 ? ["nodes", nodes(view.node_states)] : null,
+      ["checkpoints", view.checkpoints.join(", ") || "none"],
+      ["lease", view.ttl_s === null ? "none" : span(view.ttl_s * 1000)],
+    ].filter(Boolean)),
+    view.is_default ? null : h("div", { class: "buttons" }, changes(view, path)),
+    h("h2", {}, "Clock"),
+    h(
+      "p",
+      {},
+      h("span", { class: "clock", "data-ms": view.now_ms }, when(view.now_ms)),
+      " ",
+      view.frozen ? tag("frozen", "wait") : tag("runs", "good"),
+    ),
+    h("div", { class: "buttons" }, clockButtons(view, path)),
+    h("h2", {}, "Holds"),
+    view.hold_list.length
+      ? table("Holds", HELD_COLUMNS, view.hold_list.map((each) => held(each, path, view)))
+      : empty("Nothing waits at a hold."),
+    h("h2", {}, "Rules"),
+    view.rule_list.length
+      ? [
+        unused(view),
+        table("Rules", RULE_COLUMNS, view.rule_list.map((each) => rule(each, path))),
+        more(view.rules, view.rule_list.length),
+        h("div", { class: "buttons" }, doing("Delete all rules", () => control("DELETE", `${path}/faults`))),
+      ]
+      : empty("No rule. ", h("code", {}, `odradek control fault -C ${view.id} @RULE.json`), " adds one."),
+  ];
+};
+
+// Above each view of a cluster that is not the broker of the process.
+export const clusterNote = (id) =>
+  h(
+    "p",
+    { class: "of" },
+    "Cluster ",
+    link(id, "cluster", { id }),
+    ": its clock, rules and holds are there. ",
+    h("a", { href: "#overview" }, "Back to the broker of the process"),
+  );
+
+const browse = (view) => {
+  const given = view.is_default ? {} : { cluster: view.id };
+  return ["topics", "transactions", "groups", "connections"].map((name) => h("a", { href: to(name, given) }, name));
+};
+const nodes = (states) =>
+  states.map((each) => h("div", {}, `${each.id} at ${each.host}:${each.port} `, tag(each.state)));
+
+const changes = (view, path) => [
+  view.state === "running"
+    ? asking("Crash…", {
+      title: `Crash ${view.id}`,
+      words: "Cuts its connections and leaves on the disk what kill -9 leaves.",
+      go: "Crash",
+      send: () => control("POST", `${path}/crash`, {}),
+    })
+    : null,
+  doing("Restart", () => control("POST", `${path}/restart`, {})),
+  asking("Delete…", {
+    title: `Delete ${view.id}`,
+    words: "Cuts its connections and removes its files.",
+    go: "Delete",
+    typed: view.id,
+    send: () => control("DELETE", path),
+    after: "#clusters",
+  }),
+];
+
+const clockButtons = (view, path) => {
+  const move = (how, body) => () => control("POST", `${path}/clock/${how}`, body);
+  return [
+    view.frozen ? doing("Resume", move("resume", {})) : doing("Freeze", move("freeze", {})),
+    STEPS_MS.map(([words, ms]) => doing(`+ ${words}`, move("advance", { ms }), `Advance by ${words}`)),
+  ];
+};
+
+const held = (each, path, view) => [
+  each.name,
+  whole(each.waiting),
+  [each.who.map((one) => h("div", {}, who(one, view))), others(each)],
+  doing(
+    "Release",
+    () => control("POST", `${path}/holds/${encodeURIComponent(each.name)}/release`, {}),
+    `Release ${each.name}`,
+  ),
+];
+const others = (each) => {
+  const left = each.waiting - each.who.length;
+  return left > 0 ? h("div", {}, `and ${count(left, "other")}`) : null;
+};
+const WHERE = {
+  received: "not handled yet",
+  applied: "done, not answered",
+  prepared: "decided, before the first marker",
+  marker: "marker not written",
+  completed: "last marker written, before the coordinator hears of it",
+  loading: "before its coordinator reads the log",
+};
+const who = (one, view) => {
+  const given = view.is_default ? {} : { cluster: view.id };
+  return [
+    one.api ? h("b", {}, `${one.api} `) : null,
+    one.client_id ? `of ${one.client_id} ` : null,
+    one.transactional_id
+      ? ["transaction ", link(one.transactional_id, "transaction", { id: one.transactional_id, ...given }), " "]
+      : null,
+    one.transactional_id === undefined && one.producer_id !== undefined ? `producer id ${one.producer_id} in ` : null,
+    one.group ? `group ${one.group} ` : null,
+    [...one.partitions, ...(one.topics ?? [])].join(", "),
+    ` – ${one.at}: ${WHERE[one.at] ?? "held"}`,
+  ];
+};
+
+const unused = (view) => {
+  if (!view.unused) return null;
+  return note("", h("p", {}, `${count(view.unused, "rule")} matched nothing so far.`));
+};
+const rule = (each, path) => [
+  [each.name, each.unused ? [" ", tag("unused", "wait")] : null],
+  [each.at, Object.entries(each.counts).map(([name, value]) => h("div", {}, `${name} ${value}`))],
+  pairs(each.match),
+  pairs(each.do),
+  whole(each.matched),
+  whole(each.hits),
+  doing("Delete", () => control("DELETE", `${path}/faults/${encodeURIComponent(each.name)}`), `Delete ${each.name}`),
+];
+const pairs = (told) => {
+  const found = Object.entries(told);
+  if (!found.length) return "anything";
+  return found.map(([name, value]) =>
+    h("div", {}, `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+  );
+};

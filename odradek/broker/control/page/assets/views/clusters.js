@@ -1,0 +1,67 @@
+import { find, link } from "../address.js";
+import { asking, wholeOr } from "../dialog.js";
+import { empty, h, more, table, tag, title } from "../elements.js";
+import { span, whole } from "../text.js";
+
+const COLUMNS = [
+  ["cluster", "name"],
+  ["state"],
+  ["bootstrap", "mono"],
+  ["clock"],
+  ["rules"],
+  ["waiting at holds"],
+  ["lease"],
+];
+const LEAD = "Brokers for tests of clients, each with its own log, clock and faults.";
+const API = "/control/v1";
+
+// Calls of the control interface; path: behind that of the cluster `id`, or of all.
+export const control = (method, path, body) => {
+  const told = body === undefined
+    ? {}
+    : { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  return fetch(API + path, { method, ...told });
+};
+
+export const clusters = (view, query) => {
+  if (view.off) return [title("Clusters", LEAD), empty(view.off)];
+  return [
+    title("Clusters", LEAD),
+    h("div", { class: "bar" }, find(query, "Id"), asking("Create a cluster…", CREATE)),
+    view.clusters.length
+      ? [table("Clusters", COLUMNS, view.clusters.map(row)), more(view.total, view.clusters.length)]
+      : empty("No cluster has such an id."),
+  ];
+};
+
+const row = (each) => [
+  link(each.id, "cluster", { id: each.id }),
+  tag(each.state),
+  each.bootstrap.replaceAll(",", ", ") || "–",
+  each.frozen ? tag("frozen", "wait") : "runs",
+  rules(each),
+  each.waiting ? tag(whole(each.waiting), "wait") : "–",
+  each.ttl_s === null ? "–" : span(each.ttl_s * 1000),
+];
+const rules = (each) => {
+  if (!each.rules) return "–";
+  return [whole(each.rules), each.unused ? [" ", tag(`${whole(each.unused)} unused`, "wait")] : null];
+};
+
+const CREATE = {
+  title: "Create a cluster",
+  words: "A broker of its own in this process, on a free port, with a log that goes with it.",
+  go: "Create",
+  fields: [
+    ["nodes", "Nodes", { type: "number", min: 1, placeholder: "1" }],
+    ["fork", "Copy of", { placeholder: "id of a cluster, or nothing" }],
+    ["ttl_s", "Lease in seconds", { type: "number", min: 1, placeholder: "never" }],
+  ],
+  send: (given) =>
+    control("POST", "/clusters", {
+      nodes: wholeOr(given.nodes, null),
+      fork: given.fork || null,
+      ttl_s: wholeOr(given.ttl_s, null),
+    }),
+  after: (told) => `#cluster?id=${encodeURIComponent(told.id)}`,
+};
