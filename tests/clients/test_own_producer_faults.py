@@ -103,6 +103,17 @@ async def test_a_request_that_arrives_twice_counts_once(proxy: FlakyProxy) -> No
     assert await written(proxy.bootstrap, topic) == numbers(COUNT)
 
 
+async def test_an_answer_that_arrives_twice_costs_the_connection_and_no_record(proxy: FlakyProxy) -> None:
+    topic = create_topic(proxy.bootstrap, "doubles")
+    proxy.doubles = lambda key, _version, seen: key == ApiKey.PRODUCE.value and seen % 7 == 3
+    async with a_producer(proxy.bootstrap, batch_size=500) as producer:
+        for value in numbers(COUNT):
+            await producer.send(topic, value)
+    assert len(proxy.doubled) > 2
+    proxy.forget()
+    assert await written(proxy.bootstrap, topic) == numbers(COUNT)
+
+
 async def test_records_survive_the_death_of_the_broker(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "killed")

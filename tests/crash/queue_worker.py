@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from dataclasses import asdict, dataclass
+from enum import Enum
 
 from examples.exactly_once_queue import RESULTS, Worker, until_done
 from odradek.client import AbortableError, AcknowledgeType, FatalError, ShareRecord
@@ -23,6 +24,19 @@ LOCK_S = 1.0  # of the group, for slow workers
 SLOW_S = 1.2 * LOCK_S
 SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4  # the number of the transaction
 REAP_S = 0.05
+POISON_LIMIT = 4  # deliveries of a job
+
+
+class Poison(Enum):
+    KILLS_BEFORE = 0
+    KILLS_AFTER = 1
+    ABORTS = 2
+
+
+def poison(job: bytes) -> Poison | None:
+    """Every 24th job, as many of each kind."""
+    number = int(job.split()[-1])
+    return Poison(number // 24 % 3) if number % 24 == 7 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +148,39 @@ class StagesAndDies(WrongWorker):
         return False
 
 
+class PoisonedWorker(JournallingWorker):
+    """Never finishes a job that `poison` knows: it dies over it, before or after it has staged the acknowledgement, or
+    aborts and releases. Nothing may be delivered more often than POISON_LIMIT says."""
+
+    def finish(self, jobs: list[ShareRecord]) -> bool:
+        assert max(job.delivery_count for job in jobs) <= POISON_LIMIT
+        kinds = [kind for job in jobs if (kind := poison(job.value or b"")) is not None]
+        if not kinds:
+            return super().finish(jobs)
+        try:
+            until_done(self.producer.begin_transaction)
+            for job in jobs:
+                self.producer.send(RESULTS, self.result_of(job), key=job.value)
+            if kinds[0] is Poison.KILLS_BEFORE:
+                die()
+            self.producer.send_share_acknowledgements_to_transaction(jobs, self.consumer.share_group_metadata())
+            if kinds[0] is Poison.KILLS_AFTER:
+                die()
+        except AbortableError:
+            pass
+        until_done(self.producer.abort_transaction)
+        for job in jobs:
+            self.consumer.acknowledge(job, AcknowledgeType.RELEASE)
+        return False
+
+
 WORKERS = {
     "as in the example": JournallingWorker,
     "slow": SlowWorker,
     "acknowledges afterwards": AcknowledgesAfterwards,
     "acknowledges before": AcknowledgesBefore,
     "stages and dies": StagesAndDies,
+    "poisoned": PoisonedWorker,
 }
 
 

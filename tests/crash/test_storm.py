@@ -1,4 +1,4 @@
-"""Groups in a storm: a proxy delivers requests late, twice or not at all, and loses answers.
+"""Groups in a storm: a proxy delivers requests late, twice or not at all, loses answers, and delivers them twice.
 
 Two checkers look at each: one at what was written, where each record has to give exactly one result, and one at the
 broker itself, over a listener that no storm touches. SEED repeats a run's choices, though not its timing; ROUNDS=N
@@ -17,18 +17,24 @@ from pathlib import Path
 
 import pytest
 
-from examples.exactly_once_queue import GROUP, RESULTS, set_up
-from odradek.client.sync import Producer
+from examples.exactly_once_queue import GROUP, JOBS, RESULTS, set_up
+from odradek.broker.shares.core.records import decode_record
+from odradek.broker.shares.core.state import Deletion
+from odradek.broker.shares.core.tables import RecordState
+from odradek.client import ConsumerRecord, TopicPartition
+from odradek.client.sync import Admin, Consumer, Producer
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
-from tests.checker.queues import faults
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
+from tests.checker.queues import Fault, QueueHistory, faults
 from tests.clients.admin import create_topic
 from tests.clients.own_share_consumers import share_group
 from tests.clients.speakers import wait_for
 from tests.crash import test_exactly_once_copy as copy
 from tests.crash.copier import Job, copied
 from tests.crash.copying import CopierProcess, Watcher, journal
+from tests.crash.queue_worker import POISON_LIMIT, Poison, poison
 from tests.crash.queueing import Workers, history_of, left
 from tests.crash.test_exactly_once_queue import BROKER, JOBS_PER_ROUND, NAMES, PARTITIONS, add_jobs, seen
 from tests.support.broker_process import BrokerProcess
@@ -37,9 +43,10 @@ from tests.support.wire import Wire
 
 ROUNDS = int(os.environ.get("ROUNDS") or 100)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-SHARE_OF_EACH = 0.03  # of the requests; there are four ways to go wrong
+SHARE_OF_EACH = 0.03  # of the requests; there are five ways to go wrong
 PATIENCE_S = 180.0
 LATE_S = 0.5
+STATE_PARTITIONS = 4  # of tests/clients/own_share_consumers.py
 LISTENERS = {
     "listeners": "DIRECT://127.0.0.1:0,STORM://127.0.0.1:0",
     "listener.security.protocol.map": "DIRECT:PLAINTEXT,STORM:PLAINTEXT",
@@ -57,7 +64,8 @@ class Storm:
         proxy.late_by_s, proxy.hangs_up = LATE_S, True
 
     def begin(self) -> None:
-        self._proxy.loses = self._proxy.drops = self._proxy.repeats = self._proxy.holds = self._is_chosen
+        proxy = self._proxy
+        proxy.loses = proxy.drops = proxy.repeats = proxy.doubles = proxy.holds = self._is_chosen
 
     def counts(self) -> dict[str, int]:
         """Requests that went wrong so far, by the way in which they did."""
@@ -66,13 +74,15 @@ class Storm:
             "lost": len(proxy.lost),
             "dropped": len(proxy.dropped),
             "repeated": len(proxy.repeated),
+            "doubled": len(proxy.doubled),
             "late": len(proxy.delivered_late),
         }
 
     def end(self) -> str:
         """Lets everything through from now on, and says what went wrong before."""
         proxy, counts = self._proxy, self.counts()
-        kinds = {ApiKey(key).name for key in (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.delivered_late)}
+        keys = (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.doubled, *proxy.delivered_late)
+        kinds = {ApiKey(key).name for key in keys}
         proxy.forget()
         assert min(counts.values()) > 0, f"this was no storm: {counts}"
         return f"{counts} of {', '.join(sorted(kinds))}"
@@ -99,38 +109,109 @@ def stormy(data_dir: Path, proxy: FlakyProxy, settings: dict[str, object]) -> It
 
 
 def test_each_job_of_a_share_group_gives_one_result(tmp_path: Path, proxy: FlakyProxy) -> None:
-    print(f"SEED={SEED}")
     with stormy(tmp_path / "data", proxy, BROKER) as broker:
-        set_up(broker.bootstrap)
-        share_group(broker.bootstrap, GROUP, share_delivery_count_limit=25)
-        watcher = Watcher(broker.bootstrap, RESULTS, PARTITIONS, "watcher")
-        watcher.start()
-        workers, storm = Workers(tmp_path), Storm(proxy, SEED)
-        try:
-            for name in NAMES:
-                workers.start(proxy.bootstrap, name)
-            storm.begin()
-            with Producer(bootstrap_servers=broker.bootstrap) as producer:
-                rounds = 0
-                while rounds < ROUNDS or min(storm.counts().values()) == 0:  # a few rounds may pass without a storm
-                    before = watcher.count
-                    add_jobs(producer, rounds)
-                    rounds += 1
-                    wait_for("a result", lambda before=before: grown(workers, watcher, before + 1), PATIENCE_S)  # type: ignore[misc]
-                producer.flush()
-            count = rounds * JOBS_PER_ROUND
-            wait_for(f"{count} results", lambda: grown(workers, watcher, count), PATIENCE_S)
-            told = storm.end()
-            wait_for("the end of the last transaction", lambda: left(broker.bootstrap) == [], PATIENCE_S)
-            print(f"{told}; {workers.gave_up} workers gave up")
-            for name in NAMES:
-                workers.kill9(name)
-            history = history_of(broker.bootstrap, PARTITIONS, workers, seen(watcher))
-            assert len(history.jobs) == count
-            assert faults(history)[:20] == []
-        finally:
-            workers.close()
-            watcher.finish(reached_end=False)
+        history = worked_through(broker, proxy, tmp_path, "as in the example", ROUNDS, limit=25)
+    assert len(history.results) == len(history.jobs)
+    assert faults(history)[:20] == []
+
+
+def test_each_job_gives_one_result_or_was_delivered_as_often_as_the_limit_says(
+    tmp_path: Path, proxy: FlakyProxy
+) -> None:
+    """Some jobs kill their workers, or have them abort, whenever they are delivered."""
+    settings = BROKER | {"share.coordinator.state.topic.prune.interval.ms": 86_400_000}
+    with stormy(tmp_path / "data", proxy, settings) as broker:
+        rounds = max(ROUNDS // 10, len(Poison))
+        history = worked_through(broker, proxy, tmp_path, "poisoned", rounds, limit=POISON_LIMIT)
+        given_up = archived(broker.bootstrap)
+    print(f"{len(given_up)} of {len(history.jobs)} jobs are given up")
+    found = faults(history)
+    assert {job for fault, job in found if fault is Fault.LOST} == given_up.keys()
+    assert [each for each in found if each[0] is not Fault.LOST][:20] == []
+    assert {job for job in history.jobs if poison(job.encode()) is not None} <= given_up.keys()
+    assert set(given_up.values()) == {POISON_LIMIT}
+
+
+def worked_through(
+    broker: BrokerProcess, proxy: FlakyProxy, folder: Path, kind: str, rounds: int, *, limit: int
+) -> QueueHistory:
+    """The jobs of so many rounds, and of more until each kind of fault has happened."""
+    print(f"SEED={SEED}")
+    set_up(broker.bootstrap)
+    share_group(broker.bootstrap, GROUP, share_delivery_count_limit=limit)
+    watcher = Watcher(broker.bootstrap, RESULTS, PARTITIONS, "watcher")
+    watcher.start()
+    workers, storm = Workers(folder), Storm(proxy, SEED)
+    try:
+        for name in NAMES:
+            workers.start(proxy.bootstrap, name, kind)
+        storm.begin()
+        with Producer(bootstrap_servers=broker.bootstrap) as producer:
+            count = 0
+            while count < rounds or min(storm.counts().values()) == 0:  # a few rounds may pass without a storm
+                before = watcher.count
+                add_jobs(producer, count)
+                count += 1
+                wait_for("a result", lambda before=before: grown(workers, watcher, before + 1), PATIENCE_S)  # type: ignore[misc]
+            producer.flush()
+        wait_for("an empty queue", lambda: grown(workers, watcher, 0) and lag(broker.bootstrap) == 0, PATIENCE_S)
+        told = storm.end()
+        wait_for(
+            "the end of the last transaction",
+            lambda: grown(workers, watcher, 0) and left(broker.bootstrap) == [],
+            PATIENCE_S,
+        )
+        print(f"{told}; {workers.gave_up} workers gave up")
+        for name in NAMES:
+            workers.kill9(name)
+        history = history_of(broker.bootstrap, PARTITIONS, workers, seen(watcher))
+        assert len(history.jobs) == count * JOBS_PER_ROUND
+        return history
+    finally:
+        workers.close()
+        watcher.finish(reached_end=False)
+
+
+def lag(bootstrap: str) -> int | None:
+    """The jobs that are not finished; None while it is not known of a partition."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        lags = [offset.lag for offset in admin.list_share_group_offsets(GROUP).values()]
+    return None if len(lags) < PARTITIONS or None in lags else sum(each or 0 for each in lags)
+
+
+def archived(bootstrap: str) -> dict[str, int]:
+    """The jobs that the log of the share groups' state says are given up, with the delivery counts at which they were:
+    all of it is read, whatever the present state still tells."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        topic_id = admin.describe_topics([JOBS])[JOBS].topic_id
+    found: dict[tuple[int, int], int] = {}
+    for each in records_of(bootstrap, SHARE_GROUP_STATE, STATE_PARTITIONS):
+        state = decode_record(each.key, each.value)
+        if state is None or isinstance(state, Deletion) or state.key.topic_id != topic_id:
+            continue
+        for batch in state.batches:
+            if batch.delivery_state == RecordState.ARCHIVED.value:
+                for offset in range(batch.first_offset, batch.last_offset + 1):
+                    found[state.key.partition, offset] = max(
+                        batch.delivery_count, found.get((state.key.partition, offset), 0)
+                    )
+    return {
+        (job.value or b"").decode(): found[job.partition, job.offset]
+        for job in records_of(bootstrap, JOBS, PARTITIONS)
+        if (job.partition, job.offset) in found
+    }
+
+
+def records_of(bootstrap: str, topic: str, partitions: int) -> list[ConsumerRecord]:
+    found: list[ConsumerRecord] = []
+    places = [TopicPartition(topic, index) for index in range(partitions)]
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(place) < ends[place] for place in places):
+            for records in consumer.getmany(timeout_ms=100).values():
+                found += records
+    return found
 
 
 def grown(workers: Workers, watcher: Watcher, count: int) -> bool:

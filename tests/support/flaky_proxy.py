@@ -39,9 +39,10 @@ class FlakyProxy:
     answered it the answer is thrown away and the connection closed: the client cannot know what became of it.
 
     `drops` closes the connection before the request is delivered. `repeats` delivers a request twice, and the client
-    gets the second answer. `holds` delivers a request `late_by_s` later over a connection of its own, and the client
-    hears nothing; what comes behind it on its connection is not answered either. With `hangs_up` its connection is
-    closed at once: it asks again before the first request arrives.
+    gets the second answer. `doubles` delivers an answer twice: the second one is to no request, after which a client
+    cannot know what is next, and closes the connection. `holds` delivers a request `late_by_s` later over a connection
+    of its own, and the client hears nothing; what comes behind it on its connection is not answered either. With
+    `hangs_up` its connection is closed at once: it asks again before the first request arrives.
 
     A client must see this proxy as the broker's address, so the broker has to advertise it: pass
     `advertised.listeners` with `proxy.port`, which is known before the broker starts.
@@ -51,6 +52,7 @@ class FlakyProxy:
         self.loses: Rule = loses or _nothing
         self.drops: Rule = _nothing
         self.repeats: Rule = _nothing
+        self.doubles: Rule = _nothing
         self.holds: Rule = _nothing
         self.late_by_s = 1.0
         self.hangs_up = False
@@ -58,6 +60,7 @@ class FlakyProxy:
         self.lost: list[int] = []  # API keys of the answers that were lost
         self.dropped: list[int] = []  # API keys of the requests that were not delivered
         self.repeated: list[int] = []
+        self.doubled: list[int] = []  # API keys of the answers that came twice
         self.delivered_late: list[int] = []  # API keys of requests that were held, and have been answered by now
         self.cuts = 0  # connections closed by `cut_all`
         self._seen: dict[int, int] = {}
@@ -86,8 +89,8 @@ class FlakyProxy:
     def forget(self) -> None:
         """Lose nothing any more, and count anew."""
         with self._lock:
-            self.loses = self.drops = self.repeats = self.holds = _nothing
-            self.lost, self.dropped, self.repeated, self.delivered_late = [], [], [], []
+            self.loses = self.drops = self.repeats = self.doubles = self.holds = _nothing
+            self.lost, self.dropped, self.repeated, self.doubled, self.delivered_late = [], [], [], [], []
             self._seen, self.cuts = {}, 0
 
     def cut_all(self) -> None:
@@ -120,8 +123,9 @@ class FlakyProxy:
         with self._lock:
             self._open |= {client, broker}
         doomed: list[int] = []  # correlation ids; the answers come in the order of the requests
-        doubled: list[int] = []
-        threading.Thread(target=self._answers, args=(client, broker, doomed, doubled), daemon=True).start()
+        again: list[int] = []
+        echoed: dict[int, int] = {}  # to the API key
+        threading.Thread(target=self._answers, args=(client, broker, doomed, again, echoed), daemon=True).start()
         try:
             while True:
                 frame = _read_frame(client)
@@ -136,8 +140,10 @@ class FlakyProxy:
                     is_held = self.holds(key, version, seen)
                     if is_dropped:
                         self.dropped.append(key)
+                    if self.doubles(key, version, seen):
+                        echoed[int.from_bytes(frame[8:12])] = key
                     if is_repeated:
-                        doubled.append(int.from_bytes(frame[8:12]))
+                        again.append(int.from_bytes(frame[8:12]))
                         self.repeated.append(key)
                 if is_dropped:
                     break
@@ -159,15 +165,27 @@ class FlakyProxy:
             with self._lock:
                 self.delivered_late.append(key)
 
-    def _answers(self, client: socket.socket, broker: socket.socket, doomed: list[int], doubled: list[int]) -> None:
+    def _answers(
+        self,
+        client: socket.socket,
+        broker: socket.socket,
+        doomed: list[int],
+        again: list[int],
+        echoed: dict[int, int],
+    ) -> None:
         try:
             while True:
                 frame = _read_frame(broker)
                 correlation_id = int.from_bytes(frame[4:8])
                 if correlation_id in doomed:
                     break
-                if correlation_id in doubled:
-                    doubled.remove(correlation_id)
+                if correlation_id in again:
+                    again.remove(correlation_id)
+                    continue
+                if correlation_id in echoed:
+                    client.sendall(frame * 2)
+                    with self._lock:
+                        self.doubled.append(echoed.pop(correlation_id))
                     continue
                 client.sendall(frame)
         except OSError:
