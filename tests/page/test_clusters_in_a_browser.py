@@ -15,6 +15,14 @@ from tests.support.broker_process import BrokerProcess
 
 MARKUP = "<img src=x onerror=window.__ran=1>"
 WIDTHS = (360, 1280)
+CUT_OFF = """(() => {
+  const box = document.querySelector("svg.picture").getBoundingClientRect();
+  const beyond = (each) => {
+    const at = each.getBoundingClientRect();
+    return at.right > box.right + 1 || at.bottom > box.bottom + 1;
+  };
+  return [...document.querySelectorAll("svg.picture *")].filter(beyond).map((each) => each.textContent);
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +76,23 @@ def test_a_hold_is_released(browser: Browser, odradek: Odradek, kafka: Cluster) 
     page.get_by_role("button", name="Release second").click()
     kafka.wait(topic="orders", partition=1, last_stable_offset=2)
     page.wait_for_selector(".empty:has-text('Nothing waits at a hold')")
+    page.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("view", ["transaction?id=pay", "partition?topic=orders&partition=1"])
+def test_the_picture_shows_where_a_hold_stands(
+    browser: Browser, odradek: Odradek, kafka: Cluster, view: str, width: int
+) -> None:
+    page = visited(browser, odradek, f"{view}&cluster={kafka.id}", width=width)
+    expect(page.locator("svg.picture .hold").first).to_be_visible()
+    page.wait_for_selector("svg.picture .stable", state="attached")  # a line has no width
+    expect(page.get_by_text("The marker in orders-1 waits at the hold second")).to_be_visible()
+    assert "before 1 record" in page.inner_text("main")
+    assert "1 records" not in page.inner_text("main")
+    assert page.evaluate(CUT_OFF) == []
+    page.get_by_role("button", name="Release second").click()
+    expect(page.locator("svg.picture .hold")).to_have_count(0, timeout=60_000)
     page.close()
 
 

@@ -5,6 +5,7 @@ overview, topics, records, groups, transactions
 clusters     those that tests control
 history, partition_timeline
              what the logs say of the past
+picture      the same as lanes and columns, with the holds where something waits
 actions      what the page can change, each a request of Kafka's protocol that `in_process` makes
 served       what they look at
 routes       HTTP: the page, its views, their changes as server-sent events, and the actions

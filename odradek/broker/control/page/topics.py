@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 from odradek.broker.configuration.config_description import describe_topic
 from odradek.broker.control.page.history import steps_of, steps_start
 from odradek.broker.control.page.partition_timeline import runs_of, timeline
+from odradek.broker.control.page.picture import Lane, holds_of, picture, timeline_events
 from odradek.broker.control.page.served import SHOWN
-from odradek.broker.control.page.transactions import all_ids, held_back, held_in, holders, is_held, timeline_ahead
+from odradek.broker.control.page.transactions import (
+    all_ids,
+    bounds,
+    held_back,
+    held_in,
+    holders,
+    is_held,
+    timeline_ahead,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
 from odradek.storage.checkpoints import topic_id_text
@@ -97,8 +106,6 @@ def partition_row(each: Partition, names: Mapping[int, str]) -> JsonValue:
     }
 
 
-RECORDS_READ = 1000
-BYTES_READ = 16 << 20
 WRITERS = 20  # producers whose steps are looked for: those that wrote last
 
 
@@ -137,22 +144,16 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
         for each in timeline_ahead(txn)
     ]
 
+    lanes = [Lane("coordinator"), Lane(str(found), log.last_stable_offset, log.high_watermark)]
+    holds = holds_of(served.holds(), partition=str(found))
+
     def job() -> View:
         steps = {name: steps_of(of.reader.scan(steps_start(of)), name) for name, of in logs.items()}
         runs = runs_of(log.reader.scan(start, end), start, end)[-SHOWN:]
-        return {**now, "timeline": [*timeline(runs, place, steps, names), *ahead]}
+        told = [*timeline(runs, place, steps, names), *ahead]
+        return {**now, "timeline": told, "picture": picture(lanes, timeline_events(told, runs), holds)}
 
     return job
-
-
-def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
-    """Returns what is read: `RECORDS_READ` records, or fewer where they are large."""
-    log = found.log
-    count = max(1, log.log_end_offset - log.log_start_offset)
-    records = min(RECORDS_READ, max(1, BYTES_READ * count // max(1, log.size_bytes)))
-    start = log.high_watermark - records if offset is None else offset
-    start = min(max(start, log.log_start_offset), log.high_watermark)
-    return start, min(start + records, log.high_watermark)
 
 
 async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:

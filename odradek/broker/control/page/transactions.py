@@ -5,13 +5,25 @@ would let them go on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from odradek.broker.control.page.history import steps_of, steps_start
-from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.partition_timeline import runs_of, transactions_of
+from odradek.broker.control.page.picture import (
+    MOST_LANES,
+    Lane,
+    holds_of,
+    last_transaction,
+    picture,
+    runs_of_last,
+    step_event,
+    transaction_events,
+)
+from odradek.broker.control.page.served import SHOWN, in_thread
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.errors import KafkaError
@@ -19,10 +31,13 @@ from odradek.protocol.topic_partition import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
+    from odradek.broker.control.page.history import TxnStep
+    from odradek.broker.control.page.partition_timeline import BatchRun
     from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.core import TransactionCore
+    from odradek.protocol.topic_partition import TopicPartition
 
 UNKNOWN = "This id is not known: it was never used, or it expired."
 # What comes first: decided outside, open, decided and not complete, done.
@@ -112,24 +127,81 @@ def place(txn: Txn) -> tuple[int, int]:
     return of, (txn.started_ms or 0 if of < ENDED else -txn.updated_ms)
 
 
-def transaction(served: ViewedBroker, query: Query) -> Job:
+async def transaction(served: ViewedBroker, query: Query) -> View | Job:
     """Shows one id, `id`: what it is now, and its steps as `__transaction_state` still has them. Raises KafkaError."""
     broker, name = served.broker, query["id"]
-    nothing: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": [], "timeline": []}
     if not broker.has_started("transactions"):
-        return lambda: nothing
+        return {"id": name, "state": None, "words": UNKNOWN, "partitions": [], "timeline": [], "picture": None}
     shard = broker.transactions.shard_for(name)
-    txn = shard.look(lambda core: core.txn(name))
-    now = nothing if txn is None else shown(txn)
     log = broker.partitions.get(TRANSACTION_STATE, broker.transactions.partition_for(name)).log
     start = steps_start(log)
+    steps = await in_thread(broker.workers, lambda: steps_of(log.reader.scan(start), name))
+    txn = shard.look(lambda core: core.txn(name))
+    unknown: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": []}
+    now = unknown if txn is None else shown(txn)
     expected = timeline_ahead(txn)
+    drawn = transaction_picture(served, name, steps, expected, what_releases(txn))
 
     def job() -> View:
-        steps = steps_of(log.reader.scan(start), name)[-SHOWN:]
-        return {**now, "timeline": [*(each.shown() for each in steps), *expected]}
+        return {**now, "timeline": [*(each.shown() for each in steps[-SHOWN:]), *expected], "picture": drawn()}
 
     return job
+
+
+def transaction_picture(
+    served: ViewedBroker,
+    name: str,
+    steps: Sequence[TxnStep],
+    expected: Sequence[Mapping[str, JsonValue]],
+    until: str | None,
+) -> Callable[[], View | None]:
+    """Returns what draws the last transaction of an id, in a thread. until: see `what_releases`."""
+    last = last_transaction(transactions_of(steps))
+    if last is None:
+        return lambda: None
+    producer_id = next(each.txn.producer_id for each in last.steps if each.txn is not None and each.txn.partitions)
+    lanes = [Lane("coordinator")]
+    reads: dict[TopicPartition, Callable[[], list[BatchRun]]] = {}
+    for place in sorted(last.partitions)[:MOST_LANES]:
+        try:
+            partition = served.broker.partitions.get(*place)
+        except KafkaError:  # deleted
+            continue
+        log = partition.log
+        lanes.append(Lane(str(partition), log.last_stable_offset, log.high_watermark))
+        entry = next((each for each in log.producers() if each.producer_id == producer_id), None)
+        begin = None if entry is None else entry.current_txn_first_offset
+        reads[place] = partial(last_runs, partition, producer_id, begin, last.decided_ms)
+    holds = holds_of(served.holds(), transactional_id=name, producer_id=producer_id)
+
+    def draw() -> View:
+        events = transaction_events(last, {place: read() for place, read in reads.items()})
+        for each in expected:
+            events.append(step_event(str(each["what"]), "ahead", int(str(each["at_ms"])), is_ahead=True))
+        return picture(lanes, events, holds, until)
+
+    return draw
+
+
+def last_runs(partition: Partition, producer_id: int, begin: int | None, decided_ms: int | None) -> list[BatchRun]:
+    """Returns the runs of a producer's last transaction. begin: its first offset here, while it has no marker."""
+    start, end = bounds(partition, begin)
+    runs = runs_of(partition.log.reader.scan(start, end), start, end)
+    return runs_of_last(runs, producer_id, is_open=begin is not None, decided_ms=decided_ms)
+
+
+RECORDS_READ = 1000
+BYTES_READ = 16 << 20
+
+
+def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
+    """Returns what is read: `RECORDS_READ` records, or fewer where they are large."""
+    log = found.log
+    count = max(1, log.log_end_offset - log.log_start_offset)
+    records = min(RECORDS_READ, max(1, BYTES_READ * count // max(1, log.size_bytes)))
+    start = log.high_watermark - records if offset is None else offset
+    start = min(max(start, log.log_start_offset), log.high_watermark)
+    return start, min(start + records, log.high_watermark)
 
 
 def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
@@ -158,6 +230,21 @@ def shown(txn: Txn) -> dict[str, JsonValue]:
         "words": words,
         "call": call,
     }
+
+
+def what_releases(txn: Txn | None) -> str | None:
+    """Says until when readers of its partitions wait; None where they do not wait for it."""
+    if txn is None:
+        return None
+    match txn.state:
+        case TxnState.ONGOING if txn.is_two_phase:
+            return "until its application commits or aborts it"
+        case TxnState.ONGOING:
+            return "until its producer commits or aborts it, or its timeout aborts it"
+        case TxnState.PREPARE_COMMIT | TxnState.PREPARE_ABORT:
+            return "until its marker is written there"
+        case _:
+            return None
 
 
 def what_ends(txn: Txn) -> tuple[str, str | None]:

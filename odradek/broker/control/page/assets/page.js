@@ -38,6 +38,7 @@ const main = document.getElementById("main");
 const live = document.getElementById("live");
 const words = document.getElementById("live-words");
 let stream = null;
+let paintAgain = () => {};
 
 // What can have the focus, or be scrolled: it keeps both when the view is painted anew.
 const marks = () => /** @type {HTMLElement[]} */ ([...main.querySelectorAll("a, button, .scroll")]);
@@ -78,7 +79,8 @@ const show = () => {
   stream.onmessage = (event) => {
     live.className = "on";
     words.textContent = "live";
-    paint(view, query, JSON.parse(event.data));
+    paintAgain = () => paint(view, query, JSON.parse(event.data));
+    paintAgain();
   };
   stream.onerror = () => {
     live.className = "";
@@ -92,6 +94,7 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 addEventListener(CHANGED, show);
+addEventListener("resize", () => paintAgain());
 addEventListener("keydown", (event) => {
   const field = findField();
   if (event.key !== "/" || !field || /INPUT|SELECT|TEXTAREA/.test(document.activeElement.tagName)) return;

@@ -1,5 +1,6 @@
 import { link } from "../address.js";
 import { facts, h, title } from "../elements.js";
+import { pictureOf } from "../picture.js";
 import { whole } from "../text.js";
 import { heldNote, timeline } from "../timeline.js";
 
@@ -14,6 +15,7 @@ export const partition = (view) => [
     ["shown", shown(view)],
     ["records", link("read them", "records", { topic: view.topic, partition: view.partition })],
   ]),
+  pictureOf(view.picture),
   h("h2", {}, "What happened, the latest first"),
   timeline(view.timeline, "No record is here."),
 ];

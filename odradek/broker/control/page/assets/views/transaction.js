@@ -1,6 +1,7 @@
 import { partitionLink } from "../address.js";
 import { button } from "../dialog.js";
 import { facts, h, note, title } from "../elements.js";
+import { pictureOf } from "../picture.js";
 import { since, span, when, whole } from "../text.js";
 import { timeline } from "../timeline.js";
 import { IN_DOUBT, OPEN, stateTag } from "./transactions.js";
@@ -10,6 +11,7 @@ export const transaction = (view) => [
   view.state ? h("p", {}, stateTag(view)) : null,
   view.call ? ending(view) : null,
   view.state ? state(view) : null,
+  view.picture ? [h("h2", {}, "Its last transaction"), pictureOf(view.picture)] : null,
   h("h2", {}, "What happened, the latest first"),
   timeline(view.timeline ?? [], "Nothing of it is in the log any more."),
 ];

@@ -1,0 +1,43 @@
+// The picture of a timeline, drawn as SVG.
+
+import { route } from "./address.js";
+import { doing } from "./dialog.js";
+import { h } from "./elements.js";
+import { layout } from "./layout.js";
+import { control } from "./views/clusters.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+export const pictureOf = (picture) => {
+  if (!picture?.times.length) return null;
+  const main = document.getElementById("main");
+  const { paddingLeft, paddingRight } = getComputedStyle(main);
+  const drawn = layout(picture, main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
+  const svg = document.createElementNS(SVG, "svg");
+  const about = "Lanes of the coordinator and of partitions; time goes to the right. The list below says the same.";
+  const given = { class: "picture", width: drawn.width, height: drawn.height, role: "img", "aria-label": about };
+  for (const [name, value] of Object.entries(given)) svg.setAttribute(name, String(value));
+  for (const [name, attributes, text] of drawn.shapes) {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+    if (text !== undefined) element.textContent = text;
+    svg.append(element);
+  }
+  return [
+    h(
+      "figure",
+      {},
+      svg,
+      h("figcaption", {}, LEGEND, picture.left_out ? " Earlier events are in the list below." : null),
+    ),
+    picture.words.map((each) => h("p", { class: "note" }, each)),
+    h("div", { class: "buttons" }, picture.holds.map(release)),
+  ];
+};
+const LEGEND =
+  "In the order of events, not to scale. Bars are batches, diamonds markers, two bars a hold; the dashed " +
+  "line is the last stable offset: readers of committed data wait there.";
+const release = (name) => {
+  const id = route().query.cluster ?? "default";
+  const path = `/clusters/${encodeURIComponent(id)}/holds/${encodeURIComponent(name)}/release`;
+  return doing(`Release ${name}`, () => control("POST", path, {}));
+};
