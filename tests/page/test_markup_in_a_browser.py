@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Browser
 
+from tests.clients.own_share_consumers import first_of, share_group, worker
 from tests.page.opened import opened
 from tests.support.broker_process import BrokerProcess
 
@@ -15,6 +16,7 @@ MARKUP = (
     f"<!--<script>\"'><img src=x onerror={RUN}><script>{RUN}</script><svg onload={RUN}>`${{{RUN}}}</style></script>"
 )
 NAME = quote(MARKUP, safe="")
+GROUPS = {kind: f"{MARKUP}{kind}" for kind in ("classic", "consumer", "share")}
 VIEWS = (
     "overview",
     "transactions",
@@ -28,6 +30,7 @@ VIEWS = (
     f"records?topic=ledger&partition=0&offset={NAME}",
     "groups",
     f"group?id={NAME}",
+    *(f"group?id={quote(group, safe='')}" for group in GROUPS.values()),
     "shares",
     "connections",
     "warnings",
@@ -50,14 +53,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
                 ends(30)
         groups = []
         for protocol in ("classic", "consumer"):
-            group = {"group.id": f"{MARKUP}{protocol}", "group.protocol": protocol, "auto.offset.reset": "earliest"}
-            consumer = Consumer({**settings, **group, "group.instance.id": f"{MARKUP}{protocol}"})
+            name = GROUPS[protocol]
+            group = {"group.id": name, "group.protocol": protocol, "auto.offset.reset": "earliest"}
+            consumer = Consumer({**settings, **group, "group.instance.id": name})
             consumer.subscribe(["ledger"])
             message = consumer.poll(30)
             assert message is not None
             consumer.commit(message=message, asynchronous=False)
             groups.append(consumer)
-        yield running
+        share_group(running.bootstrap, GROUPS["share"])
+        with worker(running.bootstrap, "ledger", GROUPS["share"], client_id=MARKUP) as sharer:
+            assert first_of(sharer)
+            yield running
         for consumer in groups:
             consumer.close()
 
@@ -71,7 +78,17 @@ def test_markup_in_names_keys_values_and_headers_is_text(browser: Browser, broke
     page.close()
 
 
-@pytest.mark.parametrize("view", ["transactions", "records?topic=ledger&partition=0", "groups"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        "transactions",
+        "records?topic=ledger&partition=0",
+        "groups",
+        "shares",
+        *(f"group?id={quote(group, safe='')}" for group in GROUPS.values()),
+    ],
+    ids=range(4 + len(GROUPS)),
+)
 def test_it_is_shown_as_it_is(browser: Browser, broker: BrokerProcess, view: str) -> None:
     page = opened(browser, broker.ready["http_port"], view)
     page.wait_for_selector("td, li")
