@@ -134,7 +134,13 @@ class ServingBroker:
         broker, name = self.broker, listener.name
         settings = broker.config.listener_settings(name)
         return sasl_requests(
-            settings, broker.config, lambda: sasl.offers(name), dispatcher, broker.clock, broker.timers
+            settings,
+            broker.config,
+            lambda: sasl.offers(name),
+            dispatcher,
+            broker.clock,
+            broker.timers,
+            broker.steady_clock,
         )
 
     async def stop(self, in_flight_timeout_s: float) -> None:

@@ -138,7 +138,7 @@ def framed(message: Message, version: int) -> bytes:
 def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> None:
     """One frame, and what has to hold of the reaction to it, whatever it was."""
     was_in = authentication.name
-    reaction = authentication.receive(memoryview(frame), NOW_MS)
+    reaction = authentication.receive(memoryview(frame), NOW_MS, NOW_MS)
     match reaction:
         case Answer(chunks) | Failure(_, chunks):
             answers.append(b"".join(in_memory(chunks)))

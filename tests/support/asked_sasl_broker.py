@@ -56,6 +56,7 @@ class AskedSaslBroker(AskedBroker):
             self.dispatcher,
             broker.clock,
             broker.timers,
+            broker.steady_clock,
         )
 
     def connection(self, principal: str, host: str = "127.0.0.1") -> ConnectionInfo:

@@ -64,6 +64,11 @@ class ManualTimers:
             timer.fire()
         self._move_to(end_ms)
 
+    @property
+    def elapsed_ms(self) -> float:
+        """Since they were made, however the clock was set."""
+        return self._elapsed_ms
+
     def armed(self) -> list[float]:
         """How long from now each timer that is still armed will fire, soonest first."""
         return [due_ms - self._elapsed_ms for due_ms, _, timer in sorted(self._timers[:]) if timer.is_armed]

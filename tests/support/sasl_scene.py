@@ -11,6 +11,7 @@ from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import Server
+from odradek.broker.runtime.clock import SteadyClock
 from odradek.broker.security.sasl.mechanism import Offer, Offers
 from odradek.broker.security.sasl.plain import PlainAccounts, PlainExchange
 from odradek.broker.security.sasl.requests import SaslRequests
@@ -61,6 +62,7 @@ class Listener:
             lambda: self.offers,
             self.clock,
             self.timers,
+            steady_clock=SteadyClock(self.clock, lambda: self.timers.elapsed_ms / 1000),
             failure_delay_ms=DELAY_MS,
             max_receive_bytes=MAX_RECEIVE_BYTES,
             max_request_bytes=ConnectionLimits().max_request_bytes,

@@ -60,6 +60,23 @@ def test_scenario_086_authenticating_again_renews_the_session(listener: Listener
     assert listener.requests.logins.succeeded_again == 3
 
 
+@pytest.mark.parametrize("ahead_ms", [-3 * 3_600_000, 3_600_000])
+def test_a_session_neither_ends_nor_lasts_when_somebody_sets_the_clock(
+    listener: Listener, client: Client, ahead_ms: int
+) -> None:
+    """As in Kafka, which measures it by its monotonic clock."""
+    client.handshake()
+    client.authenticate(ALICE)
+    listener.clock.set(listener.clock.now_ms() + ahead_ms)
+    wait(listener, LIFETIME_MS - 1)
+    assert client.is_served()
+    assert client.handshake().error_code == 0
+    assert client.authenticate(ALICE).session_lifetime_ms == LIFETIME_MS
+    wait(listener, LIFETIME_MS)
+    client.peer.ask(API_VERSIONS, 3)
+    assert client.is_closed_at_once()
+
+
 def test_scenario_087_another_request_in_between_closes(client: Client) -> None:
     client.handshake()
     client.peer.ask(API_VERSIONS, 3)

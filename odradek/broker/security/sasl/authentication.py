@@ -84,6 +84,7 @@ class Authentication:
         "_max_reauth_ms",
         "_mechanism",
         "_offers",
+        "_steady_ms",
         "by_token",
         "expires_at_ms",
         "name",
@@ -94,7 +95,8 @@ class Authentication:
         self.state = State.INITIAL
         self.name: str | None = None  # of the user; None until authenticated
         self.by_token = False  # whether the user has shown a delegation token
-        self.expires_at_ms: int | None = None  # of the session
+        self.expires_at_ms: int | None = None  # of the session, by the steady clock
+        self._steady_ms = 0  # when the present frame was received
         self._offers = offers
         self._is_served = is_served
         self._mechanism = ""
@@ -106,8 +108,13 @@ class Authentication:
     def is_repeated(self) -> bool:
         return self.name is not None
 
-    def receive(self, frame: Buffer, now_ms: int) -> Reaction:
-        """One frame, without its length. Raises nothing, whatever is in it."""
+    def receive(self, frame: Buffer, now_ms: int, steady_ms: int) -> Reaction:
+        """One frame, without its length. Raises nothing, whatever is in it.
+
+        now_ms     the wall clock, by which tokens expire
+        steady_ms  the clock that nobody sets, by which sessions do
+        """
+        self._steady_ms = steady_ms
         try:
             return self._act(frame, now_ms)
         except MalformedMessage as error:
@@ -121,16 +128,16 @@ class Authentication:
     def _act(self, frame: Buffer, now_ms: int) -> Reaction:
         kind = self._kind(frame)
         action = action_for(self.state, kind)
-        if action is SaslAction.BEGIN_AGAIN and not self._may_repeat(now_ms):
+        if action is SaslAction.BEGIN_AGAIN and not self._may_repeat():
             action = SaslAction.SERVE
-        if action is SaslAction.SERVE and self.expires_at_ms is not None and now_ms >= self.expires_at_ms:
+        if action is SaslAction.SERVE and self.expires_at_ms is not None and self._steady_ms >= self.expires_at_ms:
             self._move(State.FAILED)
             return HangUp("its session has expired and was not renewed", is_expiry=True)
         match action:
             case SaslAction.SERVE:
                 return Pass.SERVE
             case SaslAction.BEGIN | SaslAction.BEGIN_AGAIN:
-                return self._begin(frame, now_ms)
+                return self._begin(frame)
             case SaslAction.JUDGE:
                 return self._judge(frame, now_ms)
             case SaslAction.JUDGE_RAW:
@@ -149,14 +156,14 @@ class Authentication:
             return RequestKind.UNREADABLE
         return KINDS.get(key, RequestKind.OTHER)
 
-    def _may_repeat(self, now_ms: int) -> bool:
+    def _may_repeat(self) -> bool:
         """Whether SaslHandshake begins a re-authentication. Otherwise it is an ordinary request, which is refused."""
         last = self._last_repeated_ms
         if self.expires_at_ms is None:
             return False
-        return last is None or now_ms - last >= MIN_REAUTHENTICATION_INTERVAL_MS
+        return last is None or self._steady_ms - last >= MIN_REAUTHENTICATION_INTERVAL_MS
 
-    def _begin(self, frame: Buffer, now_ms: int) -> Reaction:
+    def _begin(self, frame: Buffer) -> Reaction:
         header, position = read_request_header(frame)
         wanted = decode(SaslHandshakeRequest, header.api_version, bytes(frame), position).mechanism
         offers = self._offers()
@@ -170,7 +177,7 @@ class Authentication:
             return Failure(reason, _chunks(header, response))
         is_raw = header.api_version <= NEWEST_RAW_VERSION
         if self.is_repeated:
-            self._last_repeated_ms = now_ms
+            self._last_repeated_ms = self._steady_ms
             self._move(State.REPEATED_RAW if is_raw else State.REPEATED_EXCHANGE)
             self._exchange = offers[wanted].begin() if wanted == self._mechanism else None
         else:
@@ -231,7 +238,7 @@ class Authentication:
         if accepted.expires_at_ms is not None:
             limits.append(max(1, accepted.expires_at_ms - now_ms))  # 0 would tell the client that there is no limit
         lifetime_ms = min((limit for limit in limits if limit is not None), default=None)
-        self.expires_at_ms = None if lifetime_ms is None else now_ms + lifetime_ms
+        self.expires_at_ms = None if lifetime_ms is None else self._steady_ms + lifetime_ms
         return lifetime_ms
 
     def _hang_up(self, reason: str) -> HangUp:

@@ -84,6 +84,7 @@ class SaslRequests:
         clock: Clock,
         timers: Timers,
         *,
+        steady_clock: Clock,
         failure_delay_ms: int,
         max_receive_bytes: int,
         max_request_bytes: int,
@@ -92,6 +93,7 @@ class SaslRequests:
         self._requests = requests
         self._offers = offers
         self._clock = clock
+        self._steady_clock = steady_clock
         self._timers = timers
         self._failure_delay_ms = failure_delay_ms
         self._max_receive_bytes = min(max_receive_bytes, max_request_bytes)
@@ -115,7 +117,7 @@ class SaslRequests:
         """Raises MalformedMessage, CloseConnection."""
         authentication = self._authentications[connection.connection_id]
         is_repeated = authentication.is_repeated
-        match authentication.receive(frame, self._clock.now_ms()):
+        match authentication.receive(frame, self._clock.now_ms(), self._steady_clock.now_ms()):
             case Pass.SERVE if is_repeated:
                 return self._requests.start(frame, connection)
             case Pass.SERVE:

@@ -50,6 +50,7 @@ def sasl_requests(
     requests: RequestDispatch,
     clock: Clock,
     timers: Timers,
+    steady_clock: Clock,
 ) -> SaslRequests:
     """Builds what answers the connections of a SASL listener."""
     return SaslRequests(
@@ -57,6 +58,7 @@ def sasl_requests(
         offers,
         clock,
         timers,
+        steady_clock=steady_clock,
         failure_delay_ms=config.connection_failed_authentication_delay_ms,
         max_receive_bytes=_number(settings, "sasl.server.max.receive.size"),
         max_request_bytes=config.socket_request_max_bytes,
