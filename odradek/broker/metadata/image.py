@@ -17,6 +17,7 @@ from odradek.broker.metadata.supported_features import (
     TRANSACTION_VERSION,
     TRANSACTION_VERSION_EPOCHS,
 )
+from odradek.broker.metadata.topic_names import collision_key
 from odradek.broker.security.acl.acls import Acls
 from odradek.broker.security.quotas.entities import ClientQuotasImage
 from odradek.broker.security.sasl.credentials import ScramCredentials
@@ -102,6 +103,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
+        self.names_by_collision_key: dict[str, str] = {}  # of topics
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.features: dict[str, int] = {}  # finalised levels; a level of 0 is absence
         self.brokers: dict[int, BrokerImage] = {}
@@ -150,6 +152,7 @@ class MetadataImage:
     def _topic(self, record: "TopicRecord") -> None:
         topic = TopicImage(record.name, record.topic_id)
         self.topics[record.name] = topic
+        self.names_by_collision_key[collision_key(record.name)] = record.name
         self.topics_by_id[record.topic_id] = topic
         self.topics_version += 1
 
@@ -195,6 +198,7 @@ class MetadataImage:
     def _remove_topic(self, record: "RemoveTopicRecord") -> None:
         topic = self.topics_by_id.pop(record.topic_id)
         del self.topics[topic.name]
+        self.names_by_collision_key.pop(collision_key(topic.name), None)
         self.topics_version += 1
         self.configs.pop((ConfigResourceType.TOPIC, topic.name), None)
 

@@ -88,12 +88,11 @@ def create_topics(
     wanted = [topic for topic in topics if topic.name not in repeated and topic.name != CLUSTER_METADATA]
     if sum(_asked_partitions(topic, defaults) for topic in wanted) > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-    existing = {collision_key(name): name for name in image.topics}
     records: list[Message] = []
     results: list[TopicResult] = []
     for topic in wanted:
         try:
-            result, topic_records = _create(image, topic, existing, node, defaults, new_topic_id)
+            result, topic_records = _create(image, topic, node, defaults, new_topic_id)
             charge(result.partition_count)
         except KafkaError as error:
             result, topic_records = TopicResult(topic.name, error), []
@@ -123,7 +122,6 @@ def _asked_partitions(topic: NewTopic, defaults: TopicDefaults) -> int:
 def _create(
     image: MetadataImage,
     topic: NewTopic,
-    existing: Mapping[str, str],
     node: Node,
     defaults: TopicDefaults,
     new_topic_id: Callable[[], bytes],
@@ -134,7 +132,7 @@ def _create(
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
     if topic.name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-    twin = existing.get(collision_key(topic.name))
+    twin = image.names_by_collision_key.get(collision_key(topic.name))
     if twin is not None:
         what = f"Topic '{topic.name}' collides with existing topic: {twin}"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, what)
