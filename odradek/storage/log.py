@@ -358,8 +358,7 @@ class Log:
                   or a replacement is under way that may include them
         raises    LogWriteFailed when a new segment is needed and cannot be made
         """
-        is_busy = self._ticket is not None or self._is_replacing or self._staging.runs
-        if is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
+        if self.is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
             return None
         count = count_deletable(
             self.segments,
@@ -401,6 +400,11 @@ class Log:
         replacement.belongs_to(self._guard)
         self._replacement = replacement
         return True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether threads are at work on its files, or appends wait for their write."""
+        return self._ticket is not None or self._is_replacing or bool(self._staging.runs)
 
     @property
     def _is_replacing(self) -> bool:
@@ -468,7 +472,8 @@ class Log:
             self.finish_close(ticket)
 
     def abandon(self) -> None:
-        """The partition is deleted: nothing more is written, and what was staged is forgotten."""
+        """The partition is deleted, or another log has its files: nothing more is written, and what was staged is
+        forgotten."""
         self._staging.runs = []
         self._tail.clear()
         self._guard.take_away()

@@ -53,6 +53,7 @@ from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker
 from odradek.storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
 from odradek.storage.segment import Segment
 from odradek.storage.staging import TailCache
+from odradek.storage.truncation import cut_files, last_kept
 
 logger = logging.getLogger(__name__)
 
@@ -253,6 +254,29 @@ class LogDirectory:
             jitter_ms=self._jitter_ms,
         )
         return log
+
+    def truncate_log(self, topic: str, partition: int, offset: int, *, now_ms: int) -> Log:
+        """Cuts a log that is not busy, and opens what is left as after a crash. The `Log` from before is gone.
+
+        offset   what is not wholly below it goes: a batch that holds it goes as a whole
+        raises   KafkaError OFFSET_OUT_OF_RANGE, and nothing has changed; KAFKA_STORAGE_ERROR, as `open_log`
+        """
+        key = (topic, partition)
+        log = self.logs[key]
+        assert not log.is_busy, f"{log}: it is cut between writes"
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        log.abandon()
+        log.recovery_point = min(log.recovery_point, log.segments[last_kept(log.segments, offset)].base_offset)
+        checkpointed = Checkpointed(log.recovery_point, log.log_start_offset)
+        try:
+            self.write_checkpoints()  # first: a log that ends below its recovery point is damaged
+            cut_files(self._disk, log.directory, log.segments, offset)
+            state = load_log(self._disk, log.directory, checkpointed, log.config, now_ms=now_ms)
+        except (CorruptLog, OSError) as error:
+            self.failed[key] = str(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return self._add(key, log.directory, log.topic_id, log.config, state)
 
     def delete_log(self, topic: str, partition: int, unique_hex: str) -> DeletedLog:
         """Takes a partition's directory out of sight.

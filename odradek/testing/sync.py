@@ -236,6 +236,16 @@ class Cluster:
         """A new leader epoch begins."""
         self.call("POST", f"/partitions/{quote(topic, safe='')}/{partition}/leader", {"node": node})
 
+    def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:
+        """An unclean election: what is not wholly below `offset` is lost, and a leader epoch begins.
+
+        node     who leads from then on; None for whoever leads
+        returns  the partition's offsets and `leader_epoch`
+        """
+        path = f"/partitions/{quote(topic, safe='')}/{partition}/truncate"
+        facts: Mapping[str, Json] = self.call("POST", path, {"offset": offset, "node": node})[1]
+        return facts
+
     def move_coordinator(self, kind: str, key: str, node: int) -> None:
         """kind: `group` or `transaction`. The coordinator reads its log anew."""
         self.call("POST", f"/coordinators/{kind}/{quote(key, safe='')}", {"node": node})

@@ -6,13 +6,14 @@ metadata log, as in Kafka, and raises the leader epoch. Every node is a replica 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.clusters.node_view import NodeRequests, node_dispatcher
-from odradek.broker.clusters.problems import Problem, unknown, whole
+from odradek.broker.clusters.problems import Problem, bad, unknown, whole
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.image import Node as Place
@@ -25,16 +26,18 @@ from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
-from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import PartitionImage
     from odradek.broker.network.connection_host import FrameReceiver
     from odradek.broker.runtime.clock import TimerHandle
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
 
 MOST_NODES = 16
+LOOK_AGAIN_S = 0.002
 SESSION_MS = 9_000  # broker.session.timeout.ms: so long metadata takes a node that was killed for alive
 STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share": SHARE_GROUP_STATE}
 
@@ -157,12 +160,33 @@ class Nodes:
 
     async def move(self, topic: str, index: int, node: Node) -> None:
         """A new leader epoch begins, also where the node led before. Raises Problem."""
-        image = self._serving.broker.metadata.image.topics.get(topic)
-        if image is None or not 0 <= index < len(image.partitions):
-            raise Problem(404, f"there is no partition {topic}-{index}")
+        self._placed_at(topic, index)
         if node.server is None:
             raise Problem(409, f"node {node.id} is stopped")
         await self._lead([(topic, index, node.id)])
+
+    async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:
+        """An unclean election: the leader lacks what lies above `offset`, and a new leader epoch begins there.
+
+        node     who leads from then on; None for whoever led before
+        raises   Problem; KafkaError KAFKA_STORAGE_ERROR
+        """
+        leader = self._placed_at(topic, index).leader if node is None else node.id
+        if leader is None or self.get(leader).server is None:
+            raise Problem(409, f"{topic}-{index} has no leader that runs")
+        broker = self._serving.broker
+        if topic in INTERNAL_TOPICS:  # its coordinator has what it read in memory
+            raise Problem(409, f"{topic} is the broker's own, and keeps what it has")
+        log = broker.partitions.get(topic, index).log
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise bad("offset", f"a number from {log.log_start_offset} to {log.log_end_offset}, which the log has")
+        await self._lead([(topic, index, leader)], cut_at=offset)
+
+    def _placed_at(self, topic: str, index: int) -> PartitionImage:
+        image = self._serving.broker.metadata.image.topics.get(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            raise Problem(404, f"there is no partition {topic}-{index}")
+        return image.partitions[index]
 
     async def move_coordinator(self, kind: str, key: str, node: Node) -> None:
         """Raises Problem."""
@@ -233,8 +257,11 @@ class Nodes:
         live = self.live
         return live[next(self._placings) % len(live)].id if live else NO_LEADER
 
-    async def _lead(self, places: Sequence[tuple[str, int, int]]) -> None:
-        """Topic, partition and leader. Those who lead the log from then on write in the new epoch."""
+    async def _lead(self, places: Sequence[tuple[str, int, int]], cut_at: int | None = None) -> None:
+        """Topic, partition and leader. Those who lead the log from then on write in the new epoch.
+
+        cut_at   what the logs have above it goes first
+        """
         if not places:
             return
         broker, image = self._serving.broker, self._serving.broker.metadata.image
@@ -254,7 +281,15 @@ class Nodes:
         broker.flush_appends()
         for topic, index, _ in places:
             partition = broker.partitions.get(topic, index)
+            while cut_at is not None and partition.log.is_busy:
+                await asyncio.sleep(LOOK_AGAIN_S)
+                broker.flush_appends()
+            if cut_at is not None:
+                broker.partitions.truncate(topic, index, cut_at)
             partition.log.assign_leader_epoch(image.topics[topic].partitions[index].leader_epoch)
+            partition.led_anew()
+            if broker.has_started("shares"):  # what a share partition's leader has acquired is not the next one's
+                broker.shares.led_anew(partition.topic_id, index)
             self._take_over(broker, topic, index)
 
     def _take_over(self, broker: Broker, topic: str, index: int) -> None:

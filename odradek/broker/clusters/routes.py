@@ -20,9 +20,10 @@ from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.shown import ShownClusters
-from odradek.broker.clusters.waiting import LONGEST_MS, wait
+from odradek.broker.clusters.waiting import LONGEST_MS, topic_facts, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.routes import CONTROLLED
+from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.clusters import Cluster, Clusters
@@ -231,6 +232,21 @@ async def move_leader(cluster: Cluster, request: web.Request) -> object:
     return {}
 
 
+async def truncate(cluster: Cluster, request: web.Request) -> object:
+    """`{"offset": n, "node": n}`; node: None for whoever leads."""
+    found = await told_object(request, frozenset({"offset", "node"}))
+    topic, index = request.match_info["topic"], number_in(request, "partition")
+    nodes = cluster.running_nodes
+    node = None if found.get("node") is None else nodes.get(found["node"])
+    async with cluster.changing:
+        try:
+            await nodes.truncate(topic, index, whole(found.get("offset"), "offset"), node)
+        except KafkaError as error:
+            raise Problem(409, f"{topic}-{index} is offline: {error}") from error
+        await cluster.settled()
+    return topic_facts(cluster, topic, index)
+
+
 async def move_coordinator(cluster: Cluster, request: web.Request) -> object:
     found = await told_object(request, frozenset({"node"}))
     nodes = cluster.running_nodes
@@ -353,6 +369,7 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", "/clock/{how}", move_clock),
     ("POST", "/nodes/{node}/unreachable_for", cut_off),
     ("POST", "/partitions/{topic}/{partition}/leader", move_leader),
+    ("POST", "/partitions/{topic}/{partition}/truncate", truncate),
     ("POST", "/coordinators/{type}/{key}", move_coordinator),
     ("GET", "/presets", presets),
     ("POST", "/presets/{name}", preset),

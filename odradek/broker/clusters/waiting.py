@@ -103,7 +103,10 @@ async def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
 
 
 async def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    name, index = str(told["topic"]), whole(told.get("partition", 0), "partition")
+    return topic_facts(cluster, str(told["topic"]), whole(told.get("partition", 0), "partition"))
+
+
+def topic_facts(cluster: Cluster, name: str, index: int) -> Facts:
     try:
         broker = cluster.running.broker
         log = broker.partitions.get(name, index).log

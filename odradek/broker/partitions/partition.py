@@ -213,6 +213,20 @@ class Partition:
     def unpark(self, wait: ParkedFetch) -> None:
         self._parked.pop(wait, None)
 
+    def truncated(self, log: Log) -> None:
+        """An unclean election has cut the log: `log` is what is left. Requests that wait here are answered so."""
+        lost = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        unsynced, self._unsynced = self._unsynced, deque()
+        for _, on_done in unsynced:
+            on_done(lost)
+        self.first_end_offset -= self.log.log_end_offset - log.log_end_offset
+        self.log = log
+
+    def led_anew(self) -> None:
+        """A leader epoch has begun: parked fetches look again, and those of the epoch before are told so."""
+        for wait in list(self._parked):
+            wait.wake()
+
     def deleted(self) -> None:
         """The topic is deleted: requests that wait here are answered so. The caller closes the log."""
         self.is_deleted = True

@@ -181,6 +181,20 @@ class Partitions:
     def partitions_added(self, topic: TopicImage) -> None:
         self.topic_created(topic)
 
+    def truncate(self, topic: str, index: int, offset: int) -> None:
+        """Cuts the log, as an unclean election does; the new leader epoch is the caller's to assign.
+
+        raises   KafkaError, as `LogDirectory.truncate_log`; KAFKA_STORAGE_ERROR takes the partition offline
+        """
+        partition = self.get(topic, index)
+        try:
+            log = self._log_directory.truncate_log(topic, index, offset, now_ms=self._clock.now_ms())
+        except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                logger.error("%s is offline: %s", partition, error)
+            raise
+        partition.truncated(log)
+
     def topic_deleted(self, topic: TopicImage) -> None:
         for image in topic.partitions:
             key = (topic.name, image.partition_id)

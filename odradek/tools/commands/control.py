@@ -109,6 +109,13 @@ def _leader(parser: argparse.ArgumentParser) -> None:
     _node(parser)
 
 
+def _truncate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("partition", type=int, metavar="PARTITION")
+    parser.add_argument("offset", type=int, metavar="OFFSET")
+    parser.add_argument("--node", type=int, metavar="NODE", help="leads from then on; default: whoever leads")
+
+
 def _coordinator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("type", choices=("group", "transaction", "share"))
     parser.add_argument("key", metavar="KEY", help="the group, transactional id, or GROUP:TOPIC-ID:PARTITION")
@@ -205,6 +212,14 @@ CALLS = (
         lambda options: {"client_id": options.client_id},
     ),
     ControlCall("move-leader", "move a leader", "POST", "/partitions/{topic}/{partition}/leader", _leader, _to_node),
+    ControlCall(
+        "truncate",
+        "cut a log, as an unclean election does",
+        "POST",
+        "/partitions/{topic}/{partition}/truncate",
+        _truncate,
+        lambda options: {"offset": options.offset, "node": options.node},
+    ),
     ControlCall("move-coordinator", "move a coordinator", "POST", "/coordinators/{type}/{key}", _coordinator, _to_node),
     ControlCall("faults", "list the rules, and how often each matched", "GET", "/faults", _nothing),
     ControlCall("fault", "add a rule", "POST", "/faults", _rule, _parsed_rule),

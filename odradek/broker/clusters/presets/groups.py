@@ -40,6 +40,22 @@ async def log_start_behind_commit(client: PresetClient, told: Parameters) -> Fac
     return {"group": group, "committed_offset": committed, **client.offsets(topic, partition)}
 
 
+async def log_end_before_commit(client: PresetClient, told: Parameters) -> Facts:
+    """The group has committed the end of the log, and an unclean election has taken the last `lost` records."""
+    topic, partition, group = told.text("topic"), told.number("partition"), told.text("group")
+    records, lost = told.number("records", 1), told.number("lost", 1)
+    nodes = client.cluster.running_nodes
+    await client.topic(topic, partition + 1)
+    log = client.log(topic, partition)
+    missing = max(records, lost) - (log.log_end_offset - log.log_start_offset)
+    for _ in range(missing):  # each in a batch of its own, so that the log can be cut behind any of them
+        await client.produce(topic, partition, [b"record"])
+    committed = log.log_end_offset
+    await _commit(client, group, topic, partition, committed)
+    await nodes.truncate(topic, partition, max(committed - lost, log.log_start_offset), None)
+    return {"group": group, "committed_offset": committed, **client.offsets(topic, partition)}
+
+
 async def _commit(client: PresetClient, group: str, topic: str, partition: int, offset: int) -> None:
     await client.coordinator(GROUP, group)
     place = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)

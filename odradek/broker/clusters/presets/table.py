@@ -62,6 +62,11 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     # Groups
     ("log-start-behind-commit", groups.log_start_behind_commit, {**PARTITION, "group": "g", "records": 10}),
     (
+        "log-end-before-commit",
+        groups.log_end_before_commit,
+        {**PARTITION, "group": "g", "records": 10, "lost": 5},
+    ),
+    (
         "static-twin",
         groups.static_twin,
         {**GROUP, "instance": "i", "protocol": "classic", "assignor": "range"},

@@ -187,6 +187,10 @@ class Shares:
     def topic_deleted(self, topic_id: bytes) -> None:
         self.drop([key for key in self._live if key.topic_id == topic_id])
 
+    def led_anew(self, topic_id: bytes, index: int) -> None:
+        """A leader epoch of the partition has begun."""
+        self.drop([key for key in self._live if key.topic_id == topic_id and key.partition == index])
+
     def features_changed(self) -> None:
         """With the feature off, sessions and what was acquired are gone."""
         if not share_groups_are_on(self.image):

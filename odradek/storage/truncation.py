@@ -1,0 +1,31 @@
+"""Truncation of a log: what lies above an offset goes from its files, as where a replica that lacks it becomes leader.
+
+Source: Kafka's UnifiedLog.truncateTo. The batch that holds the offset goes as a whole.
+"""
+
+from collections.abc import Sequence
+
+from odradek.storage.disk import Disk
+from odradek.storage.segment import Segment
+
+
+def last_kept(segments: Sequence[Segment], offset: int) -> int:
+    """Returns the place in `segments`, ascending, of the one that the log ends in from then on."""
+    return max((at for at, segment in enumerate(segments) if segment.base_offset < offset), default=0)
+
+
+def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: int) -> None:
+    """Takes away all batches that are not wholly below `offset`, the last ones first: a crash in between leaves a log
+    that ends somewhere above it. Indexes and producer snapshots are for recovery. Waits for the disk. Raises OSError.
+    """
+    kept = last_kept(segments, offset)
+    for segment in reversed(segments[kept + 1 :]):
+        segment.keep_open()  # a reader that has the segment may not have opened its file yet
+        for path in segment.existing_files():
+            disk.unlink(path)
+        disk.sync_directory(directory)
+    last = segments[kept]
+    found = last.locate(offset, cached=False) if last.size_bytes else None
+    if found is not None:
+        last.file.truncate(found[0])
+        last.file.sync()  # otherwise old bytes could come back behind new ones
