@@ -151,6 +151,17 @@ def test_an_error_is_answered_as_often_as_asked(kafka: Cluster) -> None:
     assert [each["hits"] for each in kafka.faults()] == [3]
 
 
+def test_a_refused_produce_says_where_the_log_starts_as_kafkas_does(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    kafka.fault({"match": {"api": "Produce"}, "do": {"error": "UNKNOWN_PRODUCER_ID"}, "times": 1})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("orders", "a")
+    assert producer.flush(10) == 0
+    told = [each["answer"]["responses"][0]["partitionResponses"][0] for each in kafka.requests(api="Produce")]
+    (refused,) = [each for each in told if each["errorCode"] == 59]
+    assert refused["logStartOffset"] == 0
+
+
 def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
     """Applied and not answered: the idempotent producer sends the batch again, and the broker knows it."""
     make_topic(kafka, "orders")

@@ -69,6 +69,7 @@ def produce(
     lost: bool = False,
     after_ms: float = 100,
     behind: bool = False,
+    log_start: int = 0,
 ) -> None:
     """One batch to a partition of topic `t`, answered with `error`; lost: the answer is dropped."""
     request = ProduceRequest(
@@ -78,7 +79,7 @@ def produce(
             TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=records)])
         ],
     )
-    part = PartitionProduceResponse(index=partition, error_code=error)
+    part = PartitionProduceResponse(index=partition, error_code=error, log_start_offset=log_start)
     answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[part])])
     peer.ask(request, version, None if lost else answer, after_ms=after_ms, behind=behind)
 

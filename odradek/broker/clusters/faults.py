@@ -10,6 +10,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
@@ -21,10 +22,11 @@ from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_i
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
+from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode, reader
-from odradek.protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import (
     RESPONSE_START,
@@ -34,6 +36,7 @@ from odradek.protocol.frames import (
     response_writer,
 )
 from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
 NO_LINGERING = struct.pack("ii", 1, 0)
 BY_NUMBER = {key.value: key for key in ApiKey}
+CODES = {code.value: code for code in ErrorCode}
 
 
 class Faults:
@@ -200,6 +204,21 @@ class FaultyRequests:
         }
         return Seen(api, version, request, about, named_in(request), places_in(request, self.topic_named), position)
 
+    def tell_log_start(self, refusal: Message) -> None:
+        """Says in a refused Produce where the logs begin, as Kafka does; clients decide by it."""
+        if not isinstance(refusal, ProduceResponse):
+            return
+        for topic in refusal.responses:
+            name = topic.name or self.topic_named(topic.topic_id)
+            for answer in topic.partition_responses:
+                code = CODES.get(answer.error_code)
+                if name is None or code is None or code in WITHOUT_LOG_START:
+                    continue
+                with suppress(KafkaError):
+                    answer.log_start_offset = self.serving.broker.partitions.get(
+                        name, answer.index
+                    ).log.log_start_offset
+
     def topic_named(self, topic_id: bytes) -> str | None:
         topic = self.serving.broker.metadata.image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
@@ -336,6 +355,7 @@ class FaultyExchange:
         assert action.error is not None
         places = self._host.faults.places(self._seen, action)
         refusal = error_reply(api, version, request, action.error, None)
+        self._host.tell_log_start(refusal)
         keep_only(refusal, places, self._host.topic_named)
         self._refused = refusal
         if before and api is not ApiKey.FETCH:  # which changes nothing, and whose session names them anyway
@@ -370,7 +390,12 @@ class FaultyExchange:
             answer = self._host.serving.dispatcher.start(memoryview(frame), self._connection)
             assert isinstance(answer, list), "it is answered at once"
             return answer
-        return self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
+        refusal = self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
+        if not refusal or self._seen.api is not ApiKey.PRODUCE:
+            return refusal
+        message, correlation_id = self._decoded(refusal)
+        self._host.tell_log_start(message)
+        return response_writer(ApiKey.PRODUCE.value, type(message), self._seen.version)(correlation_id, message)
 
     def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk] | CloseConnection:
         """The connection closes where an edit cannot be made, which only this answer shows."""

@@ -13,7 +13,7 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.testing.judge.exchanges import AnswerFate, Batch, Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S
-from odradek.testing.judge.rules.produce import partition_errors
+from odradek.testing.judge.rules.produce import partition_errors, without_log_start
 from odradek.testing.judge.scene import Scene
 
 WRAP: Final = 2**31
@@ -52,7 +52,7 @@ RULES = (
         M,
         "KIP-360",
         "After UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER of the batch in line comes a new epoch",
-        "a batch after such an answer",
+        "a batch after such an answer, which tells where the log starts if the producer id is unknown",
     ),
     ProtocolRule(
         "IDM.7",
@@ -201,6 +201,7 @@ def _after_errors(exchange: Exchange, batch: Batch, line: Line, highest: Highest
 
 def answered(exchange: Exchange, scene: Scene) -> None:
     errors = partition_errors(exchange)
+    nowhere = without_log_start(exchange)
     for batch in exchange.batches:
         header = batch.header
         if not header.has_producer_id:
@@ -218,6 +219,8 @@ def answered(exchange: Exchange, scene: Scene) -> None:
                 line.duplicates[header.base_sequence] = exchange
         elif code == TOO_LARGE:
             line.is_split = True
+        elif code == UNKNOWN_PRODUCER and batch.place in nowhere:
+            continue  # Kafka's own client asks again until it is told where the log starts
         elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_in_line:
             line.failed = exchange
             scene.at(Highest, exchange.connection.number, *batch.place).failed = exchange

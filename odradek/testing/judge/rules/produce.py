@@ -122,4 +122,16 @@ def partition_errors(exchange: Exchange) -> dict[tuple[str, int], int]:
     }
 
 
+def without_log_start(exchange: Exchange) -> set[tuple[str, int]]:
+    """The partitions of a Produce answer that does not tell where their logs start."""
+    if not isinstance(exchange.answer, ProduceResponse):
+        return set()
+    return {
+        (topic.name or topic.topic_id.hex(), partition.index)
+        for topic in exchange.answer.responses
+        for partition in topic.partition_responses
+        if partition.log_start_offset < 0
+    }
+
+
 FAMILY = Family(RULES, sent={ApiKey.PRODUCE: (produced,)}, answered={ApiKey.PRODUCE: (answered,)})

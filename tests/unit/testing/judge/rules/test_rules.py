@@ -5,7 +5,7 @@ import pytest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 from odradek.testing.judge.rules import RULES
-from tests.support.judged_cases import Case, told
+from tests.support.judged_cases import Case, batch, init, produce, told
 from tests.support.traces import Trace
 from tests.unit.testing.judge.rules import cases_of_consumers, cases_of_groups, cases_of_produce, cases_of_transactions
 
@@ -55,3 +55,12 @@ def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later()
     """Nor by the rules beside. The trace has no ApiVersions, which is another matter."""
     tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
+
+
+def test_an_unknown_producer_id_without_a_log_start_is_asked_again_as_kafkas_own_client_does() -> None:
+    trace = Trace()
+    peer = trace.connect()
+    init(peer, (7, 0))
+    produce(peer, batch(0, producer=(7, 0)), error=59, log_start=-1)
+    produce(peer, batch(0, producer=(7, 0)))
+    assert trace.verdict("IDM.6") == "not exercised"
