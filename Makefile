@@ -54,6 +54,7 @@ help:
 	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
 	@echo 'make judge-history old releases of clients, convicted of their bugs (Node, Go; installs them from their registries)'
+	@echo 'make verdicts      docs/verdicts.md: clients of today, judged (Java, Node, Go, Rust)'
 	@echo 'make conformance-answers   of that, the same requests to both brokers, and every difference'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -190,7 +191,12 @@ conformance-answers: .make/dev
 judge-history: .make/dev
 	$(PYTEST) --timeout 600 tests/judge_history $(ARGS)
 
-.PHONY: judge-history
+# docs/verdicts.md: a tour of each client, judged (Java, Node, Go, Rust; installs them from their registries).
+verdicts: .make/dev
+	$(RUN) -m tests.judge_history.verdicts_page > .make/verdicts.md
+	mv .make/verdicts.md docs/verdicts.md
+
+.PHONY: judge-history verdicts
 clean:
 	rm -rf $(VENV) .make .compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 

@@ -22,7 +22,9 @@ class Installed:
 
 
 def install(package: str, version: str, workload: str, needs: tuple[str, ...] = ()) -> Installed:
-    """The suffix of the workload tells the registry: PyPI, npm or the Go proxy. needs: packages besides, with versions.
+    """The suffix of the workload tells the registry: PyPI, npm, crates.io or the Go proxy.
+
+    needs: packages besides, with versions; `name+feature` of a crate.
 
     Raises CalledProcessError.
     """
@@ -35,6 +37,11 @@ def install(package: str, version: str, workload: str, needs: tuple[str, ...] = 
     if suffix == ".js":
         _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
         return Installed(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
+    if suffix == ".rs":
+        _once(folder, lambda: _cargo(folder, [f"{package}@{version}", *needs]))
+        (folder / "src" / "main.rs").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
+        _run(["cargo", "build", "--quiet", "--jobs", "1"], folder)
+        return Installed([str(folder / "target" / "debug" / "history")], {})
     _once(folder, lambda: _go(folder, f"{package}@v{version}"))
     binary = folder / program.stem
     imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)  # which was Shopify's
@@ -59,6 +66,13 @@ def _python(folder: Path, packages: list[str]) -> None:
 
 def _node(folder: Path, packages: list[str]) -> None:
     _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", *packages], folder)
+
+
+def _cargo(folder: Path, crates: list[str]) -> None:
+    _run(["cargo", "init", "--quiet", "--vcs", "none", "--name", "history"], folder)
+    for crate in crates:
+        name, _, features = crate.partition("+")
+        _run(["cargo", "add", "--quiet", name, *(["--features", features] if features else [])], folder)
 
 
 def _go(folder: Path, package: str) -> None:

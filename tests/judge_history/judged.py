@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,21 +25,29 @@ def run(release: Installed, prepare: Prepare, recording: Path) -> dict[str, set[
 
     That the workload fails is no error here: some bugs end the client.
     """
+    found = software(release, prepare, recording)
+    broken = {each.rule.id for one in found for each in one.of(BROKEN)}
+    return {BROKEN: broken, KEPT: {each.rule.id for one in found for each in one.of(KEPT)} - broken}
+
+
+def software(
+    release: Installed, prepare: Prepare, recording: Path, timeout_s: float = TIMEOUT_S, *, may_hang: bool = False
+) -> list[Software]:
+    """Returns the verdicts on the workload's clients. may_hang: one that does is killed. Raises TimeoutExpired."""
     process = Process({}, recording)
     try:
         kafka = Odradek("127.0.0.1", process.ready["http_port"]).default
         prepare(kafka)
         environment = {**os.environ, **release.environment, "ODRADEK_BOOTSTRAP": kafka.bootstrap}
         log = recording.with_suffix(".log")
-        with log.open("wb") as out:
-            subprocess.run(release.words, env=environment, stdout=out, stderr=out, timeout=TIMEOUT_S, check=False)
+        with log.open("wb") as out, suppress(*(subprocess.TimeoutExpired,) if may_hang else ()):
+            subprocess.run(release.words, env=environment, stdout=out, stderr=out, timeout=timeout_s, check=False)
         kafka.check_faults()
     finally:
         process.stop()
     found = [each for each in _verdicts(recording) if CLIENT_ID in each.client_ids]
     assert found, f"no client came: {log.read_text(errors='replace')[-2000:]}"
-    broken = {each.rule.id for software in found for each in software.of(BROKEN)}
-    return {BROKEN: broken, KEPT: {each.rule.id for software in found for each in software.of(KEPT)} - broken}
+    return found
 
 
 def _verdicts(recording: Path) -> list[Software]:

@@ -1,0 +1,217 @@
+"""The text of docs/verdicts.md: `python -m tests.judge_history.verdicts_page > docs/verdicts.md`.
+
+Runs a tour of each client (its idempotent producer, its transactions, its groups) in each scene, on a fresh broker,
+and judges what was recorded. A break that EXAMINED does not know is printed with its proof, and there is no page then.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from odradek.testing.judge.reports import lines
+from odradek.testing.judge.rules import RULES
+from odradek.testing.judge.verdicts import RuleVerdict, Software
+from odradek.testing.sync import Cluster
+from tests.judge_history.installing import WORKLOADS, Installed, install
+from tests.judge_history.judged import software
+from tests.judge_history.test_old_bugs import orders
+from tests.support.oracle import run_kafka
+
+REPOSITORY = Path(__file__).parents[2]
+TIMEOUT_S = 90
+AT_A_TIME = 3  # they wait more than they work
+PYTHON_HERE = Installed([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
+
+Fault = Mapping[str, Any]
+
+
+def fault(api: str, do: Mapping[str, Any], after: int = 0, times: int = 1, at: str = "received") -> Fault:
+    return {"match": {"api": api}, "do": do, "after": after, "times": times, "at": at, "unused": "ok"}
+
+
+def error(name: str) -> Mapping[str, Any]:
+    return {"error": name}
+
+
+SCENES: Mapping[str, tuple[Fault, ...]] = {
+    "nothing unusual": (),
+    "a leader that moves, lost answers to Produce and Fetch, a lost fetch session": (
+        fault("Produce", error("NOT_LEADER_OR_FOLLOWER"), after=3),
+        fault("Produce", {"disconnect": "fin"}, after=8, at="applied"),
+        fault("Fetch", error("NOT_LEADER_OR_FOLLOWER"), after=2),
+        fault("Fetch", error("FETCH_SESSION_ID_NOT_FOUND"), after=6),
+    ),
+    "UNKNOWN_PRODUCER_ID, then OUT_OF_ORDER_SEQUENCE_NUMBER, on Produce": (
+        fault("Produce", error("UNKNOWN_PRODUCER_ID"), after=4),
+        fault("Produce", error("OUT_OF_ORDER_SEQUENCE_NUMBER"), after=10),
+    ),
+    "a transaction coordinator that is busy, moves, and loses an answer": (
+        fault("InitProducerId", error("COORDINATOR_LOAD_IN_PROGRESS"), after=1),
+        fault("AddPartitionsToTxn", error("CONCURRENT_TRANSACTIONS")),
+        fault("EndTxn", error("CONCURRENT_TRANSACTIONS"), times=2),
+        fault("EndTxn", error("NOT_COORDINATOR"), after=3),
+        fault("EndTxn", {"disconnect": "fin"}, after=5, at="applied"),
+    ),
+    "PRODUCER_FENCED on EndTxn": (fault("EndTxn", error("PRODUCER_FENCED"), after=1),),
+    "a group that rebalances, a coordinator that loads, moves, and forgets the member": (
+        fault("Heartbeat", error("REBALANCE_IN_PROGRESS"), after=1),
+        fault("Heartbeat", error("NOT_COORDINATOR"), after=3),
+        fault("Heartbeat", error("UNKNOWN_MEMBER_ID"), after=6),
+        fault("OffsetCommit", error("COORDINATOR_LOAD_IN_PROGRESS")),
+        fault("ConsumerGroupHeartbeat", error("FENCED_MEMBER_EPOCH"), after=1),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """name: as the page has it, with the version."""
+
+    name: str
+    package: str
+    version: str
+    workload: str
+    needs: tuple[str, ...] = ()
+
+    def installed(self) -> Installed:
+        path = str(WORKLOADS / self.workload)
+        if self.workload.endswith(".java"):
+            return Installed(["java", "-cp", run_kafka("classpath").strip(), path], {})
+        if not self.package:
+            return Installed([*PYTHON_HERE.words, path], PYTHON_HERE.environment)
+        return install(self.package, self.version, self.workload, self.needs)
+
+
+TOURS = (
+    Tour("librdkafka (confluent-kafka 2.16.1)", "confluent-kafka", "2.16.1", "tour_confluent.py"),
+    Tour("Java 4.3.1", "kafka-clients", "4.3.1", "Tour.java"),
+    Tour("franz-go 1.22.2", "github.com/twmb/franz-go", "1.22.2", "tour_kgo.go"),
+    Tour("kafka-python 3.0.12", "kafka-python", "3.0.12", "tour_kafka_python.py"),
+    Tour("aiokafka 0.14.0", "aiokafka", "0.14.0", "tour_aiokafka.py"),
+    Tour("KafkaJS 2.2.4", "kafkajs", "2.2.4", "tour_kafkajs.js"),
+    Tour("Sarama 1.46.3", "github.com/IBM/sarama", "1.46.3", "tour_sarama.go"),
+    Tour("rskafka 0.6.0", "rskafka", "0.6.0", "tour_rskafka.rs", ("tokio+full",)),
+    Tour("ours", "", "", "tour_own.py"),
+)
+
+
+@dataclass(slots=True)
+class Cell:
+    """Verdict on one client by one rule, over all scenes."""
+
+    kept: int = 0
+    broken: int = 0
+    scenes: list[str] = field(default_factory=list)  # in which it was broken
+
+    def add(self, verdict: RuleVerdict, scene: str) -> None:
+        self.kept += verdict.kept
+        self.broken += verdict.broken
+        if verdict.broken:
+            self.scenes.append(scene)
+
+    def __str__(self) -> str:
+        return f"**{self.broken} of {self.kept + self.broken}**" if self.broken else str(self.kept or "")
+
+
+Matrix = dict[str, dict[str, Cell]]  # client → rule → cell
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A break that was looked at by hand. finding: what the exchanges show, and the clause."""
+
+    client: str
+    rule: str
+    finding: str
+
+
+def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
+    """Yields the verdicts of each scene."""
+    release = tour.installed()
+    for number, (scene, faults) in enumerate(SCENES.items()):
+
+        def prepare(kafka: Cluster, faults: Sequence[Fault] = faults) -> None:
+            orders(kafka)
+            for each in faults:
+                kafka.fault(each)
+
+        recording = folder / f"{tour.workload}-{number}"
+        for found in software(release, prepare, recording, TIMEOUT_S, may_hang=True):
+            yield scene, found
+
+
+def page(matrix: Matrix, exercised: int, examined: Sequence[Examined], when: datetime) -> Iterator[str]:
+    """exercised: exchanges are not counted, rules are: how many were decided for any client."""
+    decided = [rule for rule in RULES.values() if rule.needs is None]
+    yield "# Verdicts\n"
+    yield f"Written by `python -m tests.judge_history.verdicts_page` on {when:%Y-%m-%d}.\n"
+    yield "A short program for each client (idempotent producer, transactions, groups) ran in each of these scenes"
+    yield f"against a fresh broker, and [`odradek judge`](judge.md) judged it: {exercised} of {len(decided)} rules were"
+    yield "exercised. A number says how often a rule was kept; **n of m**, that it was broken n times; nothing, that it"
+    yield "was not exercised here, which says nothing about the client.\n"
+    for scene in SCENES:
+        yield f"- {scene}"
+    yield ""
+    rows = [rule for rule in decided if any(rule.id in cells for cells in matrix.values())]
+    yield f"| rule | | {' | '.join(matrix)} |"
+    yield f"|---|---|{'---|' * len(matrix)}"
+    for rule in rows:
+        cells = " | ".join(str(cells.get(rule.id, "")) for cells in matrix.values())
+        yield f"| {rule.id} | {rule.level.value} | {cells} |"
+    yield "\n## Examined breaks\n"
+    yield "| client | rule | clause | the exchanges show |\n|---|---|---|---|"
+    for each in examined:
+        if each.client in matrix and matrix[each.client].get(each.rule, Cell()).broken:
+            rule = RULES[each.rule]
+            yield f"| {each.client} | {rule.id} {rule.text} | {rule.clause} | {each.finding} |"
+
+
+def unexamined(matrix: Matrix, examined: Sequence[Examined]) -> list[tuple[str, str]]:
+    known = {(each.client, each.rule) for each in examined}
+    broken = [(client, rule) for client, cells in matrix.items() for rule, cell in cells.items() if cell.broken]
+    return [each for each in broken if each not in known]
+
+
+def read_examined(path: Path) -> list[Examined]:
+    return [Examined(**row) for row in tomllib.loads(path.read_text(encoding="utf-8"))["examined"]]
+
+
+def main() -> int:
+    examined = read_examined(Path(__file__).with_name("examined.toml"))
+    only = sys.argv[1:]
+    matrix: Matrix = {}
+    proofs: dict[tuple[str, str], list[str]] = {}
+    tours = [tour for tour in TOURS if not only or any(tour.name.startswith(each) for each in only)]
+    with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, ThreadPoolExecutor(AT_A_TIME) as threads:
+        for tour, judgements in zip(
+            tours, threads.map(lambda tour: list(judged(tour, Path(folder))), tours), strict=True
+        ):
+            cells = matrix.setdefault(tour.name, {})
+            for scene, found in judgements:
+                for rule_id, verdict in found.verdicts.items():
+                    if verdict.kept or verdict.broken:
+                        cells.setdefault(rule_id, Cell()).add(verdict, scene)
+                    if verdict.broken:
+                        alone = Software(found.name, found.version, verdicts={rule_id: verdict})
+                        proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
+            print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
+    missing = unexamined(matrix, examined)
+    for each in missing:
+        print("\n".join([f"not examined: {each[0]}, {each[1]}", *proofs[each]]), file=sys.stderr)
+    if missing:
+        return 1
+    exercised = len({rule for cells in matrix.values() for rule in cells})
+    print("\n".join(page(matrix, exercised, examined, datetime.now(UTC))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""docs/verdicts.md: each break that it shows was examined, and its program leaves out none."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from odradek.testing.judge.rules import RULES
+from tests.judge_history.verdicts_page import TOURS, Cell, Examined, page, unexamined
+
+TEXT = (Path(__file__).parents[2] / "docs/verdicts.md").read_text(encoding="utf-8")
+WHEN = datetime(2026, 11, 25, tzinfo=UTC)
+MATRIX = {"one": {"VER.1": Cell(3), "TXN.1": Cell(1, 2, ["nothing unusual"])}, "two": {"TXN.1": Cell(4)}}
+
+
+def test_every_break_of_the_page_was_examined() -> None:
+    rows = [line.split("|")[1:-1] for line in TEXT.splitlines() if line.startswith("|")]
+    clients = [cell.strip() for cell in rows[0][2:]]
+    assert clients == [tour.name for tour in TOURS]
+    shown = {
+        (client, row[0].strip())
+        for row in rows
+        if row[0].strip() in RULES
+        for client, cell in zip(clients, row[2:], strict=True)
+        if "**" in cell
+    }
+    told = {(row[0].strip(), row[1].split()[0]) for row in rows if re.match(r"[0-9A-Z]+\.\d+ ", row[1].strip())}
+    assert shown == told
+
+
+def test_a_break_that_nobody_examined_is_named() -> None:
+    assert unexamined(MATRIX, []) == [("one", "TXN.1")]
+    assert unexamined(MATRIX, [Examined("one", "TXN.1", "it did")]) == []
+
+
+def test_the_page_has_a_cell_for_each_rule_and_client() -> None:
+    lines = list(page(MATRIX, 2, [Examined("one", "TXN.1", "it did"), Examined("two", "TXN.1", "it did not")], WHEN))
+    assert "| TXN.1 | M | **2 of 3** | 4 |" in lines
+    assert "| VER.1 | S | 3 |  |" in lines
+    assert sum("it did" in line for line in lines) == 1
