@@ -77,27 +77,37 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
 # --- gzip ------------------------------------------------------------------------------------------------------------
 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window, 16 for gzip's header and trailer
+_GZIP_READ_BYTES = 16 * 1024
+_GZIP_PART_BYTES = 1024 * 1024
 
 
 def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
+    """In pieces: zlib copies what it has not read yet, and needs room twice to put a large result together."""
     opened: list[bytes] = []
-    left = limit_bytes
-    rest: Bytes = data
-    while True:  # members may follow one another
-        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    left, position, unread = limit_bytes, 0, b""
+    member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    while True:
+        piece: Bytes = unread
+        if not unread:
+            piece = data[position : position + _GZIP_READ_BYTES]
+            position += len(piece)
         try:
-            part = member.decompress(rest, left + 1)  # 0 would mean "no limit"
+            part = member.decompress(piece, min(left, _GZIP_PART_BYTES) + 1)  # 0 would mean "no limit"
         except zlib.error as error:
             raise MalformedMessage(f"gzip: {error}") from None
         left -= len(part)
         if left < 0:
             raise DecompressedTooLarge(f"gzip: more than {limit_bytes} bytes")
-        if not member.eof:
+        if part:
+            opened.append(part)
+        unread = member.unconsumed_tail
+        if member.eof:
+            position -= len(member.unused_data)
+            if data[position : position + 2] != b"\x1f\x8b":
+                return opened[0] if len(opened) == 1 else b"".join(opened)
+            member, unread = zlib.decompressobj(_GZIP_WINDOW_BITS), b""  # members may follow one another
+        elif not piece and not part:
             raise MalformedMessage("gzip: the data ends too early")
-        opened.append(part)
-        rest = member.unused_data
-        if rest[:2] != b"\x1f\x8b":
-            return opened[0] if len(opened) == 1 else b"".join(opened)
 
 
 # --- snappy ----------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_the_limit_is_exact(codec: Compression, plain: bytes) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_bomb_costs_no_more_memory_than_the_limit(codec: Compression) -> None:
     bomb = compress(codec, bytes(50_000_000))
-    limit = 1_000_000
+    limit = 8_000_000
     tracemalloc.start()
     try:
         with pytest.raises(DecompressedTooLarge):
@@ -74,7 +74,7 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(codec: Compression) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 4 * limit
+    assert peak < 1.5 * limit
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -120,6 +120,20 @@ def test_garbage_is_malformed_and_nothing_else(codec: Compression, garbage: byte
 
 def test_gzip_members_follow_one_another() -> None:
     assert decompress(GZIP, gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
+
+
+@pytest.mark.parametrize("behind", [b"", b"\x1f", b"not gzip"])
+def test_gzip_members_of_any_size_follow_one_another(behind: bytes) -> None:
+    """They are read and opened in pieces, and end in the midst of these."""
+    plain = [Random(size).randbytes(size) + bytes(size * 50) for size in (0, 1, 50_000, 0, 100_000, 16_385)]
+    packed = b"".join(map(gzip.compress, plain))
+    opened = b"".join(plain)
+    assert decompress(GZIP, packed + behind) == opened
+    assert decompress(GZIP, packed + behind, len(opened)) == opened
+    with pytest.raises(DecompressedTooLarge):
+        decompress(GZIP, packed + behind, len(opened) - 1)
+    with pytest.raises(MalformedMessage, match="too early"):
+        decompress(GZIP, packed[:-1])
 
 
 def test_xerial_streams_follow_one_another_and_raw_snappy_is_known_too() -> None:
