@@ -78,7 +78,7 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window, 16 for gzip's header and trailer
 _GZIP_READ_BYTES = 16 * 1024
-_GZIP_PART_BYTES = 1024 * 1024
+_GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library gives such memory back to the kernel, and keeps what is smaller
 
 
 def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
@@ -103,7 +103,7 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
         unread = member.unconsumed_tail
         if member.eof:
             position -= len(member.unused_data)
-            if data[position : position + 2] != b"\x1f\x8b":
+            if bytes(data[position : position + 2]) != b"\x1f\x8b":
                 return opened[0] if len(opened) == 1 else b"".join(opened)
             member, unread = zlib.decompressobj(_GZIP_WINDOW_BITS), b""  # members may follow one another
         elif not piece and not part:

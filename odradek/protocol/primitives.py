@@ -67,10 +67,15 @@ def string_varint(length: int) -> bytes:
     return varint(length)
 
 
+MAX_UNKNOWN_TAGS: Final = 10_000  # of one struct; 100 MiB of them would take ten seconds
+
+
 def skip_tags(data: Buffer, position: int, count: int) -> int:
     """The position behind `count` tagged fields that nobody here knows; above 127, `count` is a varint's first byte."""
     if count > 0x7F:
         count, position = longer_varint(data, position, count)
+        if count > MAX_UNKNOWN_TAGS:
+            raise MalformedMessage(f"{count} tagged fields that are not known")
     for _ in range(count):
         _, position = read_varint(data, position)
         size, position = read_varint(data, position)

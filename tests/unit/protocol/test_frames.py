@@ -11,6 +11,7 @@ from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.primitives import varint
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -38,6 +39,13 @@ def test_tagged_fields_in_a_request_header_are_skipped() -> None:
     header, position = read_request_header(tagged)
     assert header.client_id is None
     assert decode(HeartbeatRequest, 4, tagged, position) == HEARTBEAT
+
+
+@pytest.mark.parametrize("count", [10_001, 40_000_000])
+def test_more_tagged_fields_than_anybody_sends_are_refused_unread(count: int) -> None:
+    frame = request_bytes(HEARTBEAT, 4, 1, None)[LENGTH_BYTES:]
+    with pytest.raises(MalformedMessage, match=f"{count} tagged fields"):
+        read_request_header(frame[:10] + varint(count))
 
 
 def test_a_response_has_tagged_fields_in_its_header_when_its_body_is_flexible() -> None:
