@@ -11,9 +11,10 @@ from types import FrameType
 
 import pytest
 
-from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MAX_ENTRIES
+from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MANY_PARTITIONS, MAX_ENTRIES, has_many_partitions
 from odradek.broker.api.served import SERVED
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -23,6 +24,9 @@ from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderTopic,
 )
 from odradek.protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.support.asked_broker import AskedBroker, Closed
 from tests.support.long_requests import KINDS, KNOWN_PARTITIONS, KNOWN_TOPIC, LongArray, long_arrays, long_request
@@ -82,6 +86,63 @@ def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(asked: Ask
     (topic,) = answer.topics
     assert {partition.error_code for partition in topic.partitions} == {ErrorCode.INVALID_REQUEST.value}
     assert len(topic.partitions) == MAX_ENTRIES
+
+
+def produce(partitions: int) -> ProduceRequest:
+    """One record for each of them; topics and partitions may be named twice."""
+    batch = bytes(build_batch([NewRecord(None, b"x", 1_000, ())]))
+    data = [PartitionProduceData(index=index % KNOWN_PARTITIONS, records=batch) for index in range(partitions)]
+    topics = [TopicProduceData(name=KNOWN_TOPIC, partition_data=data[start::2]) for start in (0, 1)]
+    return ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics)
+
+
+def answered(asked: AskedBroker, request: ProduceRequest, version: int) -> list[PartitionProduceResponse]:
+    answer = asked.answer(asked.connection("User:somebody"), request, version, ProduceResponse)
+    return [each for topic in answer.responses for each in topic.partition_responses]
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+@pytest.mark.parametrize("partitions", [MANY_PARTITIONS - 2, MANY_PARTITIONS, MAX_ENTRIES - 2])
+def test_each_batch_of_a_long_produce_is_written(partitions: int, version: int, asked: AskedBroker) -> None:
+    before = [each.base_offset for each in answered(asked, produce(KNOWN_PARTITIONS), version)]
+    answers = answered(asked, produce(partitions), version)
+    assert len(answers) == partitions
+    assert {each.error_code for each in answers} == {ErrorCode.NONE.value}
+    written = [0] * KNOWN_PARTITIONS
+    for each in answers:
+        written[each.index] += 1
+    after = {each.index: each.base_offset for each in answered(asked, produce(KNOWN_PARTITIONS), version)}
+    first = dict(zip((*range(0, KNOWN_PARTITIONS, 2), *range(1, KNOWN_PARTITIONS, 2)), before, strict=True))
+    assert all(after[index] == first[index] + 1 + written[index] for index in range(KNOWN_PARTITIONS))
+
+
+def test_a_produce_with_more_partitions_than_may_be_named_writes_nothing(asked: AskedBroker) -> None:
+    (before, *_) = answered(asked, produce(2), 9)
+    answers = answered(asked, produce(MAX_ENTRIES + 2), 9)
+    assert {each.error_code for each in answers} == {ErrorCode.INVALID_REQUEST.value}
+    (after, *_) = answered(asked, produce(2), 9)
+    assert after.base_offset == before.base_offset + 1
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+@pytest.mark.parametrize("transactional_id", [None, "t" * 200])
+def test_partitions_of_a_produce_are_counted_before_it_is_decoded(transactional_id: str | None, version: int) -> None:
+    def many(request: ProduceRequest) -> bool:
+        request.transactional_id = transactional_id
+        frame = memoryview(bytes(encode(request, version)))
+        cut_short = [has_many_partitions(frame[:end], 0, version) for end in range(0, len(frame) - 1, 997)]
+        found = has_many_partitions(frame, 0, version)
+        assert found or not any(cut_short)
+        return found
+
+    assert not many(ProduceRequest())
+    assert not many(ProduceRequest(topic_data=[TopicProduceData(name="t" * 200)] * MANY_PARTITIONS))
+    assert many(ProduceRequest(topic_data=[TopicProduceData(name="t")] * (MANY_PARTITIONS + 1)))
+    assert not many(produce(MANY_PARTITIONS - 2))
+    assert many(produce(MANY_PARTITIONS))
+    no_records = [PartitionProduceData(index=index) for index in range(MANY_PARTITIONS)]
+    assert not many(ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=no_records[1:])]))
+    assert many(ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=no_records)]))
 
 
 @pytest.mark.parametrize("api_key", [key for key in ARRAYS if SERVED[key].is_sliced])

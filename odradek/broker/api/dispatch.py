@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
-from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MAX_ENTRIES, MAX_SLICED_ENTRIES, read_long
+from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, has_many_partitions, most_entries, read_long
 from odradek.broker.api.served import SERVED, ServedApi
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
@@ -202,9 +202,12 @@ class PendingRequest(RequestContext, Generic[B]):
     def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
-        if self.size_bytes > LONG_REQUEST_BYTES and workers is not None and not route.keeps_frame:
+        may_be_long = self.size_bytes > LONG_REQUEST_BYTES and workers is not None
+        if may_be_long and (not route.keeps_frame or has_many_partitions(frame, position, route.version)):
+            assert workers is not None
             self.deferred = Deferred()
-            frame = bytes(frame)
+            if not route.keeps_frame:
+                frame = bytes(frame)
             workers.run(lambda: read_long(route.read, frame, position), self._long_read)
             return self
         self._request = route.read(frame, position)[0]
@@ -237,7 +240,7 @@ class PendingRequest(RequestContext, Generic[B]):
         answer: Message | NoResponse | Deferred[Any] | None
         try:
             self._request, entries = read.result()
-            most = MAX_SLICED_ENTRIES if self._route.is_sliced else MAX_ENTRIES
+            most = most_entries(self._route.is_sliced)
             answer = self._called() if entries <= most else None
         except CloseConnection as closes:
             self.deferred.fail(closes)

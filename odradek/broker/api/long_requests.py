@@ -1,4 +1,4 @@
-"""Long requests: they are decoded, and their answers encoded, in a thread, so that other clients wait for neither.
+"""Long requests and answers: threads decode and encode them, so that other clients wait for neither.
 
 A handler works on the loop. Where it looks at all entries in one go, more than MAX_ENTRIES are refused; where it is
 sliced (`odradek.broker.runtime.slices`), more than MAX_SLICED_ENTRIES: merely to let go of more would keep the loop for
@@ -6,13 +6,26 @@ a quarter of a second (docs/compatibility.md).
 """
 
 from collections.abc import Callable
+from struct import Struct as Packing
 from typing import Final
 
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.primitives import NOT_SUCH_BYTES, read_varint
 from odradek.protocol.struct import Buffer, Message, Struct
 
 LONG_REQUEST_BYTES: Final = 64 * 1024
 MAX_ENTRIES: Final = 20_000
 MAX_SLICED_ENTRIES: Final = 500_000
+MANY_PARTITIONS: Final = 1_000  # of a Produce, which is long by them and not by its records
+FLEXIBLE_PRODUCE_SINCE: Final = 9
+PRODUCE_BY_ID_SINCE: Final = 13
+INT16, INT32 = Packing(">h"), Packing(">i")
+ACKS_AND_TIMEOUT_BYTES: Final = 6
+UUID_BYTES: Final = 16
+
+
+def most_entries(is_sliced: bool) -> int:
+    return MAX_SLICED_ENTRIES if is_sliced else MAX_ENTRIES
 
 
 def read_long(read: Callable[[Buffer, int], tuple[Message, int]], frame: Buffer, position: int) -> tuple[Message, int]:
@@ -37,3 +50,61 @@ def entries_of(struct: Struct) -> int:
 
 def has_arrays(struct: Struct) -> bool:
     return any(isinstance(getattr(struct, name), (list, Struct)) for name in type(struct).__slots__)
+
+
+def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
+    """Whether a Produce names more than MANY_PARTITIONS, or has tagged fields; stops as soon as it knows.
+
+    position   where its body begins
+    """
+    is_flexible = version >= FLEXIBLE_PRODUCE_SINCE
+    try:
+        size, position = _length(frame, position, is_flexible, INT16)  # the transactional id
+        topics, position = _length(frame, position + max(0, size) + ACKS_AND_TIMEOUT_BYTES, is_flexible, INT32)
+        left = MANY_PARTITIONS - topics
+        for _ in range(topics):
+            size, position = (
+                (UUID_BYTES, position)
+                if version >= PRODUCE_BY_ID_SINCE
+                else _length(frame, position, is_flexible, INT16)
+            )
+            partitions, position = _length(frame, position + size, is_flexible, INT32)
+            left -= partitions
+            if left < 0:
+                return True
+            for _ in range(partitions):
+                size, position = _length(frame, position + INT32.size, is_flexible, INT32)
+                position += max(0, size)
+                if is_flexible:
+                    if frame[position]:
+                        return True
+                    position += 1
+            if is_flexible:
+                if frame[position]:
+                    return True
+                position += 1
+    except (*NOT_SUCH_BYTES, MalformedMessage):
+        return False  # decoding tells what is wrong with it
+    return left < 0
+
+
+def _length(frame: Buffer, position: int, is_flexible: bool, old: Packing) -> tuple[int, int]:
+    """A length, -1 for null, and the position behind it."""
+    if is_flexible:
+        length, position = read_varint(frame, position)
+        return length - 1, position
+    (length,) = old.unpack_from(frame, position)
+    return length, position + old.size
+
+
+class AnswerEntries:
+    """Counts the entries of an answer that may have many for each one of its request, as where names are repeated."""
+
+    def __init__(self) -> None:
+        self._left = MAX_SLICED_ENTRIES
+
+    def add(self, entries: int) -> None:
+        """Raises INVALID_REQUEST when there are too many, so that the memory of an answer has a bound."""
+        self._left -= entries
+        if self._left < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MAX_SLICED_ENTRIES} entries in an answer")

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.registry import Partitions
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult, Workers
-    from odradek.protocol.messages.produce_request import TopicProduceData
+    from odradek.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
     from odradek.protocol.struct import Buffer
     from odradek.storage.validation import BatchRules
     from odradek.storage.verification import VerificationGuard
@@ -109,21 +110,44 @@ class PendingProduce:
 
     def take(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
         """`take_records` is given each batch with its place, and raises KafkaError to have it refused."""
+        answers = self._answers_for(topic)
+        for data in topic.partition_data:
+            self._take_one(topic, data, answers, take_records)
+
+    def take_many(self, topics: list[TopicProduceData]) -> Steps[Deferred[ProduceResponse | NoResponse]]:
+        """Takes and writes all batches of a request that has very many."""
+        for topic in topics:
+            answers = self._answers_for(topic)
+            for data in topic.partition_data:
+                self._take_one(topic, data, answers, self.write_unguarded)
+                yield
+        self.one_done()
+        return self.reply
+
+    def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
         answers: list[PartitionProduceResponse] = []
         self._answers.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
-        for data in topic.partition_data:
-            answer = PartitionProduceResponse(index=data.index, base_offset=NO_OFFSET)
-            answers.append(answer)
-            partition = None
-            try:
-                partition = find_partition(topic, data.index, self._context, self._broker)
-                take_records(partition, data.records, answer)
-            except KafkaError as refusal:
-                self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
-                if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    self._tell_leader(topic, answer)
+        return answers
+
+    def _take_one(
+        self,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        answers: list[PartitionProduceResponse],
+        take_records: TakeRecords,
+    ) -> None:
+        answer = PartitionProduceResponse(index=data.index, base_offset=NO_OFFSET)
+        answers.append(answer)
+        partition = None
+        try:
+            partition = find_partition(topic, data.index, self._context, self._broker)
+            take_records(partition, data.records, answer)
+        except KafkaError as refusal:
+            self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
+            if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._tell_leader(topic, answer)
 
     def write_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         self._take_records(partition, records, answer, None)

@@ -52,17 +52,24 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
     @wraps(handler)
     def answer(*args: P.args, **named: P.kwargs) -> A | Deferred[Any]:
         steps = handler(*args, **named)
-        try:
-            for _ in range(ENTRIES_PER_SLICE):
-                next(steps)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]  # what the generator returns
-        reply: Deferred[Any] = Deferred()
-        reply.on_disconnect(steps.close)
-        asyncio.get_running_loop().call_soon(_go_on, steps, reply)
+        reply = in_slices(steps)
+        if isinstance(reply, Deferred):
+            reply.on_disconnect(steps.close)
         return reply
 
     return answer
+
+
+def in_slices(steps: Steps[A]) -> A | Deferred[Any]:
+    """Does a handler's work as `sliced` does, and all of it, whether the client is there or not."""
+    try:
+        for _ in range(ENTRIES_PER_SLICE):
+            next(steps)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # what the generator returns
+    reply: Deferred[Any] = Deferred()
+    asyncio.get_running_loop().call_soon(_go_on, steps, reply)
+    return reply
 
 
 def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.produce.request import PendingProduce
+from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, in_slices
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.validation import is_first_batch_transactional
@@ -30,6 +31,8 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         return produce_in_transaction(request, context, broker)
     pending = PendingProduce(request.acks, context, broker)
+    if sum(len(topic.partition_data) for topic in request.topic_data) > ENTRIES_PER_SLICE:
+        return in_slices(pending.take_many(request.topic_data))
     for topic in request.topic_data:
         pending.take(topic, pending.write_unguarded)
     pending.one_done()
