@@ -88,7 +88,8 @@ def test_each_record_is_written_once_whatever_is_killed(
         for number, victim in enumerate(victims):
             batch = BATCHES * number // KILLS
             copy.runs_until(f"batch {batch}", lambda batch=batch: query.last_done() >= batch)  # type: ignore[misc]
-            time.sleep(rng.uniform(0.0, 1.0))  # anywhere in a batch
+            until_s = time.monotonic() + rng.uniform(0.0, 1.0)  # anywhere in a batch, and not when all is over
+            copy.runs_until("a moment", lambda: time.monotonic() > until_s or query.last_done() > batch)  # noqa: B023
             killed[victim] += kill(victim, copy, cluster, broker, rng)
         copy.runs_until("the end", lambda: False)
         sink = Sink("spark", query.id())
