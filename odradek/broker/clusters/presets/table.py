@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.clusters.presets import groups, shares, topics, transactions
+from odradek.broker.clusters.presets.behaviour import BEHAVIOUR, Behaviour
 from odradek.broker.clusters.presets.parameters import Facts, Parameters
 from odradek.broker.clusters.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
 from odradek.broker.clusters.problems import Problem, unknown
@@ -23,13 +24,15 @@ class Preset:
     name: str
     bring_about: Callable[[PresetClient, Parameters], Awaitable[Facts]]
     defaults: Mapping[str, str | int]
+    clients: Behaviour
 
     @property
     def text(self) -> str:
         return " ".join((self.bring_about.__doc__ or "").split())
 
     def told(self) -> dict[str, object]:
-        return {"name": self.name, "text": self.text, "parameters": self.defaults}
+        known = {"correct": self.clients.correct, "wrong": self.clients.wrong or None}
+        return {"name": self.name, "text": self.text, "parameters": self.defaults, **known}
 
 
 TOPIC: Mapping[str, str | int] = {"topic": "orders"}
@@ -89,7 +92,7 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     ("compacted-hole", topics.compacted_hole, {**TOPIC, "records": 5}),
     ("throttled-client", topics.throttled_client, {"client_id": "rdkafka", "throttle_ms": 1_000, "times": 1}),
 )
-PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults) for name, how, defaults in ROWS}
+PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults, BEHAVIOUR[name]) for name, how, defaults in ROWS}
 
 
 async def bring_about(cluster: Cluster, name: str, told: Mapping[str, object]) -> Facts:

@@ -1,0 +1,38 @@
+"""docs/presets.md and the presets agree."""
+
+from pathlib import Path
+
+from odradek.broker.clusters.presets.behaviour import BEHAVIOUR
+from odradek.broker.clusters.presets.table import PRESETS
+
+PAGE = Path(__file__).parents[2] / "docs" / "presets.md"
+HOW_TO_RENEW = "python -m tests.unit.test_presets_page writes the page anew"
+HEAD = """# Presets
+
+Rare states by name: `kafka.preset("aborted-tail", topic="orders")`; [testing.md](testing.md) tells how.
+Written by `python -m tests.unit.test_presets_page` from `odradek/broker/clusters/presets/`.
+
+| preset | parameters | state | a correct client | wrong clients |
+|---|---|---|---|---|
+"""
+
+
+def written() -> str:
+    rows = []
+    for name, preset in PRESETS.items():
+        parameters = ", ".join(f"`{key}` {value}" for key, value in preset.defaults.items()) or "–"
+        clients = preset.clients
+        rows.append(f"| `{name}` | {parameters} | {preset.text} | {clients.correct} | {clients.wrong or '–'} |\n")
+    return HEAD + "".join(rows)
+
+
+def test_the_page_lists_the_presets() -> None:
+    assert PAGE.read_text(encoding="utf-8") == written(), HOW_TO_RENEW
+
+
+def test_each_behaviour_is_that_of_a_preset() -> None:
+    assert BEHAVIOUR.keys() == PRESETS.keys()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(), encoding="utf-8")
