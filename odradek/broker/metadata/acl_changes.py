@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from odradek.broker.metadata.image import MetadataImage
@@ -45,7 +45,7 @@ def create_acls(
     image: MetadataImage, wanted: Sequence[Acl | KafkaError], new_uuid: Callable[[], bytes]
 ) -> Decision[Created]:
     """Each stands alone; what is there already is not recorded again. Raises POLICY_VIOLATION for too many."""
-    known = {acl for _, acl in image.acls.items()}
+    known: set[Acl] = set()
     results: Created = []
     records = []
     for acl in wanted:
@@ -53,7 +53,7 @@ def create_acls(
             results.append(acl)
             continue
         results.append(None)
-        if acl not in known:
+        if acl not in known and acl not in image.acls.named(acl.resource, acl.pattern, acl.name).values():
             known.add(acl)
             records.append(_record(new_uuid(), acl))
     _check_count(len(records))
@@ -80,26 +80,32 @@ class _Candidates:
     """The ACLs that a filter has to be compared with: those of the one resource, or else principal, that it names."""
 
     def __init__(self, image: MetadataImage) -> None:
-        self._all = list(image.acls.items())
+        self._acls = image.acls
         self._left = MAX_COMPARISONS
-        self._by_resource: dict[tuple[int, int, str], list[tuple[bytes, Acl]]] = {}
-        self._by_principal: dict[str, list[tuple[bytes, Acl]]] = {}
-        for acl_id, acl in self._all:
-            self._by_resource.setdefault((acl.resource.value, acl.pattern.value, acl.name), []).append((acl_id, acl))
-            self._by_principal.setdefault(acl.principal, []).append((acl_id, acl))
+        self._by_principal: dict[str, list[tuple[bytes, Acl]]] | None = None
 
-    def of(self, wanted: AclFilter) -> Sequence[tuple[bytes, Acl]]:
+    def of(self, wanted: AclFilter) -> Collection[tuple[bytes, Acl]]:
         """Raises POLICY_VIOLATION where one request would compare too much."""
-        found = self._all
+        found: Collection[tuple[bytes, Acl]]
         if wanted.name is not None and wanted.resource != ResourceType.ANY.value and wanted.pattern in _EXACT:
-            found = self._by_resource.get((wanted.resource, wanted.pattern, wanted.name), [])
+            resource, pattern = ResourceType(wanted.resource), PatternType(wanted.pattern)
+            found = self._acls.named(resource, pattern, wanted.name).items()
         elif wanted.principal is not None:
-            found = self._by_principal.get(wanted.principal, [])
+            found = self._principals().get(wanted.principal, [])
+        else:
+            found = list(self._acls.items())
         self._left -= len(found)
         if self._left < 0:
             what = "The filters of the request match too much of too many ACLs: send them in several requests."
             raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
         return found
+
+    def _principals(self) -> Mapping[str, list[tuple[bytes, Acl]]]:
+        if self._by_principal is None:
+            self._by_principal = {}
+            for acl_id, acl in self._acls.items():
+                self._by_principal.setdefault(acl.principal, []).append((acl_id, acl))
+        return self._by_principal
 
 
 def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:

@@ -6,7 +6,7 @@ DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, ResourceType
@@ -99,6 +99,12 @@ class Acls:
         for length, prefixed in self._prefixed.get(resource, {}).items():
             if length <= len(name):
                 yield from prefixed.get(name[:length], {}).values()
+
+    def named(self, resource: ResourceType, pattern: PatternType, name: str) -> Mapping[bytes, Acl]:
+        """Returns the ACLs that say exactly this, by id."""
+        if pattern is PatternType.PREFIXED:
+            return self._prefixed.get(resource, {}).get(len(name), {}).get(name, {})
+        return self._literal.get((resource, name), {})
 
     def of_type(self, resource: ResourceType) -> Iterator[Acl]:
         return (acl for acl in self._by_id.values() if acl.resource is resource)
