@@ -219,8 +219,10 @@ def answered(exchange: Exchange, scene: Scene) -> None:
                 line.duplicates[header.base_sequence] = exchange
         elif code == TOO_LARGE:
             line.is_split = True
-        elif code == UNKNOWN_PRODUCER and batch.place in nowhere:
-            continue  # Kafka's own client asks again until it is told where the log starts
+        elif code == UNKNOWN_PRODUCER and (batch.place in nowhere or header.base_sequence == 0):
+            # Kafka's own client asks again until it is told where the log starts; and the same batch, if it is the
+            # first one, since a broker takes that of any producer.
+            continue
         elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_in_line:
             line.failed = exchange
             scene.at(Highest, exchange.connection.number, *batch.place).failed = exchange

@@ -228,7 +228,11 @@ CASES = (
     Case("IDM.3", sequences((0, 2), (2, 2), (0, 2)), sequences((0, 2), (2, 2), (0, 1))),
     Case("IDM.4", at_once(5), at_once(6)),
     Case("IDM.5", on_a_new_connection(2), on_a_new_connection(3)),
-    Case("IDM.6", sequences((0, 1), (0, 1), epochs=(0, 1), errors={0: 59}), sequences((0, 1), (1, 1), errors={0: 59})),
+    Case(
+        "IDM.6",
+        sequences((0, 1), (1, 1), (0, 1), epochs=(0, 0, 1), errors={1: 59}),
+        sequences((0, 1), (1, 1), (1, 1), errors={1: 59}),
+    ),
     Case("IDM.6", sequences((0, 1), (0, 1), epochs=(0, 1), errors={0: 45}), sequences((0, 1), (0, 1), errors={0: 45})),
     Case("IDM.7", sequences((0, 1), (1, 1), errors={0: 46}), sequences((0, 1), (0, 1), errors={0: 46})),
     Case("IDM.8", sequences((0, 1), (0, 1), epochs=(0, 1)), sequences((0, 1), (0, 1), (1, 1), epochs=(0, 1, 0))),

@@ -57,10 +57,14 @@ def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
 
 
-def test_an_unknown_producer_id_without_a_log_start_is_asked_again_as_kafkas_own_client_does() -> None:
+@pytest.mark.parametrize(("sequence", "log_start"), [(1, -1), (0, 0)])
+def test_an_unknown_producer_id_is_asked_again_as_kafkas_own_client_does(sequence: int, log_start: int) -> None:
+    """Without a log start, or of the first batch."""
     trace = Trace()
     peer = trace.connect()
     init(peer, (7, 0))
-    produce(peer, batch(0, producer=(7, 0)), error=59, log_start=-1)
-    produce(peer, batch(0, producer=(7, 0)))
+    for before in range(sequence):
+        produce(peer, batch(before, producer=(7, 0)))
+    produce(peer, batch(sequence, producer=(7, 0)), error=59, log_start=log_start)
+    produce(peer, batch(sequence, producer=(7, 0)))
     assert trace.verdict("IDM.6") == "not exercised"
