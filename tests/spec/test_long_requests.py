@@ -11,11 +11,18 @@ from types import FrameType
 
 import pytest
 
-from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MANY_PARTITIONS, MAX_ENTRIES, has_many_partitions
+from odradek.broker.api.long_requests import (
+    LONG_REQUEST_BYTES,
+    MANY_PARTITIONS,
+    MAX_ENTRIES,
+    MAX_SLICED_ENTRIES,
+    AnswerEntries,
+    has_many_partitions,
+)
 from odradek.broker.api.served import SERVED
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.offset_for_leader_epoch_request import (
@@ -86,6 +93,16 @@ def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(asked: Ask
     (topic,) = answer.topics
     assert {partition.error_code for partition in topic.partitions} == {ErrorCode.INVALID_REQUEST.value}
     assert len(topic.partitions) == MAX_ENTRIES
+
+
+def test_an_answer_has_no_more_entries_than_its_memory_allows() -> None:
+    """As where a request names a group of many members, or a broker of many settings, again and again."""
+    entries = AnswerEntries()
+    entries.add(MAX_SLICED_ENTRIES - 1)
+    entries.add(1)
+    with pytest.raises(KafkaError) as refused:
+        entries.add(1)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def produce(partitions: int) -> ProduceRequest:

@@ -28,7 +28,7 @@ from odradek.broker.metadata.config_rules import (
 )
 from odradek.broker.metadata.image import ConfigResource, MetadataImage
 from odradek.broker.metadata.records import Decision
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError, bare
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.struct import Message
 
@@ -67,7 +67,7 @@ def alter_configs(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             records += _alter(image, config, resource, node_id, is_incremental)
         except KafkaError as error:
-            results.append((*key, error))
+            results.append((*key, bare(error)))
         else:
             results.append((*key, None))
     return Decision(results, tuple(records))

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import Audit, refused
+from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.metadata.supported_features import GROUP_VERSION
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
     from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
     from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
@@ -58,20 +61,25 @@ def require_consumer_protocol(broker: Broker) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
+@sliced
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext, broker: Broker
-) -> ConsumerGroupDescribeResponse:
+) -> Steps[ConsumerGroupDescribeResponse]:
     """ConsumerGroupDescribe (key 69), versions 0-1: epochs, members and assignments of consumer groups (KIP-848).
 
     v1: whether a member speaks the classic or the consumer protocol. Needs DESCRIBE on each group and on all topics
     that its members are subscribed to or assigned. Source: docs/spec/consumer-groups.md#s1-2
     """
     require_consumer_protocol(broker)
-    groups = [_described(group_id, context, broker) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE.value:
-                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group.group_id)
+    groups, entries = [], AnswerEntries()
+    for group_id in request.group_ids:
+        group = _described(group_id, context, broker)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
+            group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        groups.append(group)
+        entries.add(1 + len(group.members))
+        for _ in range(1 + len(group.members)):
+            yield
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import Audit
+from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
 from odradek.broker.runtime.delayed import all_of, once
@@ -64,13 +65,15 @@ def describe_groups(
     v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, where there was
     a group in state Dead. Needs DESCRIBE on each group.
     """
-    groups = []
+    groups, entries = [], AnswerEntries()
     for group_id in request.groups:
         group = describe(group_id, context, broker)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
             group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         groups.append(group)
-        yield
+        entries.add(1 + len(group.members))
+        for _ in range(1 + len(group.members)):
+            yield
     return DescribeGroupsResponse(groups=groups)
 
 

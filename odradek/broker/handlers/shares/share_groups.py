@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import refused
+from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.heartbeat import (
     Heard,
     ShareHeartbeat,
@@ -15,6 +16,7 @@ from odradek.broker.groups.share.heartbeat import (
 )
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.runtime.delayed import once
+from odradek.broker.runtime.slices import sliced
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
     from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
     from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
@@ -59,19 +62,24 @@ def share_group_heartbeat(
     return once(heard, recorded)
 
 
+@sliced
 def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext, broker: Broker
-) -> ShareGroupDescribeResponse:
+) -> Steps[ShareGroupDescribeResponse]:
     """ShareGroupDescribe (key 77), version 1: epochs, members and assignments of share groups.
 
     Needs DESCRIBE on each group and on all topics that its members are assigned. Source: docs/spec/share-groups.md#s2-5
     """
     broker.shares.require_enabled()
-    groups = [_described(group_id, context, broker) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE.value:
-                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group.group_id)
+    groups, entries = [], AnswerEntries()
+    for group_id in request.group_ids:
+        group = _described(group_id, context, broker)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
+            group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        groups.append(group)
+        entries.add(1 + len(group.members))
+        for _ in range(1 + len(group.members)):
+            yield
     return ShareGroupDescribeResponse(groups=groups)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
+from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.configuration.config_description import (
     ConfigSource,
     DescribedConfig,
@@ -34,7 +35,7 @@ from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.broker.runtime.slices import sliced
 from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError, bare
 from odradek.protocol.messages import alter_configs_response, incremental_alter_configs_response
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
 from odradek.protocol.messages.describe_configs_response import (
@@ -94,10 +95,11 @@ def describe_configs(
     unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known]
     if unknown:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}")
-    results = []
+    results, entries = [], AnswerEntries()
     for one in request.resources:
         result = _result(one, request, context, broker)
         results.append(result)
+        entries.add(1 + len(result.configs))
         for _ in result.configs or (None,):
             yield
     return DescribeConfigsResponse(results=results)
@@ -258,7 +260,7 @@ def _alter(
                     _check_stores(certificates, config, resource, is_incremental)
                 to_record.append(resource)
         except KafkaError as error:
-            at_once.append((*key, error))
+            at_once.append((*key, bare(error)))
 
     def turn(image: MetadataImage) -> Decision[list[Result]]:
         decision = config_changes.alter_configs(
