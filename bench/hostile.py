@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection
@@ -43,6 +44,7 @@ SETTLES_S = 1.0
 API_VERSIONS = 3
 PRODUCE = 9  # by names
 BOMB_BYTES = 500 * MIB
+BOMBERS = 4  # connections, of which a broker that opens two batches at a time lets two wait
 GZIP = 1
 SLOW_CONNECTIONS = 250
 HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # whose end never comes
@@ -72,8 +74,8 @@ class Extent:
     bombs: int
 
 
-FULL = Extent(entries=100_000, most_entries=1_000_000, seconds=5.0, bombs=100)
-QUICK = Extent(entries=10_000, most_entries=100_000, seconds=1.0, bombs=10)
+FULL = Extent(entries=100_000, most_entries=1_000_000, seconds=5.0, bombs=1_000)
+QUICK = Extent(entries=10_000, most_entries=100_000, seconds=1.0, bombs=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def pipelined(seconds: float) -> Callable[[Target], Callable[[], None]]:
 
 
 def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
-    """Each is refused: its header has one record more than there are."""
+    """Each is refused: it opens to more than may be, and its header has one record more than there are."""
 
     def prepare(target: Target) -> Callable[[], None]:
         batch = build_batch([NewRecord(None, bytes(BOMB_BYTES), time.time_ns() // 1_000_000, ())])
@@ -168,11 +170,15 @@ def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
         request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
         frame = request_bytes(request, PRODUCE, 1, "hostile")
 
-        def run() -> None:
+        def send(bombs: int) -> None:
             with Wire(target.bootstrap, timeout_s=PATIENCE_S) as wire:
-                for _ in range(count):
+                for _ in range(bombs):
                     wire.send_bytes(frame)
                     wire.receive_bytes()
+
+        def run() -> None:
+            with ThreadPoolExecutor(BOMBERS) as senders:
+                list(senders.map(send, [count // BOMBERS] * BOMBERS))
 
         return run
 

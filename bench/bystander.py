@@ -1,0 +1,112 @@
+"""Another client, which sends a small request every 2 ms while something else goes on, and the broker that it asks.
+
+How long it waits depends on all that the machine does. How much CPU time the broker uses meanwhile hardly does: on a
+quiet machine, a broker of one loop lets it wait so long and no longer.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import RawArray, RawValue
+from pathlib import Path
+from typing import Any, Final
+
+from bench.process_usage import cpu_seconds
+from bench.subjects import Subject, maker
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from tests.support.long_requests import KNOWN_PARTITIONS, KNOWN_TOPIC
+from tests.support.wire import ClosedByBroker, Wire
+
+PATIENCE_S: Final = 120.0  # for an answer; a broker without one in this time does not answer
+PAUSE_S: Final = 0.002  # between two of its requests
+MOST_WAITS: Final = 3_000_000  # over an hour of them
+API_VERSIONS: Final = 3
+ASKING: Final = request_bytes(
+    ApiVersionsRequest(client_software_name="a", client_software_version="1"), API_VERSIONS, 1, "w"
+)
+
+
+class NoAnswer(Exception):
+    """The other client was not answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """For each request the seconds until its answer, and the seconds of CPU that the broker used until then; sorted."""
+
+    wall: list[float]
+    cpu: list[float]
+
+
+class Bystander:
+    """The client, in a process of its own from `__enter__` to `__exit__`."""
+
+    def __init__(self, subject: Subject) -> None:
+        fork = multiprocessing.get_context("fork")
+        self._wall: Any = RawArray("d", MOST_WAITS)
+        self._cpu: Any = RawArray("d", MOST_WAITS)
+        self._count: Any = RawValue("l", 0)
+        self._process = fork.Process(target=self._ask, args=(subject.bootstrap, subject.pid), daemon=True)
+
+    def __enter__(self) -> Bystander:
+        self._process.start()
+        self._wait_for_one()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.join()
+
+    @property
+    def count(self) -> int:
+        """Answers so far."""
+        return int(self._count.value)
+
+    def since(self, count: int) -> Waits:
+        """From that answer to the next one to come. Raises NoAnswer."""
+        self._wait_for_one()
+        end = self.count
+        return Waits(sorted(self._wall[count:end]), sorted(self._cpu[count:end]))
+
+    def _wait_for_one(self) -> None:
+        count, deadline = self.count, time.monotonic() + PATIENCE_S
+        while self.count == count:
+            if not self._process.is_alive() or time.monotonic() > deadline:
+                raise NoAnswer("another client got no answer")
+            time.sleep(PAUSE_S)
+
+    def _ask(self, bootstrap: str, pid: int) -> None:
+        with suppress(OSError, ClosedByBroker), Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            while True:
+                begun, used = time.perf_counter(), cpu_seconds(pid)
+                wire.send_bytes(ASKING)
+                wire.receive_bytes()
+                self._cpu[self.count] = cpu_seconds(pid) - used
+                self._wall[self.count] = time.perf_counter() - begun
+                self._count.value += 1
+                time.sleep(PAUSE_S)
+
+
+def highest_but(share: float, values: list[float]) -> float:
+    """Of sorted ones; 0.99: the highest but one in a hundred."""
+    return values[int(len(values) * share)]
+
+
+@contextmanager
+def with_known_topic(name: str, work: Path) -> Iterator[Subject]:
+    """A broker with a topic of the known name. Raises NotThere."""
+    subject = Subject(name, maker(name), work)
+    try:
+        topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)
+        with Wire(subject.bootstrap) as wire:
+            wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7, CreateTopicsResponse)
+        yield subject
+    finally:
+        subject.end()
