@@ -187,6 +187,26 @@ class Cluster:
         found: list[Mapping[str, Json]] = self.call("GET", f"/requests?since={since}&{query}".rstrip("&"))[1]
         return found
 
+    def producers(self) -> list[Mapping[str, Json]]:
+        """State of each producer id in each partition."""
+        return self._rows("producers")
+
+    def sessions(self) -> list[Mapping[str, Json]]:
+        """Fetch sessions and share sessions, by `type`."""
+        return self._rows("sessions")
+
+    def connections(self) -> list[Mapping[str, Json]]:
+        """The open connections, with `client_id`, `software`, and how many requests are `in_flight`."""
+        return self._rows("connections")
+
+    def _rows(self, name: str) -> list[Mapping[str, Json]]:
+        rows: list[Mapping[str, Json]] = []
+        while True:
+            found = self.call("GET", f"/{name}?skip={len(rows)}")[1]
+            rows += found["rows"]
+            if not found["more"]:
+                return rows
+
     def preset(self, name: str, /, **parameters: Json) -> Mapping[str, Json]:
         """Brings a rare state about, as in `preset("open-transaction", topic="orders")`; returns the facts of it."""
         facts: Mapping[str, Json] = self.call("POST", f"/presets/{quote(name, safe='')}", parameters)[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -49,6 +50,7 @@ class ClusterExchange:
     answer_bytes: int = 0
     answer: bytes | None = None
     is_closed: bool = False
+    client: SeenClient | None = None
 
     @property
     def kept_bytes(self) -> int:
@@ -96,6 +98,15 @@ class ClusterExchange:
             return None  # ApiVersions of a version that is not served, for one
 
 
+@dataclass(slots=True)
+class SeenClient:
+    """client_id: of the first request of its connection; in_flight: requests without an answer."""
+
+    client_id: str | None = None
+    in_flight: int = 0
+    has_asked: bool = False
+
+
 class Exchanges:
     """The last MOST_EXCHANGES of one cluster, over its restarts."""
 
@@ -104,6 +115,7 @@ class Exchanges:
         self._kept: deque[ClusterExchange] = deque()
         self._kept_bytes = 0
         self._numbers = 0
+        self.clients: dict[int, SeenClient] = {}  # by the identity of their connections
 
     def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
         """Yields those behind `number`, the oldest first; of this API and client only, where they are given."""
@@ -115,7 +127,26 @@ class Exchanges:
                 yield told
 
     def connected(self, connection: ConnectionInfo) -> None:
-        """Connections are not remembered."""
+        key = id(connection)
+        self.clients[key] = SeenClient()
+
+        def closed() -> None:
+            self.clients.pop(key, None)
+
+        connection.when_closed(closed)
+
+    def _client(self, frame: memoryview, number: int, version: int, connection: ConnectionInfo) -> SeenClient:
+        client = self.clients.get(id(connection))
+        if client is None:  # control came after it
+            self.connected(connection)
+            client = self.clients[id(connection)]
+        if not client.has_asked:
+            client.has_asked = True
+            _, _, size = REQUEST_START.unpack_from(frame)
+            with suppress(MalformedMessage, ValueError, IndexError):
+                client.client_id = read_client_id(frame, size, request_header_version(number, version) == 2)[0]
+        client.in_flight += 1
+        return client
 
     def begin(self, frame: memoryview, connection: ConnectionInfo) -> ClusterExchange | None:
         """None for what is no request of Kafka's, such as the bytes of a login."""
@@ -136,6 +167,7 @@ class Exchanges:
             self._now_ms(),
             len(frame),
             bytes(frame) if is_kept else None,
+            client=self._client(frame, number, version, connection),
         )
         self._kept.append(begun)
         self._kept_bytes += begun.kept_bytes
@@ -145,6 +177,8 @@ class Exchanges:
     def end(self, exchange: ClusterExchange, answer: list[Chunk] | None) -> None:
         """None: the connection was closed instead."""
         exchange.answered_ms = self._now_ms()
+        if exchange.client is not None:
+            exchange.client.in_flight -= 1
         exchange.is_closed = answer is None
         exchange.answer_bytes = sum(map(len, answer or ()))
         is_left_behind = not self._kept or self._kept[0].number > exchange.number

@@ -6,7 +6,7 @@ Bodies and answers are JSON; refusals are problem documents. Nothing is answered
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +20,7 @@ from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.shown import ShownClusters
+from odradek.broker.clusters.state import Row, connections, page_of, producers, sessions
 from odradek.broker.clusters.waiting import LONGEST_MS, topic_facts, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.routes import CONTROLLED
@@ -356,6 +357,15 @@ async def wait_for(cluster: Cluster, request: web.Request) -> object:
     return web.json_response(facts, status=200 if is_true else 408, headers=HEADERS)
 
 
+def paged(rows: Callable[[Cluster], Iterable[Row]]) -> Call:
+    """`?skip=N&limit=N`."""
+
+    async def call(cluster: Cluster, request: web.Request) -> object:
+        return page_of(rows(cluster), request.query)
+
+    return call
+
+
 CALLS: tuple[tuple[str, str, Call], ...] = (
     ("GET", "", show),
     ("GET", "/faults", faults),
@@ -377,4 +387,7 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", "/odd", be_odd),
     ("POST", "/wait", wait_for),
     ("GET", "/requests", requests),
+    ("GET", "/producers", paged(producers)),
+    ("GET", "/sessions", paged(sessions)),
+    ("GET", "/connections", paged(connections)),
 )

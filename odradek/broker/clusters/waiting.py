@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.clusters.problems import Problem, only, text, unknown, whole
+from odradek.broker.clusters.problems import Problem, bad, only, text, unknown, whole
+from odradek.broker.clusters.state import client, member, share_record
 from odradek.broker.control.page.in_process import InProcessClient
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
@@ -30,9 +31,19 @@ KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may b
     ),
     "fault": frozenset({"hits"}),
     "hold": frozenset({"waiting"}),
+    "member": frozenset({"group", "owns"}),
+    "share_group": frozenset({"topic", "partition", "offset", "state", "deliveries"}),
+    "client": frozenset({"connections", "idle"}),
 }
-DEFAULTS: Mapping[str, Mapping[str, object]] = {"fault": {"hits": 1}, "hold": {"waiting": 1}}
-AT_LEAST = frozenset({"hits", "waiting", "leader_epoch", "log_end_offset", "last_stable_offset", "log_start_offset"})
+SUBJECTS = {"group": "member", "topic": "share_group"}  # which of them is a part of the other
+PLACES = frozenset({"partition", "group", "topic", "offset"})  # where to look, and nothing to wait for
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "fault": {"hits": 1},
+    "hold": {"waiting": 1},
+    "client": {"connections": 1},
+}
+OFFSETS = frozenset({"log_end_offset", "last_stable_offset", "log_start_offset"})
+AT_LEAST = OFFSETS | {"hits", "waiting", "connections", "deliveries", "leader_epoch"}
 Facts: TypeAlias = Mapping[str, object]
 
 
@@ -47,7 +58,7 @@ async def wait(
     until_s = loop.time() + timeout_ms / 1000
     while True:
         facts = await look(cluster, told)
-        wanted = {name: told[name] for name in KINDS[kind] - {"partition"} if name in told}
+        wanted = {name: told[name] for name in KINDS[kind] - PLACES if name in told}
         if all(_is_met(name, value, facts.get(name)) for name, value in wanted.items()):
             return True, facts
         if loop.time() >= until_s or is_gone():
@@ -58,11 +69,13 @@ async def wait(
 def _is_met(name: str, wanted: object, found: object) -> bool:
     if name in AT_LEAST and isinstance(found, int) and isinstance(wanted, int):
         return found >= wanted
+    if name == "owns":
+        return isinstance(found, list) and isinstance(wanted, list) and set(wanted) <= set(found)
     return found == wanted
 
 
 def _checked(told: Mapping[str, object]) -> str:
-    kinds = [name for name in KINDS if name in told]
+    kinds = [name for name in KINDS if name in told and SUBJECTS.get(name) not in told]
     if len(kinds) != 1:
         for name in told:
             if not any(name in each for each in KINDS.values()) and name not in KINDS:
@@ -71,12 +84,22 @@ def _checked(told: Mapping[str, object]) -> str:
     kind = kinds[0]
     only(told, KINDS[kind] | {kind})
     text(told[kind], kind)
-    asked = KINDS[kind] - {"partition"}
+    asked = KINDS[kind] - PLACES
+    for name in ("group",) if kind == "member" else ("topic", "offset") if kind == "share_group" else ():
+        if name not in told:
+            raise Problem(400, f"{kind} needs {name}", field=name)
     if not asked & told.keys() and kind not in DEFAULTS:
         raise Problem(400, f"what about the {kind}?", allowed=", ".join(sorted(asked)))
     for name in told:
-        if name == "state":
+        if name in ("state", "group", "topic"):
             text(told[name], name)
+        elif name == "idle":
+            if not isinstance(told[name], bool):
+                raise bad(name, "true or false")
+        elif name == "owns":
+            owns = told[name]
+            if not isinstance(owns, list) or not all(isinstance(each, str) for each in owns):
+                raise bad(name, "a list of partitions, as in orders-0")
         elif name != kind:
             whole(told[name], name)
     return kind
@@ -135,12 +158,28 @@ async def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     return {"hold": told["hold"], "waiting": cluster.faults.holds.counts().get(str(told["hold"]), 0)}
 
 
+async def _member(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return member(cluster.running.broker, str(told["group"]), str(told["member"]))
+
+
+async def _share_record(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    index, offset = whole(told.get("partition", 0), "partition"), whole(told["offset"], "offset")
+    return share_record(cluster.running.broker, str(told["share_group"]), str(told["topic"]), index, offset)
+
+
+async def _client(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return client(cluster, str(told["client"]))
+
+
 LOOKS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Awaitable[Facts]]] = {
     "transaction": _transaction,
     "group": _group,
     "topic": _topic,
     "fault": _fault,
     "hold": _hold,
+    "member": _member,
+    "share_group": _share_record,
+    "client": _client,
 }
 PORTS = count(1)
 

@@ -13,7 +13,7 @@ and continues with full fetches.
 Source: KIP-227; which partitions are sent and which session is evicted, as in Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
@@ -247,6 +247,10 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        """Iterates over the sessions, the least recently used first."""
+        return iter(self._sessions.values())
 
     def begin(
         self,

@@ -168,6 +168,11 @@ def _requests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="the newest so many")
 
 
+def _page(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--skip", type=int, metavar="N", help="leave the first so many out")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most so many")
+
+
 def _seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("seed", type=int, metavar="SEED", help="0: no more")
 
@@ -248,6 +253,11 @@ CALLS = (
         _requests,
         query=("api", "client_id", "since", "limit"),
     ),
+    ControlCall(
+        "producers", "list what partitions know of producers", "GET", "/producers", _page, query=("skip", "limit")
+    ),
+    ControlCall("sessions", "list fetch and share sessions", "GET", "/sessions", _page, query=("skip", "limit")),
+    ControlCall("connections", "list the connections", "GET", "/connections", _page, query=("skip", "limit")),
 )
 
 

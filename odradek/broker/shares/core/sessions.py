@@ -11,7 +11,7 @@ that is refused here has not. Source: docs/spec/share-groups.md#s1-10, #s1-12 F1
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -79,6 +79,9 @@ class ShareSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[ShareSession]:
+        return iter(self._sessions.values())
 
     def fetch(
         self,

@@ -1,0 +1,166 @@
+"""State of a cluster's broker as JSON: producers, sessions, connections; members of groups, records of share groups.
+
+Field names are part of the interface. Lists are answered in pages: what is beyond `limit` is left to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.broker.clusters.node_view import NodeRequests
+from odradek.broker.clusters.problems import Problem, only
+from odradek.broker.control.page.groups import described
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.clusters.clusters import Cluster
+
+Row: TypeAlias = dict[str, object]
+MOST_ROWS = 1000
+
+
+def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
+    """Returns `limit` rows behind the first `skip`, and `more`: whether there are others. Raises Problem."""
+    only(query, frozenset({"skip", "limit"}))
+    numbers = {}
+    for name, default, most in (("skip", 0, 2**31), ("limit", MOST_ROWS, MOST_ROWS)):
+        said = query.get(name, str(default))
+        if not said.isascii() or not said.isdecimal() or len(said) > 10 or int(said) > most:
+            raise Problem(400, f"{name} must be a number up to {most}", field=name)
+        numbers[name] = int(said)
+    skip, limit = numbers["skip"], numbers["limit"]
+    found = list(islice(rows, skip, skip + limit + 1))
+    return {"rows": found[:limit], "more": len(found) > limit}
+
+
+def producers(cluster: Cluster) -> Iterator[Row]:
+    """Yields what each partition knows of each producer id."""
+    for partition in sorted(cluster.running.broker.partitions, key=lambda each: (each.topic, each.index)):
+        for entry in partition.log.producers():
+            yield {
+                "topic": partition.topic,
+                "partition": partition.index,
+                "producer_id": entry.producer_id,
+                "producer_epoch": entry.producer_epoch,
+                "coordinator_epoch": entry.coordinator_epoch,
+                "last_sequence": entry.last_sequence,
+                "last_offset": entry.last_data_offset,
+                "last_timestamp_ms": entry.last_timestamp,
+                "open_from_offset": entry.current_txn_first_offset,
+            }
+
+
+def sessions(cluster: Cluster) -> Iterator[Row]:
+    """Yields fetch sessions, then share sessions."""
+    broker = cluster.running.broker
+    names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+
+    def named(topic: str | bytes, index: int) -> str:
+        return f"{topic if isinstance(topic, str) else names.get(topic, topic.hex())}-{index}"
+
+    kept = [
+        (node.id, session)
+        for node in cluster.running_nodes
+        for session in (
+            node.requests.dispatcher.broker if isinstance(node.requests, NodeRequests) else broker
+        ).fetch_sessions
+    ]
+    for node_id, session in kept:
+        yield {
+            "type": "fetch",
+            "node": node_id,
+            "id": session.session_id,
+            "epoch": session.epoch,
+            "created_ms": session.created_ms,
+            "last_used_ms": session.last_used_ms,
+            "partitions": [
+                {"partition": named(*key), "fetch_offset": each.fetch_offset}
+                for key, each in islice(session.partitions.items(), MOST_ROWS)
+            ],
+        }
+    if not broker.has_started("shares"):
+        return
+    for share in list(broker.shares.sessions):
+        yield {
+            "type": "share",
+            "group": share.key.group_id,
+            "member": share.key.member_id,
+            "epoch": share.epoch,
+            "partitions": [
+                {"partition": named(each.topic_id, each.partition)} for each in islice(share.partitions, MOST_ROWS)
+            ],
+        }
+
+
+def connections(cluster: Cluster) -> Iterator[Row]:
+    """Yields open connections; `client_id` is that of the first request, None before it."""
+    clients = cluster.faults.exchanges.clients
+    for server, _, node in cluster.running_nodes.doors():
+        for info in server.connections():
+            client = clients.get(id(info))
+            yield {
+                "id": info.connection_id,
+                "node": node,
+                "listener": info.listener,
+                "host": info.client_host,
+                "port": info.client_port,
+                "principal": info.principal,
+                "client_id": None if client is None else client.client_id,
+                "software": info.client_software_name,
+                "software_version": info.client_software_version,
+                "in_flight": 0 if client is None else client.in_flight,
+            }
+
+
+def client(cluster: Cluster, client_id: str) -> Row:
+    found = [each for each in cluster.faults.exchanges.clients.values() if each.client_id == client_id]
+    in_flight = sum(each.in_flight for each in found)
+    return {"client": client_id, "connections": len(found), "in_flight": in_flight, "idle": in_flight == 0}
+
+
+def member(broker: Broker, group: str, name: str) -> Row:
+    """Shows the member with this member id, group instance id or client id; `owns` is None where there is none."""
+    nobody: Row = {"member": name, "group": group, "owns": None}
+    if not broker.has_started("groups"):
+        return nobody
+    try:
+        shard = broker.groups.shard_for(group)
+        kinds = [
+            each.group_type for each in shard.look(lambda core: core.list_groups((), ())) if each.group_id == group
+        ]
+        if not kinds:
+            return nobody
+        members = shard.look(lambda core: described(core, group, kinds[0]))["members"]
+    except KafkaError as error:
+        return {**nobody, "error": error.code.name}
+    for each in members if isinstance(members, list) else ():
+        if name in (each["id"], each["instance"], each["client"]):
+            return {**nobody, "id": each["id"], "epoch": each["epoch"], "owns": sorted(each["partitions"])}
+    return nobody
+
+
+def share_record(broker: Broker, group: str, topic: str, index: int, offset: int) -> Row:
+    """Shows a record as the leader of its share partition has it.
+
+    `state` is None where that is not loaded, and ENDED before its start offset: acknowledged or archived.
+    """
+    nothing: Row = {"share_group": group, "topic": topic, "partition": index, "offset": offset, "state": None}
+    image = broker.metadata.image.topics.get(topic)
+    if image is None or not broker.has_started("shares"):
+        return nothing
+    for live in broker.shares.live:
+        key = live.key
+        if (key.group_id, key.topic_id, key.partition) != (group, image.topic_id, index) or not live.is_loaded:
+            continue
+        flight = live.core.flight
+        if offset < flight.start_offset:
+            return {**nothing, "state": "ENDED"}
+        for span in flight.spans():
+            if span.first_offset <= offset <= span.last_offset:
+                who = span.member_id or None
+                return {**nothing, "state": span.state.name, "deliveries": span.delivery_count, "member": who}
+        return {**nothing, "state": "AVAILABLE", "deliveries": 0, "member": None}
+    return nothing
