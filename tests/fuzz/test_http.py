@@ -5,8 +5,10 @@ HTTP is the number of requests, FUZZ_SEED another series of them.
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
+from importlib import resources
 from random import Random
 
 import pytest
@@ -35,6 +37,10 @@ CONTROL: tuple[tuple[str, object], ...] = (
     ("holds/h/release", {}), ("checkpoint", {"name": "c"}), ("clusters/c1/restart", {"clean": False}),
     ("clusters/c1/rewind", {"name": "c"}), ("clusters/c1/crash", {}), ("clusters/c1/lease", {"ttl_s": 1}),
 )  # fmt: skip
+# Every call of the interface, with values that may mean something in its path; bodies are those above.
+DOCUMENT = json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
+CALLS = [(method.upper(), path.lstrip("/")) for path, calls in DOCUMENT["paths"].items() for method in calls]
+VALUES = ("c1", "default", "t", "0", "1", "group", "advance", "open-transaction", "h")
 ODD = (
     b"\xff",
     b"%ff",
@@ -87,14 +93,18 @@ def post(token: bytes, body: bytes, action: str = "create-topic") -> bytes:
     return head + b"X-Odradek-Token: " + token + b"\r\nContent-Length: " + length + b"\r\n\r\n" + body
 
 
-def control(path: str, body: bytes) -> bytes:
-    head = f"POST /control/v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+def control(path: str, body: bytes, method: str = "POST") -> bytes:
+    head = f"{method} /control/v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
 def mutated(rng: Random, token: bytes) -> bytes:
     kind = rng.random()
-    if kind < 0.3:
+    if kind < 0.15:
+        method, path = rng.choice(CALLS)
+        path = re.sub(r"\{\w+\}", lambda _: rng.choice(VALUES), path)
+        request = control(path, json.dumps(rng.choice(CONTROL)[1]).encode(), method)
+    elif kind < 0.3:
         path, body = rng.choice(CONTROL)
         request = control(path, json.dumps(body).encode())
     elif kind < 0.65:
