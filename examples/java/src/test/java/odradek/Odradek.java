@@ -1,0 +1,150 @@
+package odradek;
+
+import java.io.IOException;
+import java.lang.annotation.*;
+import java.lang.reflect.Field;
+import java.net.URI;
+import java.net.http.*;
+import java.time.Duration;
+import java.util.*;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.extension.*;
+import org.junit.platform.commons.support.AnnotationSupport;
+
+/**
+ * A fresh Kafka cluster for each test, as a field or a parameter: {@code @Odradek Cluster cluster}.
+ *
+ * <p>The first test starts Odradek, unless ODRADEK_CONTROL names one as HOST:PORT; it ends with this JVM.
+ */
+@Target({ElementType.FIELD, ElementType.PARAMETER})
+@Retention(RetentionPolicy.RUNTIME)
+@ExtendWith(Odradek.Extension.class)
+public @interface Odradek {
+  int nodes() default 1;
+
+  String[] settings() default {};
+
+  /** One cluster. Rules, conditions and answers are JSON: see docs/testing.md of Odradek. */
+  final class Cluster {
+    private static final HttpClient CLIENT = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
+    public final String bootstrap;
+    private final String path;
+
+    private Cluster(Odradek options) {
+      String settings = Arrays.stream(options.settings()).map(each -> each.split("=", 2))
+          .map(each -> "\"%s\":\"%s\"".formatted(each[0], each[1])).collect(Collectors.joining(","));
+      String body = "{\"nodes\":%d,\"settings\":{%s}}".formatted(options.nodes(), settings);
+      String told = send("POST", "/clusters", body);
+      bootstrap = found("\"bootstrap\": \"([^\"]+)\"", told);
+      path = "/clusters/" + found("\"id\": \"([^\"]+)\"", told);
+    }
+
+    /** Adds a rule. If nothing has matched it, the test fails. */
+    public void fault(String rule) {
+      call("POST", "/faults", rule);
+    }
+
+    /** Waits up to ten seconds for a condition, such as {@code {"topic": "orders", "log_end_offset": 1}}. */
+    public String await(String condition) {
+      return call("POST", "/wait", condition);
+    }
+
+    /** Moves the cluster's clock; returns when all that became due has happened. */
+    public void advance(Duration time) {
+      call("POST", "/clock/advance", "{\"ms\":" + time.toMillis() + "}");
+    }
+
+    /** Any other call of the control interface; throws IllegalStateException with its words if it is refused. */
+    public String call(String method, String call, String body) {
+      return send(method, path + call, body);
+    }
+
+    private static String send(String method, String path, String body) {
+      try {
+        HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + Control.address() + "/control/v1" + path))
+            .header("Content-Type", "application/json")
+            .method(method, HttpRequest.BodyPublishers.ofString(body)).build();
+        HttpResponse<String> answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
+        if (answer.statusCode() < 400) return answer.body();
+        throw new IllegalStateException(method + " " + path + " " + body + ": " + answer.body());
+      } catch (IOException | InterruptedException error) {
+        throw new IllegalStateException(error);
+      }
+    }
+
+    private static String found(String pattern, String text) {
+      return Pattern.compile(pattern).matcher(text).results().findFirst()
+          .orElseThrow(() -> new IllegalStateException(text)).group(1);
+    }
+  }
+
+  /** The process that all clusters live in. */
+  final class Control {
+    private static final String START = """
+        trap '' HUP INT TERM; folder=$(mktemp -d); trap 'kill $!; wait; rm -r "$folder"' EXIT
+        if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m odradek; fi
+        "$@" serve --control --ephemeral --port 0 --override odradek.http.port=0 \\
+          --ready-file "$folder/ready" >"$folder/log" 2>&1 </dev/null &
+        until [ -s "$folder/ready" ]; do kill -0 $! || { cat "$folder/log" >&2; exit 1; }; sleep 0.01; done
+        cat "$folder/ready"; exec >/dev/null 2>&1; cat""";
+    private static Process process; // ends when its standard input does: with this JVM, however that ends
+    private static String address = System.getenv("ODRADEK_CONTROL");
+
+    private static synchronized String address() throws IOException {
+      if (address == null) {
+        process = new ProcessBuilder("sh", "-c", START).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        String ready = String.valueOf(process.inputReader().readLine());
+        address = "127.0.0.1:" + Cluster.found("\"http_port\": (\\d+)", ready);
+      }
+      return address;
+    }
+  }
+
+  final class Extension implements BeforeEachCallback, AfterEachCallback, ParameterResolver {
+    @Override
+    public void beforeEach(ExtensionContext context) throws IllegalAccessException {
+      for (Object test : context.getRequiredTestInstances().getAllInstances()) {
+        for (Field field : AnnotationSupport.findAnnotatedFields(test.getClass(), Odradek.class)) {
+          field.setAccessible(true);
+          field.set(test, made(field.getAnnotation(Odradek.class), context));
+        }
+      }
+    }
+
+    @Override
+    public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
+      return parameter.isAnnotated(Odradek.class) && parameter.getParameter().getType() == Cluster.class;
+    }
+
+    @Override
+    public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
+      return made(parameter.findAnnotation(Odradek.class).orElseThrow(), context);
+    }
+
+    @Override
+    public void afterEach(ExtensionContext context) {
+      boolean failed = context.getExecutionException().isPresent();
+      for (Cluster each = clusters(context).poll(); each != null; each = clusters(context).poll()) {
+        String rules = each.call("GET", "/faults", "");
+        String exchanges = failed ? each.call("GET", "/requests?limit=20", "") : "";
+        each.call("DELETE", "", "");
+        if (failed) System.err.println("Kafka: the last exchanges" + exchanges.replace("{\"number\"", "\n{\"number\""));
+        boolean unused = Arrays.stream(rules.split("\"hits\": \\d+}"))
+            .anyMatch(rule -> rule.contains("\"matched\": 0") && !rule.contains("\"unused\": \"ok\""));
+        if (unused && !failed) throw new AssertionError("nothing matched a rule: " + rules);
+      }
+    }
+
+    private static Cluster made(Odradek options, ExtensionContext context) {
+      clusters(context).add(new Cluster(options));
+      return clusters(context).getLast();
+    }
+
+    @SuppressWarnings("unchecked")
+    private static Deque<Cluster> clusters(ExtensionContext context) {
+      ExtensionContext.Store store = context.getStore(ExtensionContext.Namespace.create(Odradek.class));
+      return store.getOrComputeIfAbsent(Deque.class, key -> new ArrayDeque<Cluster>(), Deque.class);
+    }
+  }
+}
