@@ -55,6 +55,7 @@ help:
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
 	@echo 'make judge-history old releases of clients, convicted of their bugs (Node, Go; installs them from their registries)'
 	@echo 'make verdicts      docs/verdicts.md: clients of today, judged (Java, Node, Go, Rust)'
+	@echo 'make old-clients   old releases of clients, whose applications see their bugs, beside those that mend them (Node, Go)'
 	@echo 'make conformance-answers   of that, the same requests to both brokers, and every difference'
 	@echo 'make fixtures-test the examples for JUnit, Go, Node and Rust, each with its client, where its toolchain is there'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
@@ -217,6 +218,9 @@ fixtures-test: .make/dev
 	cd examples/rust && CARGO_TARGET_DIR='$(CURDIR)/$(FIXTURES)/rust' cargo test --quiet --locked --test orders
 
 .PHONY: fixtures-test
+old-clients: .make/dev
+	$(PYTEST) --timeout 600 tests/old_clients $(ARGS)
+.PHONY: judge-history verdicts old-clients
 clean:
 	rm -rf $(VENV) .make .compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +21,21 @@ class Installed:
     environment: Mapping[str, str]
 
 
-def install(package: str, version: str, workload: str, needs: tuple[str, ...] = ()) -> Installed:
+def install(
+    package: str, version: str, workload: str | Path, needs: tuple[str, ...] = (), python: str = sys.executable
+) -> Installed:
     """The suffix of the workload tells the registry: PyPI, npm, crates.io or the Go proxy.
 
     needs: packages besides, with versions; `name+feature` of a crate.
 
-    Raises CalledProcessError.
+    python  the interpreter of a release whose wheels are for an older one
+    raises  CalledProcessError
     """
     folder = FOLDER / f"{package.replace('/', '_')}-{version}"
     suffix = Path(workload).suffix
     program = WORKLOADS / workload
     if suffix == ".py":
-        _once(folder, lambda: _python(folder, [f"{package}=={version}", *needs]))
+        _once(folder, lambda: _python(python, folder, [f"{package}=={version}", *needs]))
         return Installed([str(folder / "bin" / "python"), str(program)], {})
     if suffix == ".js":
         _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
@@ -50,6 +53,14 @@ def install(package: str, version: str, workload: str, needs: tuple[str, ...] = 
     return Installed([str(binary)], {})
 
 
+def interpreter(version: str | None) -> str | None:
+    """Returns the Python of that version, on the PATH or of pyenv, or None; this one where none is asked for."""
+    if version is None:
+        return sys.executable
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    return str(found[-1]) if found else shutil.which(f"python{version}")
+
+
 def _once(folder: Path, make: Callable[[], None]) -> None:
     done = folder / ".installed"
     if not done.exists():
@@ -58,10 +69,10 @@ def _once(folder: Path, make: Callable[[], None]) -> None:
         done.touch()
 
 
-def _python(folder: Path, packages: list[str]) -> None:
-    venv.create(folder, with_pip=False)
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
-    _run([*pip, "--disable-pip-version-check", *packages], folder)
+def _python(python: str, folder: Path, packages: list[str]) -> None:
+    _run([python, "-m", "venv", "--clear", "."], folder)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, *packages], folder)
 
 
 def _node(folder: Path, packages: list[str]) -> None:

@@ -320,9 +320,13 @@ def _copy(directory: Path, to: Path) -> None:
     shutil.copytree(directory, to, ignore=shutil.ignore_patterns(LOCK), copy_function=shutil.copyfile)
 
 
+def parent_of_roots() -> Path:
+    return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
 def _fresh_root() -> Path:
     """Also removes what processes left that were killed."""
-    parent = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    parent = parent_of_roots()
     for left in parent.glob(f"{PREFIX}*"):
         pid = left.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):

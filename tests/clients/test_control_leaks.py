@@ -1,0 +1,99 @@
+"""Clusters that were used, forked and deleted leave nothing behind in their process: no file, descriptor, thread, task,
+object or memory. `make clusters` does it a thousand times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from odradek.broker.broker import Broker
+from odradek.broker.clusters.clusters import PREFIX, Cluster, Clusters, parent_of_roots
+
+COUNT = int(os.environ.get("CLUSTERS", "20"))
+WARM_UP = 5  # after which what is made once per process is there
+MOST_BYTES = 2_000  # that a cluster may leave: caches whose bound is not reached yet
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    descriptors: int
+    threads: int
+    tasks: int
+    brokers: int
+    files: int
+
+
+@pytest.fixture
+async def clusters() -> AsyncIterator[Clusters]:
+    made = Clusters(asyncio.get_running_loop())
+    yield made
+    await made.close()
+
+
+async def one_life(clusters: Clusters) -> None:
+    one = await clusters.create({}, None, None)
+    await asyncio.to_thread(produce, bootstrap(one))
+    other = await clusters.create({}, one.id, None)
+    assert (
+        await asyncio.to_thread(consume, bootstrap(one)) == await asyncio.to_thread(consume, bootstrap(other)) == b"a"
+    )
+    await clusters.delete(one.id)
+    await clusters.delete(other.id)
+
+
+def bootstrap(cluster: Cluster) -> str:
+    return str(cluster.told()["bootstrap"])
+
+
+def produce(at: str) -> None:
+    producer = Producer({"bootstrap.servers": at, "linger.ms": 0})
+    producer.produce("orders", b"a")
+    assert producer.flush(30) == 0
+
+
+def consume(at: str) -> bytes | None:
+    consumer = Consumer({"bootstrap.servers": at, "group.id": "g"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    message: Message | None = None
+    while message is None:
+        message = consumer.poll(30)
+    consumer.close()
+    return message.value()
+
+
+def left() -> Left:
+    gc.collect()
+    gc.collect()
+    return Left(
+        descriptors=len(os.listdir("/proc/self/fd")),
+        threads=threading.active_count(),
+        tasks=len(asyncio.all_tasks()),
+        brokers=sum(isinstance(each, Broker) for each in gc.get_objects()),
+        files=sum(1 for root in parent_of_roots().glob(f"{PREFIX}{os.getpid()}-*") for _ in Path(root).iterdir()),
+    )
+
+
+@pytest.mark.slow
+async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
+    for _ in range(WARM_UP):
+        await one_life(clusters)
+    tracemalloc.start()
+    try:
+        await one_life(clusters)
+        before, bytes_before = left(), tracemalloc.get_traced_memory()[0]
+        for _ in range(COUNT):
+            await one_life(clusters)
+        assert left() == before
+        assert (tracemalloc.get_traced_memory()[0] - bytes_before) / COUNT < MOST_BYTES
+    finally:
+        tracemalloc.stop()

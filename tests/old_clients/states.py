@@ -1,0 +1,115 @@
+"""The states that provoke the bugs: presets, rules, and what happens while an application runs."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.testing.sync import Cluster
+
+PATIENCE_S = 30
+NAME = "state"  # client id of what brings a state about
+
+
+def orders(kafka: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic("orders", num_partitions=1, replication_factor=1)])["orders"].result(PATIENCE_S)
+
+
+def send(kafka: Cluster, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "linger.ms": 0})
+    for value in values:
+        producer.produce("orders", value, partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def transaction(kafka: Cluster, values: list[str], *, committed: bool, codec: str = "none") -> None:
+    at = {"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "compression.type": codec}
+    producer = Producer({**at, "transactional.id": "t"})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce("orders", value)
+    producer.flush(PATIENCE_S)
+    (producer.commit_transaction if committed else producer.abort_transaction)()
+
+
+def unstable_offsets(kafka: Cluster) -> None:
+    """The group's offset is in an open transaction of a producer that is gone; its time-out ends it."""
+    orders(kafka)
+    send(kafka, "a", "b")
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "transactional.id": "t"})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    offsets = [TopicPartition("orders", 0, 0)]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
+    consumer.close()
+    kafka.fault({"name": "asked", "match": {"api": "OffsetFetch"}, "at": "applied", "do": {"observe": True}})
+
+
+def offsets_become_stable(kafka: Cluster) -> None:
+    kafka.wait(fault="asked", hits=3, timeout_s=PATIENCE_S)
+    kafka.clock.advance(120_000)
+
+
+def compressed_aborted_batch(kafka: Cluster) -> None:
+    orders(kafka)
+    transaction(kafka, ["aborted"] * 100, committed=False, codec="gzip")
+    send(kafka, "a", "b")
+
+
+def lost_commit(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "EndTxn"}, "at": "applied", "do": {"drop": True}, "times": 1})
+
+
+def second_batch_held(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": {"hold": "second"}})
+
+
+def coordinator_ends(kafka: Cluster) -> None:
+    """The node that coordinates the transaction stops, while that is open."""
+    kafka.wait(hold="second", timeout_s=PATIENCE_S)
+    (found, *_) = [each for each in kafka.requests(api="FindCoordinator") if each["request"]["keyType"] == 1]
+    answer = found["answer"]
+    kafka.stop_node((answer.get("coordinators") or [answer])[0]["nodeId"])
+    kafka.release("second")
+
+
+def storage_error(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "do": {"error": "KAFKA_STORAGE_ERROR"}, "times": 1})
+
+
+def committed_transaction(kafka: Cluster) -> None:
+    orders(kafka)
+    transaction(kafka, ["a"], committed=True)
+    send(kafka, "b")
+
+
+def aborted_list_reversed(kafka: Cluster) -> None:
+    kafka.preset("aborted-tail", topic="orders", records=0, transactions=4)
+    send(kafka, "a", "b")
+    path = "Responses[*].Partitions[*].AbortedTransactions"
+    kafka.fault({"match": {"api": "Fetch"}, "at": "applied", "do": {"edit": {path: {"reverse": True}}}})
+
+
+def unknown_end(kafka: Cluster) -> None:
+    """The transaction is ended, and its producer told that something went wrong."""
+    orders(kafka)
+    send(kafka, "a")
+    kafka.fault({"match": {"api": "EndTxn"}, "at": "applied", "do": {"error": "UNKNOWN_SERVER_ERROR"}, "times": 1})
+
+
+def dead_producer(kafka: Cluster) -> None:
+    kafka.preset("dead-producer", topic="orders")
+    kafka.fault({"name": "init", "match": {"api": "InitProducerId"}, "at": "applied", "do": {"observe": True}})
+
+
+def dead_producer_is_ended(kafka: Cluster) -> None:
+    kafka.wait(fault="init", hits=1, timeout_s=PATIENCE_S)
+    kafka.release("markers")

@@ -1,0 +1,41 @@
+"""Applications on aiokafka, one function each. The last line that one prints is all that it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+AT = os.environ["ODRADEK_BOOTSTRAP"]
+
+
+async def two_transactions() -> str:
+    producer = AIOKafkaProducer(bootstrap_servers=AT, transactional_id="t", request_timeout_ms=3_000)
+    await producer.start()
+    for value in (b"a", b"b"):
+        async with producer.transaction():
+            await producer.send_and_wait("orders", value)
+    return "committed"
+
+
+async def send() -> str:
+    producer = AIOKafkaProducer(bootstrap_servers=AT)
+    await producer.start()
+    await producer.send_and_wait("orders", b"a")
+    return "sent"
+
+
+async def main() -> str:
+    try:
+        return str(await asyncio.wait_for(globals()[sys.argv[1]](), 25))
+    except TimeoutError:
+        return "hangs"
+    except KafkaError as error:
+        return f"raised {error!r}"
+
+
+print(asyncio.new_event_loop().run_until_complete(main()), flush=True)
+os._exit(0)
