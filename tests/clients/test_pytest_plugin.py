@@ -1,11 +1,13 @@
 """The fixtures of pytest in a project of somebody else: nothing but the package is installed there."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/fixtures.md"
 PROJECT = """
 import asyncio
 import pytest
@@ -73,7 +75,10 @@ def run(folder: Path, tests: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return run(tmp_path_factory.mktemp("project"), PROJECT)
+    folder = tmp_path_factory.mktemp("project")
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (folder / "test_page.py").write_text(example)
+    return run(folder, PROJECT)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +87,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 )
 def test_a_cluster_is_fresh_and_has_what_its_test_asks_for(report: str, test: str) -> None:
     assert f"PASSED test_payments.py::{test}\n" in report, report
+
+
+def test_the_example_of_the_page_runs(report: str) -> None:
+    assert "PASSED test_page.py::test_a_record_whose_partition_has_moved_is_sent_again\n" in report, report
 
 
 def test_the_report_of_a_failed_test_tells_the_last_exchanges(report: str) -> None:
@@ -93,7 +102,7 @@ def test_the_report_of_a_failed_test_tells_the_last_exchanges(report: str) -> No
 
 
 def test_a_rule_that_nothing_matched_is_an_error_of_a_test_that_passed_alone(report: str) -> None:
-    assert "1 failed, 7 passed, 1 error in" in report
+    assert "1 failed, 8 passed, 1 error in" in report
     assert "ERROR test_payments.py::test_brings_nothing_about" in report
     assert "no request matched never" in report
 
