@@ -25,7 +25,7 @@ from odradek.broker.runtime.clock import Clock, LoopTimers, SteadyClock, SystemC
 from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
-from odradek.broker.runtime.workers import ThreadWorkers
+from odradek.broker.runtime.workers import Openers, ThreadWorkers
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.checkpoints import topic_id_text
@@ -99,9 +99,10 @@ class Broker:
         self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
         self.marker_round: Callable[[type[MarkerRound]], type[MarkerRound]] = lambda plain: plain  # in place of it
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
-        self.openers = ThreadWorkers(
+        self._opener_threads = ThreadWorkers(
             loop, OPENER_THREADS, "opener", watched=partial(self.watch.timed, "what threads ended")
         )
+        self.openers = Openers(self._opener_threads)
         self.housekeeping: Housekeeping | None = None
         self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # where a listener has TLS
@@ -172,7 +173,7 @@ class Broker:
             self.groups.stop()
         self._flush.flush()
         self._sync_threads.close()
-        self.openers.close()
+        self._opener_threads.close()
         self.workers.close()
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         self.metadata.close()
@@ -235,7 +236,7 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is under way but what waits for clients or for time to pass."""
-        threads = (self.workers, self.openers, self._sync_threads)
+        threads = (self.workers, self._opener_threads, self._sync_threads)
         return self._loading == 0 and all(each.is_idle for each in threads)
 
     def flush_appends(self) -> None:

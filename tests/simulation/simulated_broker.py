@@ -37,6 +37,7 @@ from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.housekeeping import Housekeeping, chores
 from odradek.broker.partitions.partition import CoordinatorLog, Partition
 from odradek.broker.partitions.registry import Discards, Partitions
+from odradek.broker.runtime.workers import Openers
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import Shares, make_shares
 from odradek.protocol.file_slice import in_memory
@@ -116,7 +117,8 @@ class SimulatedBroker:
         self.life = Life()
         self.clock = self.steady_clock = time
         self.timers = VirtualTimers(time, self.life)
-        self.openers = self.workers = parts.workers(time, self.life, rng)
+        self.workers = parts.workers(time, self.life, rng)
+        self.openers = Openers(self.workers)
         self.loop = LoopOf(self.timers)
         self.loading: list[Coroutine[Any, Any, None]] = []
         self._uuids = count(rng.randrange(1 << 40))

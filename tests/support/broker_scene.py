@@ -19,6 +19,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
+from odradek.broker.runtime.workers import Openers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
@@ -86,7 +87,7 @@ class BrokerScene:
             timers=self.timers,
             watch=LoopWatch(self.timers),
             workers=self.workers,
-            openers=self.workers,
+            openers=Openers(self.workers),
             metadata=SimpleNamespace(image=self.image),
             partitions=self.partitions,
             log_directory=self.log_directory,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
+from odradek.broker.runtime.workers import JobResult
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.slices import Steps
-    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.broker.runtime.workers import Openers, Workers
     from odradek.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
     from odradek.protocol.struct import Buffer
     from odradek.storage.validation import BatchRules
@@ -76,7 +77,7 @@ class ProduceBroker(Protocol):
     @property
     def workers(self) -> Workers: ...
     @property
-    def openers(self) -> Workers:
+    def openers(self) -> Openers:
         """Threads for compressed batches, which may open to very much; few of them are open at a time."""
 
     @property
@@ -245,10 +246,14 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
+        """Refuses with REQUEST_TIMED_OUT, after which clients send again, where too much waits to be decompressed."""
         context, rules = self._context, partition.rules
         check = partial(check_produced, records, rules, context.now_ms, context.api_version)
-        workers = self._broker.openers if is_compressed(records) else self._broker.workers
-        workers.run(check, partial(self._checked, partition, records, rules, answer, guard))
+        then = partial(self._checked, partition, records, rules, answer, guard)
+        if not is_compressed(records):
+            self._broker.workers.run(check, then)
+        elif not self._broker.openers.run(len(records), check, then):
+            then(JobResult(None, KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
 
     def _checked(
         self,

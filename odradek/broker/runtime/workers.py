@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+
+MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # compressed, that wait or are being opened
 
 
 class JobResult(Generic[T]):
@@ -111,6 +113,31 @@ class ThreadWorkers:
                 ended.popleft()()
             except Exception as error:  # a bug; the others must not be forgotten over it
                 self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
+
+
+class Openers:
+    """Workers that decompress. What waits for them stays in memory, also when its client has gone, as it may be the
+    records of a Produce with acks=0: so all of it together has a bound.
+    """
+
+    __slots__ = ("_held_bytes", "_most_bytes", "_workers")
+
+    def __init__(self, workers: Workers, most_bytes: int = MOST_OPENED_BYTES) -> None:
+        self._workers = workers
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
+
+    def run(self, size_bytes: int, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> bool:
+        """Runs a job that holds so much, as `Workers.run` does. Returns False, and runs nothing, if it is too much."""
+        if self._held_bytes and self._held_bytes + size_bytes > self._most_bytes:
+            return False
+        self._held_bytes += size_bytes
+        self._workers.run(job, partial(self._ended, size_bytes, then))
+        return True
+
+    def _ended(self, size_bytes: int, then: Callable[[JobResult[T]], None], outcome: JobResult[T]) -> None:
+        self._held_bytes -= size_bytes
+        then(outcome)
 
 
 class WorkersHere:

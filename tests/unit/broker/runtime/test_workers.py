@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from odradek.broker.runtime.workers import JobResult, ThreadWorkers, WorkersHere
+from odradek.broker.runtime.workers import JobResult, Openers, ThreadWorkers, WorkersHere
+from tests.support.manual_loop import ManualWorkers
 
 
 async def test_the_job_runs_in_another_thread_and_its_end_on_the_loop() -> None:
@@ -105,3 +106,30 @@ def test_workers_here_need_no_loop() -> None:
     ended: list[int] = []
     WorkersHere().run(threading.get_ident, lambda outcome: ended.append(outcome.result()))
     assert ended == [threading.get_ident()]
+
+
+def test_what_waits_to_be_opened_has_a_bound_and_gives_its_place_back() -> None:
+    workers = ManualWorkers()
+    openers = Openers(workers, most_bytes=100)
+    ended: list[JobResult[int]] = []
+
+    def fails() -> int:
+        raise OSError("no disk")
+
+    assert openers.run(60, fails, ended.append)
+    assert openers.run(40, int, ended.append)
+    assert not openers.run(1, int, ended.append)
+    assert len(workers.jobs) == 2
+    workers.finish_one()
+    assert openers.run(60, int, ended.append)
+    workers.finish_all()
+    assert len(ended) == 3
+
+
+def test_a_batch_beyond_the_bound_is_opened_while_nothing_else_waits() -> None:
+    workers = ManualWorkers()
+    openers = Openers(workers, most_bytes=100)
+    assert openers.run(1_000, int, lambda _: None)
+    assert not openers.run(1, int, lambda _: None)
+    workers.finish_all()
+    assert openers.run(1_000, int, lambda _: None)
