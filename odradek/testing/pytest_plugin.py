@@ -138,7 +138,7 @@ def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]
     for mark in reversed(list(request.node.iter_markers(MARK))):  # the nearest last
         options |= mark.kwargs
     options |= getattr(request, "param", {})
-    cluster = made(odradek, **options)
+    cluster = odradek.cluster(**options)
     request.node.stash[CLUSTER] = cluster
     yield cluster
     try:
@@ -149,14 +149,6 @@ def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]
     finally:
         with suppress(Refused):  # the test may have deleted it
             cluster.delete()
-
-
-def made(odradek: Odradek, *, preset: str | tuple[str, Mapping[str, Json]] | None = None, **options: Any) -> Cluster:
-    cluster = odradek.cluster(**options)
-    if preset is not None:
-        name, parameters = (preset, {}) if isinstance(preset, str) else preset
-        cluster.preset(name, **parameters)
-    return cluster
 
 
 @pytest.fixture

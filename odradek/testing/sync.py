@@ -104,13 +104,18 @@ class Odradek:
         fork: Cluster | None = None,
         ttl_s: int | None = None,
         nodes: int | None = None,
+        preset: str | tuple[str, Mapping[str, Json]] | None = None,
     ) -> Cluster:
-        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log."""
+        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log.
+
+        preset: the name of a rare state to begin in, or that and its parameters.
+        """
         body = {
             "settings": dict(settings or {}),
             "fork": None if fork is None else fork.id,
             "ttl_s": ttl_s,
             "nodes": nodes,
+            "preset": {"name": preset[0], "parameters": dict(preset[1])} if isinstance(preset, tuple) else preset,
         }
         told = self.call("POST", "/clusters", body)[1]
         return Cluster(self, told["id"], told)

@@ -24,6 +24,30 @@ def kafka(odradek: Odradek) -> Iterator[Cluster]:
         yield cluster
 
 
+def test_a_cluster_begins_in_a_preset(odradek: Odradek) -> None:
+    with odradek.cluster(preset=("aborted-tail", {"topic": "tail", "records": 2})) as cluster:
+        assert cluster.wait(topic="tail", partition=0, log_end_offset=3)["last_stable_offset"] > 2
+    with odradek.cluster(preset="recreated-topic") as cluster:
+        cluster.wait(topic="orders", partition=0, log_end_offset=0)
+
+
+@pytest.mark.parametrize(
+    ("preset", "words"),
+    [
+        ("aborted-tails", "did you mean aborted-tail"),
+        (("aborted-tail", {"topik": "t"}), "topic"),
+        ("prepared-transaction", "transaction.two.phase.commit.enable"),
+    ],
+)
+def test_a_preset_that_is_refused_leaves_no_cluster(
+    odradek: Odradek, preset: str | tuple[str, dict[str, str]], words: str
+) -> None:
+    clusters = odradek.call("GET", "/clusters")[1]
+    with pytest.raises(Refused, match=words):
+        odradek.cluster(preset=preset)
+    assert odradek.call("GET", "/clusters")[1] == clusters
+
+
 def make_topic(kafka: Cluster, name: str = "orders", partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for made in admin.create_topics([NewTopic(name, partitions)]).values():

@@ -131,11 +131,19 @@ class Routes:
         return [each.told() for each in self._clusters]
 
     async def create(self, request: web.Request) -> object:
-        found = await told_object(request, frozenset({"settings", "fork", "ttl_s", "nodes"}))
+        found = await told_object(request, frozenset({"settings", "fork", "ttl_s", "nodes", "preset"}))
         fork = None if found.get("fork") is None else text(found["fork"], "fork")
         nodes = None if found.get("nodes") is None else whole(found["nodes"], "nodes", 1, MOST_NODES)
         settings = mapping(found.get("settings", {}), "settings")
-        return (await self._clusters.create(settings, fork, _ttl_s(found), nodes)).told()
+        preset = _preset(found.get("preset"))
+        cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes)
+        if preset is None:
+            return cluster.told()
+        try:
+            return {**cluster.told(), "preset": await bring_about(cluster, *preset)}
+        except Problem:
+            await self._clusters.delete(cluster.id)
+            raise
 
     async def delete(self, request: web.Request) -> object:
         await self._clusters.delete(request.match_info["id"])
@@ -311,6 +319,15 @@ async def move_clock(cluster: Cluster, request: web.Request) -> object:
         case _:
             raise Problem(404, f"a clock cannot {how}", allowed="freeze, resume, advance, set")
     return await clock(cluster, request)
+
+
+def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
+    """The name, or an object with `name` and `parameters`."""
+    if value is None or isinstance(value, str):
+        return None if value is None else (value, {})
+    found = mapping(value, "preset")
+    only(found, {"name", "parameters"}, "preset")
+    return text(found.get("name"), "preset.name"), mapping(found.get("parameters", {}), "preset.parameters")
 
 
 async def presets(cluster: Cluster, request: web.Request) -> object:
