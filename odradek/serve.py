@@ -19,7 +19,12 @@ from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
     "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--ready-file FILE]"
-    " [--ephemeral] [--control] [--record FILE] [--log-format text|json]   (odradek serve --help says more)"
+    " [--ephemeral] [--control] [--faults FILE] [--odd SEED] [--record FILE] [--log-format text|json]"
+    "   (odradek serve --help says more)"
+)
+
+WITH_VALUE = frozenset(
+    ("--config", "--override", "--data-dir", "--port", "--ready-file", "--faults", "--odd", "--record", "--log-format")
 )
 
 
@@ -36,6 +41,8 @@ class ServeOptions:
     ready_file: Path | None = None
     is_ephemeral: bool = False
     is_controlled: bool = False
+    faults: Path | None = None
+    odd: int = 0
     record: Path | None = None
     log_format: str = TEXT
 
@@ -47,7 +54,7 @@ class ServeOptions:
             if not separator or not name.strip():
                 raise UsageError(f"--override {text}: it takes a setting's name and value, as in num.partitions=3")
             settings[name.strip()] = value.strip()
-        if self.is_controlled:
+        if self.is_controlled or self.faults is not None or self.odd:
             settings["odradek.control.enable"] = "true"
         if self.data_dir is not None:
             settings["log.dirs"] = str(self.data_dir)
@@ -70,7 +77,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
         if name == "--control" and not separator:
             options = replace(options, is_controlled=True)
             continue
-        if name not in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--record", "--log-format"):
+        if name not in WITH_VALUE:
             raise UsageError(f"{name} is not an option of serve")
         if not separator:
             if not waiting:
@@ -85,6 +92,12 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 options = replace(options, data_dir=Path(value))
             case "--ready-file":
                 options = replace(options, ready_file=Path(value))
+            case "--faults":
+                options = replace(options, faults=Path(value))
+            case "--odd":
+                if not value.isdecimal():
+                    raise UsageError(f"--odd {value}: it takes a number, 0 for no odd answers")
+                options = replace(options, odd=int(value))
             case "--record":
                 options = replace(options, record=Path(value))
             case "--log-format":
@@ -115,7 +128,7 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
     """
     gc.disable()  # until the broker serves: nothing that is made on the way there is garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
-    from odradek.broker.process import CannotStart, serve
+    from odradek.broker.process import CannotStart, FirstFaults, serve
 
     ephemeral: Path | None = None
     try:
@@ -138,7 +151,8 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
             logging.getLogger("odradek").warning("%s", warning)
         for note in notes:
             logging.getLogger("odradek").info("%s", note)
-        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record)
+        first = FirstFaults(options.faults, options.odd)
+        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record, first)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2

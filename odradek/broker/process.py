@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.clusters.recorder import Recorder
     from odradek.broker.configuration.config import BrokerConfig
 
-__all__ = ["CannotStart", "serve"]
+__all__ = ["CannotStart", "FirstFaults", "serve"]
 
 log = logging.getLogger("odradek")
 
@@ -37,22 +38,46 @@ COLLECT_AFTER = (5_000, 5, 1_000)
 IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owes
 
 
+@dataclass(frozen=True, slots=True)
+class FirstFaults:
+    """Begin of the broker of the process: a file with a rule or a list of them as JSON, and the seed of odd answers."""
+
+    rules: Path | None = None
+    seed: int = 0
+
+    def begin(self, clusters: Clusters) -> None:
+        """Raises CannotStart, OSError."""
+        from odradek.broker.clusters.clusters import DEFAULT  # here: most brokers are not controlled
+        from odradek.broker.clusters.problems import Problem
+
+        faults = clusters.get(DEFAULT).faults
+        if self.rules is not None:
+            try:
+                faults.add(json.loads(self.rules.read_text(encoding="utf-8")))
+            except (ValueError, Problem) as error:
+                raise CannotStart(f"--faults {self.rules}: {error}") from None
+        faults.be_odd(self.seed)
+
+
 def serve(
     config: BrokerConfig,
     ready_file: Path | None,
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None = None,
     record: Path | None = None,
+    first: FirstFaults | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. A second signal ends the process at once.
 
     ready_note: printed after the line that says that clients are accepted; {node_id} stands for the broker's.
-    record: a file that is overwritten with what clients send and get.
+    record: a file that is overwritten with what clients send and get. first: needs the control interface.
     Raises CannotStart, and OSError where the disk or the ready file refuses.
     """
     loop = _new_loop()
     try:
-        return loop.run_until_complete(_serve(loop, config, ready_file, milliseconds_since_start, ready_note, record))
+        return loop.run_until_complete(
+            _serve(loop, config, ready_file, milliseconds_since_start, ready_note, record, first or FirstFaults())
+        )
     finally:
         loop.close()
 
@@ -73,6 +98,7 @@ async def _serve(
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None,
     record: Path | None,
+    first: FirstFaults,
 ) -> int:
     told_to_stop = asyncio.Event()
 
@@ -101,6 +127,8 @@ async def _serve(
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()
     try:
+        if clusters is not None:
+            first.begin(clusters)
         _say_ready(serving, ready_file, milliseconds_since_start())
         if ready_note is not None:
             print(ready_note.format(node_id=config.node_id), flush=True)

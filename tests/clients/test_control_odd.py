@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.testing.sync import Cluster, Odradek, Refused
+from tests.support.broker_process import BrokerProcess
 
 PER_COPY = 25  # records
 
@@ -97,3 +100,56 @@ def test_a_seed_is_a_number(odradek: Odradek) -> None:
         for body in ({"seed": -1}, {"seed": "x"}, {}, {"seeds": 1}):
             with pytest.raises(Refused):
                 kafka.call("POST", "/odd", body)
+
+
+class BrokerThatBegins(BrokerProcess):
+    """With options of `odradek serve` besides the usual ones."""
+
+    options: tuple[str, ...] = ()
+
+    def command(self, ready_file: Path) -> list[str]:
+        return [*super().command(ready_file), *self.options]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerThatBegins]:
+    made = BrokerThatBegins(tmp_path / "data", {"odradek.http.port": 0})
+    yield made
+    if made.is_running():
+        made.stop()
+
+
+def test_a_broker_begins_with_odd_answers_and_rules(broker: BrokerThatBegins, tmp_path: Path) -> None:
+    rule = {"name": "first", "match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1}
+    (tmp_path / "rules.json").write_text(json.dumps([rule]))
+    broker.options = ("--odd", "7", "--faults", str(tmp_path / "rules.json"))
+    broker.start()
+    default = Odradek("127.0.0.1", broker.ready["http_port"]).default
+    assert default.odd()["seed"] == 7
+    producer = Producer({"bootstrap.servers": default.bootstrap})
+    producer.produce("orders", b"a")
+    producer.flush(20)
+    assert default.faults()[0]["hits"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"match": {"api": "Prodce"}, "do": {"hold": "h"}}', "did you mean Produce"),
+        ("no JSON", "Expecting value"),
+        (None, "No such file"),
+    ],
+)
+def test_rules_that_mean_nothing_end_the_start_by_name(
+    broker: BrokerThatBegins, tmp_path: Path, text: str | None, words: str
+) -> None:
+    path = tmp_path / "rules.json"
+    if text is not None:
+        path.write_text(text)
+    broker.options = ("--faults", str(path))
+    with pytest.raises(RuntimeError, match="ended with status 1"):
+        broker.start()
+    told = broker.log_text()
+    assert words in told
+    assert str(path) in told
+    assert "Traceback" not in told

@@ -101,6 +101,11 @@ class Faults:
         self.put()
         return list(parsed.values())
 
+    def be_odd(self, seed: int) -> None:
+        """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more."""
+        self.odd = Odd.of(seed) if seed else None
+        self.put()
+
     def remove(self, name: str | None) -> list[Rule]:
         """Whatever waits for a hold of these goes on. name: None for all. Raises Problem."""
         if name is not None and name not in self.rules:

@@ -16,7 +16,6 @@ from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.exchanges import MOST_EXCHANGES
 from odradek.broker.clusters.live_recording import send_recording
 from odradek.broker.clusters.nodes import MOST_NODES
-from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.shown import ShownClusters
@@ -361,9 +360,7 @@ async def odd(cluster: Cluster, request: web.Request) -> object:
 async def be_odd(cluster: Cluster, request: web.Request) -> object:
     """`{"seed": n}`; 0 ends it."""
     found = await told_object(request, frozenset({"seed"}))
-    seed = whole(found.get("seed"), "seed")
-    cluster.faults.odd = Odd.of(seed) if seed else None
-    cluster.faults.put()
+    cluster.faults.be_odd(whole(found.get("seed"), "seed"))
     return await odd(cluster, request)
 
 

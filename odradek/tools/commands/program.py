@@ -32,6 +32,12 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         help="let tests control it over HTTP: fresh clusters, faults, holds, the clock (docs/testing.md)",
     )
     parser.add_argument(
+        "--faults", metavar="FILE", help="begin with these rules: one, or a list of them, as JSON; with --control"
+    )
+    parser.add_argument(
+        "--odd", metavar="SEED", help="give lawful answers that are rare, the same ones for a seed; with --control"
+    )
+    parser.add_argument(
         "--record",
         metavar="FILE",
         help="write what clients send and get into FILE, for judge and inspect; secrets of logins are left out",
