@@ -20,7 +20,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /** One story of share consumers per run: BOOTSTRAP STORY TOPIC. What came of it is printed, a line each. */
 public class Shared {
     static final int PATIENCE_S = 30;
-    static final int LOCK_MS = 1_500;
+    static final String LOCK = "share.record.lock.duration.ms";
 
     final String bootstrap, topic, group;
     final List<Member> members = new ArrayList<>();
@@ -59,7 +59,7 @@ public class Shared {
         List<ConsumerRecord<String, String>> first() {
             var deadline = System.nanoTime() + PATIENCE_S * 1_000_000_000L;
             while (true) {
-                var found = poll(100);
+                var found = poll(2_000); // a shorter one, begun again, may fetch more than it shows
                 if (!found.isEmpty()) return found;
                 if (System.nanoTime() > deadline) throw new IllegalStateException("no records in time");
             }
@@ -111,7 +111,7 @@ public class Shared {
     void configure(String... settings) throws Exception {
         var operations = new ArrayList<AlterConfigOp>();
         var all = new TreeMap<String, String>(Map.of("share.auto.offset.reset", "earliest",
-            "share.record.lock.duration.ms", String.valueOf(LOCK_MS)));
+            LOCK, "30000")); // a busy machine must not give records to others
         for (int at = 0; at < settings.length; at += 2) all.put(settings[at], settings[at + 1]);
         all.forEach((name, value) -> operations.add(new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
         try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
@@ -212,7 +212,7 @@ public class Shared {
 
     /** Locks of 1.5 s, renewed for twice as long. */
     void renew() throws Exception {
-        configure();
+        configure(LOCK, "1500");
         ten();
         var first = new Member();
         var taken = first.first();
@@ -237,7 +237,7 @@ public class Shared {
     }
 
     void expiry() throws Exception {
-        configure();
+        configure(LOCK, "1500");
         ten();
         var first = new Member();
         var taken = first.first();
