@@ -1,6 +1,8 @@
 """The facts behind the page, as JSON over HTTP, of a broker that real clients use."""
 
 import json
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -228,3 +230,12 @@ def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
     after.close()
     warnings = view(broker, "warnings")["warnings"]
     assert [each for each in warnings if each["logger"] != "odradek.loop"] == []  # the loop is late on a busy machine
+
+
+def test_pages_that_are_left_before_their_first_word_leave_no_traceback(broker: BrokerProcess) -> None:
+    reset = struct.pack("ii", 1, 0)  # closes with RST
+    for _ in range(200):
+        with socket.create_connection(("127.0.0.1", broker.ready["http_port"])) as left:
+            left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            left.sendall(b"GET /live/topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert get(broker, "/healthz")[0] == 200

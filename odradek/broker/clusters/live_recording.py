@@ -87,8 +87,8 @@ async def send_recording(
     try:
         cluster.faults.put()
         response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
         with suppress(ConnectionResetError):
+            await response.prepare(request)
             while request.transport is not None and not request.transport.is_closing():
                 blocks = await unread.taken(LOOK_S)
                 if blocks:

@@ -16,6 +16,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
@@ -222,20 +223,16 @@ class Page:
         if name not in VIEWS:
             return web.json_response({"error": f"there is no view {name}"}, status=404)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-        await response.prepare(request)
         before = ""
-        while not self._stopping.is_set():
-            now = await self._text(name, request, is_first=not before)
-            try:
+        with suppress(ConnectionResetError):  # the page was left, maybe before the first word
+            await response.prepare(request)
+            while not self._stopping.is_set():
+                now = await self._text(name, request, is_first=not before)
                 await response.write(f"data: {now}\n\n".encode() if now != before else b":\n\n")
-            except ConnectionResetError:  # the page was left
-                return response
-            before = now
-            try:
-                async with asyncio.timeout(EVERY_S):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+                before = now
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EVERY_S):
+                        await self._stopping.wait()
         return response
 
     async def stop(self, app: web.Application) -> None:
