@@ -28,6 +28,7 @@ OPTION = "--odradek"
 ADDRESS = "odradek_address"  # in what pytest-xdist tells a worker
 SHOWN = 20  # exchanges at the end of a report
 LINE = 400  # characters of one
+CODES = {code.value: code.name for code in ErrorCode}  # a rule may give others
 SHARE = pytest.StashKey["Share"]()
 CLUSTER = pytest.StashKey[Cluster]()
 HAS_FAILED = pytest.StashKey[bool]()
@@ -46,12 +47,14 @@ class Share:
         self._started: Odradek | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        Thread(target=self._answer, daemon=True).start()
+        self._thread = Thread(target=self._answer, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # `accept` of the thread returns
         self._listener.close()
+        self._thread.join()  # it may be starting the process
         if self._started is not None:
             self._started.stop()
 
@@ -206,7 +209,7 @@ def errors_in(answer: Json) -> list[str]:
     if isinstance(answer, dict):
         for name, value in answer.items():
             if name == "errorCode" and isinstance(value, int):
-                found |= {ErrorCode(value).name: None} if value else {}
+                found |= {CODES.get(value, str(value)): None} if value else {}
             else:
                 found |= dict.fromkeys(errors_in(value))
     elif isinstance(answer, list):

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from odradek.testing.pytest_plugin import errors_in
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/fixtures.md"
 PROJECT = """
 import asyncio
 import pytest
+
+from odradek.testing.pytest_plugin import errors_in
 from confluent_kafka import Producer
 
 RULE = {"name": "once", "match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1}
@@ -58,6 +62,8 @@ def test_brings_nothing_about(kafka):
 """
 WORKERS = """
 import pytest
+
+from odradek.testing.pytest_plugin import errors_in
 
 @pytest.mark.parametrize("number", range(8))
 def test_where(kafka, odradek, worker_id, number):
@@ -118,3 +124,8 @@ def test_the_workers_of_xdist_share_one_process(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     report = run(tmp_path, "def test_it(kafka): pass\n", "--odradek", "nowhere")
     assert "--odradek nowhere: HOST:PORT is asked for" in report
+
+
+def test_a_code_that_kafka_does_not_have_is_told_by_its_number() -> None:
+    answer = {"responses": [{"errorCode": 0}, {"errorCode": 6}, {"errorCode": 999}]}
+    assert errors_in(answer) == ["NOT_LEADER_OR_FOLLOWER", "999"]

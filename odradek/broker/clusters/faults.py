@@ -37,6 +37,7 @@ from odradek.protocol.frames import (
 )
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.recording_masks import BY_NUMBER
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ MOST_RULES = 1000
 REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
 NO_LINGERING = struct.pack("ii", 1, 0)
-BY_NUMBER = {key.value: key for key in ApiKey}
 CODES = {code.value: code for code in ErrorCode}
 
 

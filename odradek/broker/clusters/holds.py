@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from odradek.broker.clusters.rules import Point, Seen
 
 TOLD = 20  # of those that wait at one hold
-Held: TypeAlias = Mapping[str, object]
+About: TypeAlias = Mapping[str, object]  # who waits
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Waiting:
     go_on: Callable[[], None]
-    about: Held
+    about: About
 
 
 class Holds:
     """Waiting requests, markers and steps, by the name of the hold."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[object, _Held]] = {}
+        self._waiting: dict[str, dict[object, _Waiting]] = {}
 
-    def wait(self, name: str, who: object, go_on: Callable[[], None], about: Held) -> None:
-        self._waiting.setdefault(name, {})[who] = _Held(go_on, about)
+    def wait(self, name: str, who: object, go_on: Callable[[], None], about: About) -> None:
+        self._waiting.setdefault(name, {})[who] = _Waiting(go_on, about)
 
     def forget(self, name: str, who: object) -> None:
         self._waiting.get(name, {}).pop(who, None)
@@ -50,7 +50,7 @@ class Holds:
         return len(waiting)
 
 
-def held_at(point: Point, seen: Seen) -> Held:
+def held_at(point: Point, seen: Seen) -> About:
     """Tells who waits: where, and what it is about, as far as it names that."""
     about: dict[str, object] = {"at": point.value}
     if seen.api is not None:

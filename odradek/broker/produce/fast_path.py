@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
+from odradek.broker.api.long_requests import FLEXIBLE_PRODUCE_SINCE, PRODUCE_BY_ID_SINCE
 from odradek.broker.coordinators.verification import PRODUCE_ADDS_SINCE
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.produce.request import NO_OFFSET
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
     from odradek.storage.log import Appended
 
-OLDEST_VERSION, TOPIC_IDS_SINCE = 9, 13  # the oldest flexible version
+OLDEST_VERSION = FLEXIBLE_PRODUCE_SINCE
 # A request begins, behind the client id, with the header's tags and the size of the transactional id. What follows it:
 # acks, timeout, count of topics, size of the topic's name. Counts and sizes are one more than they count, 0 is null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
@@ -82,7 +83,7 @@ class ProduceFastPath:
         self._authorizer = authorizer
         self._broker = broker
         self._now_ms = now_ms
-        self._has_ids = route.version >= TOPIC_IDS_SINCE
+        self._has_ids = route.version >= PRODUCE_BY_ID_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= PRODUCE_ADDS_SINCE
         self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index

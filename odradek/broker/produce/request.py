@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
 from odradek.broker.runtime.workers import JobResult
 from odradek.protocol.acls import Operation, ResourceType
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
 
 CURRENT_LEADER_SINCE: Final = 10  # KIP-951
-TOPIC_IDS_SINCE: Final = 13
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID: Final = "__admin_client"  # the one that Kafka lets write into internal topics
@@ -183,7 +183,7 @@ class PendingProduce:
         if self._context.api_version < CURRENT_LEADER_SINCE:
             return
         image = self._broker.metadata.image
-        by_id = self._context.api_version >= TOPIC_IDS_SINCE
+        by_id = self._context.api_version >= PRODUCE_BY_ID_SINCE
         partition = (image.topics_by_id[topic.topic_id] if by_id else image.topics[topic.name]).partitions[answer.index]
         leader_id = -1 if partition.leader is None else partition.leader
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
@@ -325,7 +325,7 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
 
 def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: ProduceBroker) -> Partition:
     """Raises KafkaError, also where the client may not write to the topic."""
-    if context.api_version >= TOPIC_IDS_SINCE:
+    if context.api_version >= PRODUCE_BY_ID_SINCE:
         partition = broker.partitions.get_by_id(topic.topic_id, index)
         context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
         return partition

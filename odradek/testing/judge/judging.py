@@ -15,13 +15,13 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.frames import REQUEST_START, read_client_id, request_header_version, response_has_tags
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.recording import Kind, RecordingEntry
+from odradek.protocol.recording_masks import BY_NUMBER
 from odradek.protocol.struct import Buffer, Message
 from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange
 from odradek.testing.judge.rule import Look
 from odradek.testing.judge.rules import FAMILIES
 from odradek.testing.judge.scene import Client, Scene
 
-BY_NUMBER: Final = {key.value: key for key in ApiKey}
 CORRELATION_BYTES: Final = 4
 FRAME_START: Final = Packing(">hhi")  # API key, version, correlation id: what is kept of a masked request
 MASKED_BYTES: Final = FRAME_START.size

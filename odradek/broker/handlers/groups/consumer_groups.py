@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
+from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
-from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
+from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import GROUP_VERSION
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
@@ -71,15 +71,8 @@ def consumer_group_describe(
     that its members are subscribed to or assigned. Source: docs/spec/consumer-groups.md#s1-2
     """
     require_consumer_protocol(broker)
-    groups, entries = [], AnswerEntries()
-    for group_id in request.group_ids:
-        group = _described(group_id, context, broker)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
-            group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
-        groups.append(group)
-        entries.add(1 + len(group.members))
-        for _ in range(1 + len(group.members)):
-            yield
+    include = request.include_authorized_operations
+    groups = yield from described(request.group_ids, _described, include, context, broker)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

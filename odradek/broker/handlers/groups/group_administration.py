@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import Audit
@@ -65,16 +66,41 @@ def describe_groups(
     v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, where there was
     a group in state Dead. Needs DESCRIBE on each group.
     """
+    groups = yield from described(request.groups, describe, request.include_authorized_operations, context, broker)
+    return DescribeGroupsResponse(groups=groups)
+
+
+class Described(Protocol):
+    """A group in the answer to one of the three APIs that describe them."""
+
+    error_code: int
+    authorized_operations: int
+
+    @property
+    def members(self) -> Sequence[object]: ...
+
+
+G = TypeVar("G", bound=Described)
+
+
+def described(
+    group_ids: Iterable[str],
+    describe: Callable[[str, RequestContext, Broker], G],
+    includes_operations: bool,
+    context: RequestContext,
+    broker: Broker,
+) -> Steps[list[G]]:
+    """Describes each group, a member at a step. Raises INVALID_REQUEST where they have too many members in all."""
     groups, entries = [], AnswerEntries()
-    for group_id in request.groups:
+    for group_id in group_ids:
         group = describe(group_id, context, broker)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
+        if includes_operations and group.error_code == ErrorCode.NONE.value:
             group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         groups.append(group)
         entries.add(1 + len(group.members))
         for _ in range(1 + len(group.members)):
             yield
-    return DescribeGroupsResponse(groups=groups)
+    return groups
 
 
 def describe(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:

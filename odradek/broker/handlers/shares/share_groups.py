@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
+from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
-from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.heartbeat import (
     Heard,
     ShareHeartbeat,
@@ -14,6 +13,7 @@ from odradek.broker.groups.share.heartbeat import (
     describe_share_group,
     heartbeat,
 )
+from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.runtime.delayed import once
 from odradek.broker.runtime.slices import sliced
@@ -71,15 +71,8 @@ def share_group_describe(
     Needs DESCRIBE on each group and on all topics that its members are assigned. Source: docs/spec/share-groups.md#s2-5
     """
     broker.shares.require_enabled()
-    groups, entries = [], AnswerEntries()
-    for group_id in request.group_ids:
-        group = _described(group_id, context, broker)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
-            group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
-        groups.append(group)
-        entries.add(1 + len(group.members))
-        for _ in range(1 + len(group.members)):
-            yield
+    include = request.include_authorized_operations
+    groups = yield from described(request.group_ids, _described, include, context, broker)
     return ShareGroupDescribeResponse(groups=groups)
 
 
