@@ -81,6 +81,8 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, as
         for kind in KINDS:
             cost(array, kind, FEW)  # imports what it needs
             few, many = cost(array, kind, FEW), cost(array, kind, MANY)
+            if many * FEW > MOST_GROWTH * few * MANY:  # maybe a timer of the broker fired meanwhile, and imported much
+                many = min(cost(array, kind, MANY) for _ in range(3))
             if many * FEW > MOST_GROWTH * few * MANY:
                 too_fast.append((str(array), kind, few, many))
     assert too_fast == []
