@@ -47,7 +47,7 @@ def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
 class ControlledTime:
     """A `Clock` and `Timers`; loop thread only. Actions run in the order of their due times, then as armed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: int | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: int | None = None, *, is_frozen: bool = False) -> None:
         """now_ms: where it begins; None for the system's time"""
         self._loop = loop
         self._at_ms = float(
@@ -55,7 +55,7 @@ class ControlledTime:
         )  # when it last began to run or stopped
         self._since_s = loop.time()
         self._shift_ms = 0.0
-        self.is_frozen = False
+        self.is_frozen = is_frozen
         self._numbers = count()
         self._armed: list[Armed] = []  # a heap
         self._scans: list[Armed] = []  # few; kept apart, since an advance leaves most of their turns out

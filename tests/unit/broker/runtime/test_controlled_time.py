@@ -17,8 +17,7 @@ async def settled() -> None:
 
 
 async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
-    time = ControlledTime(asyncio.get_running_loop(), 1000)
-    time.freeze()
+    time = ControlledTime(asyncio.get_running_loop(), 1000, is_frozen=True)
     fired: list[int] = []
     time.after(0, lambda: fired.append(1))
     await asyncio.sleep(0)
@@ -27,8 +26,7 @@ async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
 
 
 async def test_an_advance_runs_what_becomes_due_in_its_order_and_at_its_time() -> None:
-    time = ControlledTime(asyncio.get_running_loop(), 0)
-    time.freeze()
+    time = ControlledTime(asyncio.get_running_loop(), 0, is_frozen=True)
     fired: list[tuple[str, int]] = []
 
     def first() -> None:
@@ -45,8 +43,7 @@ async def test_an_advance_runs_what_becomes_due_in_its_order_and_at_its_time() -
 
 async def test_what_one_timer_leads_to_has_happened_before_the_next() -> None:
     loop = asyncio.get_running_loop()
-    time = ControlledTime(loop, 0)
-    time.freeze()
+    time = ControlledTime(loop, 0, is_frozen=True)
     happened: list[str] = []
 
     def first() -> None:
@@ -59,8 +56,7 @@ async def test_what_one_timer_leads_to_has_happened_before_the_next() -> None:
 
 
 async def test_a_cancelled_timer_does_not_fire_and_many_do_not_pile_up() -> None:
-    time = ControlledTime(asyncio.get_running_loop(), 0)
-    time.freeze()
+    time = ControlledTime(asyncio.get_running_loop(), 0, is_frozen=True)
     fired: list[int] = []
     kept = [time.after(DAY_MS, lambda: fired.append(1)) for _ in range(10_000)]
     for timer in kept[1:]:
@@ -71,8 +67,7 @@ async def test_a_cancelled_timer_does_not_fire_and_many_do_not_pile_up() -> None
 
 async def test_a_clock_that_runs_again_goes_on_from_where_it_stood() -> None:
     loop = asyncio.get_running_loop()
-    time = ControlledTime(loop, 0)
-    time.freeze()
+    time = ControlledTime(loop, 0, is_frozen=True)
     await time.advance(7 * DAY_MS, settled)
     fired = loop.create_future()
     time.after(1, lambda: fired.set_result(time.now_ms()))
@@ -81,8 +76,7 @@ async def test_a_clock_that_runs_again_goes_on_from_where_it_stood() -> None:
 
 
 async def test_a_clock_set_back_moves_no_timer() -> None:
-    time = ControlledTime(asyncio.get_running_loop(), DAY_MS)
-    time.freeze()
+    time = ControlledTime(asyncio.get_running_loop(), DAY_MS, is_frozen=True)
     fired: list[int] = []
     time.after(10, lambda: fired.append(time.now_ms()))
     await time.set(DAY_MS // 2, settled)
@@ -95,8 +89,7 @@ async def test_a_timer_that_fails_keeps_no_other_from_firing() -> None:
     loop = asyncio.get_running_loop()
     told: list[str] = []
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-    time = ControlledTime(loop, 0)
-    time.freeze()
+    time = ControlledTime(loop, 0, is_frozen=True)
     fired: list[int] = []
     time.after(1, lambda: fired.append(1 // 0))
     time.after(1, lambda: fired.append(1))
@@ -107,8 +100,7 @@ async def test_a_timer_that_fails_keeps_no_other_from_firing() -> None:
 @pytest.mark.parametrize("seed", range(20))
 async def test_random_timers_fire_as_sorted_by_their_times(seed: int) -> None:
     random = Random(seed)
-    time = ControlledTime(asyncio.get_running_loop(), 0)
-    time.freeze()
+    time = ControlledTime(asyncio.get_running_loop(), 0, is_frozen=True)
     fired: list[int] = []
     timers = {number: time.after(random.randrange(1000), partial(fired.append, number)) for number in range(200)}
     gone = random.sample(sorted(timers), 50)
@@ -126,8 +118,7 @@ class World:
 
     def __init__(self, seed: int, *, tells: bool) -> None:
         self.random = Random(seed)
-        self.time = ControlledTime(asyncio.get_running_loop(), 0)
-        self.time.freeze()
+        self.time = ControlledTime(asyncio.get_running_loop(), 0, is_frozen=True)
         self.due: list[int] = []
         self.found: list[tuple[int, int]] = []
         self.runs = 0
