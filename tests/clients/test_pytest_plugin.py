@@ -1,5 +1,6 @@
 """The fixtures of pytest in a project of somebody else: nothing but the package is installed there."""
 
+import os
 import re
 import subprocess
 import sys
@@ -75,7 +76,8 @@ def test_where(kafka, odradek, worker_id, number):
 def run(folder: Path, tests: str, *arguments: str) -> str:
     (folder / "test_payments.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "-rA", *arguments]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return ran.stdout + ran.stderr
 
 
