@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.testing.sync import Odradek
@@ -27,4 +27,5 @@ def test_the_page_opens_with_three_short_examples() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_an_example_runs(example: str) -> None:
-    exec(example, {"Odradek": Odradek, "Producer": Producer, "make_topic": make_topic})
+    clients = {each.__name__: each for each in (Consumer, Producer, TopicPartition)}
+    exec(example, {"Odradek": Odradek, "make_topic": make_topic, **clients})

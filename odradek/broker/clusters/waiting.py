@@ -92,7 +92,8 @@ def _checked(told: Mapping[str, object]) -> str:
         raise Problem(400, f"what about the {kind}?", allowed=", ".join(sorted(asked)))
     for name in told:
         if name in ("state", "group", "topic"):
-            text(told[name], name)
+            if name != "state" or told[name] is not None:  # null: what there is not
+                text(told[name], name)
         elif name == "idle":
             if not isinstance(told[name], bool):
                 raise bad(name, "true or false")
