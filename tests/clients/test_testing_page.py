@@ -1,5 +1,6 @@
 """The examples of docs/testing.md, as they stand there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from odradek.testing.sync import Odradek
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/testing.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+RULES = re.findall(r"`(\{.*?\})`", PAGE.read_text(encoding="utf-8").split("### Coming from another tool")[1])
 MOST_LINES = 15
 
 
@@ -29,3 +31,10 @@ def test_the_page_opens_with_three_short_examples() -> None:
 def test_an_example_runs(example: str) -> None:
     clients = {each.__name__: each for each in (Consumer, Producer, TopicPartition)}
     exec(example, {"Odradek": Odradek, "make_topic": make_topic, **clients})
+
+
+def test_the_rules_that_other_tools_become_are_rules() -> None:
+    with Odradek.start() as odradek, odradek.cluster() as kafka:
+        for rule in RULES:
+            kafka.fault({**json.loads(rule), "unused": "ok"})
+        assert len(kafka.faults()) == len(RULES) == 7
