@@ -247,6 +247,7 @@ async def test_what_an_operator_ends_after_the_decision_is_named(query: Query) -
     assert str(lost.state) in str(error)
 
 
+@pytest.mark.slow  # make test-slow
 async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -264,6 +265,7 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
         await query.close()
 
 
+@pytest.mark.slow  # make test-slow
 @pytest.mark.parametrize("hours", [0, 1])
 async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_an_hour(
     tmp_path_factory: pytest.TempPathFactory, hours: int
