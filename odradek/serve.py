@@ -19,12 +19,16 @@ from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
     "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--ready-file FILE]"
-    " [--ephemeral] [--control] [--faults FILE] [--odd SEED] [--record FILE] [--log-format text|json]"
+    " [--ephemeral] [--control] [--faults FILE] [--odd SEED] [--emulate RELEASE] [--record FILE]"
+    " [--log-format text|json]"
     "   (odradek serve --help says more)"
 )
 
 WITH_VALUE = frozenset(
-    ("--config", "--override", "--data-dir", "--port", "--ready-file", "--faults", "--odd", "--record", "--log-format")
+    (
+        *("--config", "--override", "--data-dir", "--port", "--ready-file", "--faults", "--odd", "--emulate"),
+        *("--record", "--log-format"),
+    )
 )
 
 
@@ -43,6 +47,7 @@ class ServeOptions:
     is_controlled: bool = False
     faults: Path | None = None
     odd: int = 0
+    emulate: str | None = None
     record: Path | None = None
     log_format: str = TEXT
 
@@ -54,7 +59,7 @@ class ServeOptions:
             if not separator or not name.strip():
                 raise UsageError(f"--override {text}: it takes a setting's name and value, as in num.partitions=3")
             settings[name.strip()] = value.strip()
-        if self.is_controlled or self.faults is not None or self.odd:
+        if self.is_controlled or self.faults is not None or self.odd or self.emulate is not None:
             settings["odradek.control.enable"] = "true"
         if self.data_dir is not None:
             settings["log.dirs"] = str(self.data_dir)
@@ -98,6 +103,8 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 if not value.isdecimal():
                     raise UsageError(f"--odd {value}: it takes a number, 0 for no odd answers")
                 options = replace(options, odd=int(value))
+            case "--emulate":
+                options = replace(options, emulate=value)
             case "--record":
                 options = replace(options, record=Path(value))
             case "--log-format":
@@ -128,7 +135,7 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
     """
     gc.disable()  # until the broker serves: nothing that is made on the way there is garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
-    from odradek.broker.process import CannotStart, FirstFaults, serve
+    from odradek.broker.process import CannotStart, First, serve
 
     ephemeral: Path | None = None
     try:
@@ -147,11 +154,16 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
         if not {"log.dirs", "log.dir"} & config.given.keys():
             settings["log.dirs"] = str(default_data_directory(os.environ))
             config, warnings = load()
+        first = First(options.faults, options.odd, options.emulate)
+        release = first.release()
+        if release is not None:
+            others = {name: value for name, value in release.defaults.items() if name not in config.given}
+            settings.update(others)
+            config, warnings = load()
         for warning in warnings:
             logging.getLogger("odradek").warning("%s", warning)
         for note in notes:
             logging.getLogger("odradek").info("%s", note)
-        first = FirstFaults(options.faults, options.odd)
         return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record, first)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)

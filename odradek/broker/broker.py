@@ -14,10 +14,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.api.served import SERVED, Offered
 from odradek.broker.configuration.listeners import advertise
 from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.replaying import CorruptMetadata
+from odradek.broker.metadata.supported_features import FIRST_LEVELS, SUPPORTED_FEATURES
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
 from odradek.broker.partitions.registry import Discards, Partitions
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from odradek.broker.shares.leader.markers import ShareMarkers
     from odradek.broker.shares.leader.shares import Shares
 
+OFFERED = Offered(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
 # Each holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES; what other connections send waits.
 OPENER_THREADS = 2
@@ -88,6 +91,7 @@ class Broker:
         is_alone       whether the process is for this broker: what start-up makes stays to its end
         """
         self.config = config
+        self.offered: Offered = OFFERED  # another one in its place, before it opens, has it stand for an older release
         self.loop = loop
         self.clock: Clock = clock or SystemClock()
         self.timers: Timers = timers or LoopTimers(loop)
@@ -334,6 +338,7 @@ class Broker:
                 endpoints=self.advertised,
                 new_uuid=random_uuid,
                 later=self.loop.call_soon,
+                first_levels=self.offered.first_levels,
             )
         except (CorruptMetadata, KafkaError) as error:
             raise CannotStart(f"the cluster metadata in {self.log_directory.path} cannot be read: {error}") from error

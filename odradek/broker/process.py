@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     from odradek.broker.clusters.clusters import Clusters
     from odradek.broker.clusters.recorder import Recorder
+    from odradek.broker.clusters.releases import Release
     from odradek.broker.configuration.config import BrokerConfig
 
-__all__ = ["CannotStart", "FirstFaults", "serve"]
+__all__ = ["CannotStart", "First", "serve"]
 
 log = logging.getLogger("odradek")
 
@@ -39,11 +40,29 @@ IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owe
 
 
 @dataclass(frozen=True, slots=True)
-class FirstFaults:
-    """Begin of the broker of the process: a file with a rule or a list of them as JSON, and the seed of odd answers."""
+class First:
+    """Begin of the broker of the process.
+
+    rules    a file with a rule or a list of them as JSON
+    seed     of odd answers
+    emulate  the release of Kafka that it stands for
+    """
 
     rules: Path | None = None
     seed: int = 0
+    emulate: str | None = None
+
+    def release(self) -> Release | None:
+        """Raises CannotStart."""
+        if self.emulate is None:
+            return None
+        from odradek.broker.clusters.problems import Problem  # here: most brokers are not controlled
+        from odradek.broker.clusters.releases import release_named
+
+        try:
+            return release_named(self.emulate)
+        except Problem as error:
+            raise CannotStart(f"--{error}") from None
 
     def begin(self, clusters: Clusters) -> None:
         """Raises CannotStart, OSError."""
@@ -65,7 +84,7 @@ def serve(
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None = None,
     record: Path | None = None,
-    first: FirstFaults | None = None,
+    first: First | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. A second signal ends the process at once.
 
@@ -76,7 +95,7 @@ def serve(
     loop = _new_loop()
     try:
         return loop.run_until_complete(
-            _serve(loop, config, ready_file, milliseconds_since_start, ready_note, record, first or FirstFaults())
+            _serve(loop, config, ready_file, milliseconds_since_start, ready_note, record, first or First())
         )
     finally:
         loop.close()
@@ -98,7 +117,7 @@ async def _serve(
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None,
     record: Path | None,
-    first: FirstFaults,
+    first: First,
 ) -> int:
     told_to_stop = asyncio.Event()
 
@@ -114,7 +133,7 @@ async def _serve(
     clusters: Clusters | None = None
     if config.odradek_control_enable:
         clusters = _clusters(loop)
-        serving = await clusters.start_default(config, partial(_add_control, clusters), recorder)
+        serving = await clusters.start_default(config, partial(_add_control, clusters), recorder, first.release())
     else:
         serving = ServingBroker(config, loop)
         await serving.start()

@@ -76,7 +76,14 @@ class ServingBroker:
             sasl.refresh()  # there may be settings in the metadata log
         broker.sasl_listeners = sasl
         authorizer = authorizer_of(config, broker.metadata.image.acls)
-        dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
+        dispatcher = Dispatcher(
+            broker,
+            broker.clock,
+            handler_of,
+            fast_path_of=fast_path_of,
+            served=broker.offered.apis,
+            authorizer=authorizer,
+        )
         dispatcher.workers = broker.workers
         admissions = Admissions(connection_limits(config), broker.timers)
         limits = ClientLimits(broker, dispatcher, admissions)

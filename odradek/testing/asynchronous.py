@@ -101,13 +101,22 @@ class Odradek:
         ttl_s: int | None = None,
         nodes: int | None = None,
         preset: str | tuple[str, Mapping[str, Json]] | None = None,
+        emulate: str | None = None,
     ) -> Cluster:
         """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log.
 
-        preset: the name of a rare state to begin in, or that and its parameters.
+        preset: the name of a rare state to begin in, or that and its parameters. emulate: a release of Kafka, "4.0".
         """
         source = None if fork is None else fork.plain
-        make = partial(self.plain.cluster, settings=settings, fork=source, ttl_s=ttl_s, nodes=nodes, preset=preset)
+        make = partial(
+            self.plain.cluster,
+            settings=settings,
+            fork=source,
+            ttl_s=ttl_s,
+            nodes=nodes,
+            preset=preset,
+            emulate=emulate,
+        )
         return Cluster(self.threads, await run(self.threads, make))
 
 

@@ -95,7 +95,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", f"{MARK}(**options): of the cluster that fixture `kafka` makes: settings, nodes, ttl_s, preset"
+        "markers",
+        f"{MARK}(**options): of the cluster that fixture `kafka` makes: settings, nodes, ttl_s, preset, emulate",
     )
 
 

@@ -105,10 +105,11 @@ class Odradek:
         ttl_s: int | None = None,
         nodes: int | None = None,
         preset: str | tuple[str, Mapping[str, Json]] | None = None,
+        emulate: str | None = None,
     ) -> Cluster:
         """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log.
 
-        preset: the name of a rare state to begin in, or that and its parameters.
+        preset: the name of a rare state to begin in, or that and its parameters. emulate: a release of Kafka, "4.0".
         """
         body = {
             "settings": dict(settings or {}),
@@ -116,6 +117,7 @@ class Odradek:
             "ttl_s": ttl_s,
             "nodes": nodes,
             "preset": {"name": preset[0], "parameters": dict(preset[1])} if isinstance(preset, tuple) else preset,
+            "emulate": emulate,
         }
         told = self.call("POST", "/clusters", body)[1]
         return Cluster(self, told["id"], told)

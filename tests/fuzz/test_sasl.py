@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from random import Random
+from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
 from odradek.broker.security.sasl.credential_changes import CredentialUpsertion, alter_credentials
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer
 from odradek.broker.security.sasl.oauthbearer import ClaimRules, OAuthBearerExchange
 from odradek.broker.security.sasl.plain import PlainAccounts, PlainExchange
-from odradek.broker.security.sasl.requests import is_served
 from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage
 from odradek.broker.security.sasl.tables import State
 from odradek.broker.security.sasl.tokens_signed import SignedValidator, read_key_set
@@ -48,6 +50,7 @@ from odradek.protocol.scram import (
 )
 from odradek.protocol.struct import Message
 from tests.fuzz.test_decoders import MUTATIONS
+from tests.support.clock import ManualClock
 
 EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
@@ -172,6 +175,9 @@ def distorted(rng: Random, frame: bytes) -> Iterator[bytes]:
     yield bytes(data)
 
 
+DISPATCHER: Dispatcher[Any] = Dispatcher(None, ManualClock(), handler_of)
+
+
 @pytest.mark.parametrize("secret", [RIGHT, WRONG])
 @pytest.mark.parametrize("is_raw", [False, True], ids=["framed", "raw"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -179,7 +185,7 @@ def test_sasl_lets_nobody_in_by_mutated_frames(mechanism: str, is_raw: bool, sec
     rng = Random(f"{SEED} {mechanism} {is_raw} {secret}")
     got_in = 0
     for _ in range(EXECUTIONS):
-        authentication = Authentication(offers, is_served)
+        authentication = Authentication(offers, DISPATCHER.serves)
         answers: list[bytes] = []
         said: list[bytes] = []
         spoilt = rng.randrange(5)

@@ -394,6 +394,10 @@ class Dispatcher(Generic[B]):
         exchange = PendingRequest(self, route, correlation_id, client_id, self.now_ms(), connection, len(frame))
         return exchange.refuse(frame, position, KafkaError(code))
 
+    def serves(self, number: int, version: int) -> bool:
+        """Tells whether requests of this API key and version reach a handler."""
+        return number in self._served and self._served[number][1].serves(version)
+
     @property
     def routes(self) -> Iterable[Route[B]]:
         """Routes that requests have used so far, by API and version."""
@@ -412,7 +416,7 @@ class Dispatcher(Generic[B]):
             return route
         if api_key is not ApiKey.API_VERSIONS:
             raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")
-        refuse: HandlerCall[B] = _refuse_api_versions
+        refuse: HandlerCall[B] = partial(_refuse_api_versions, served)
         return Route(api_key, version, served, refuse)  # not kept: there are too many such versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
@@ -468,10 +472,9 @@ def _unread(data: Buffer, position: int) -> tuple[None, int]:
     return None, position
 
 
-def _refuse_api_versions(request: None, context: RequestContext, broker: object) -> Message:
+def _refuse_api_versions(served: ServedApi, request: None, context: RequestContext, broker: object) -> Message:
     """KIP-511: a client that speaks a newer ApiVersions learns from a version 0 body what to ask with."""
     from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 
-    served = SERVED[ApiKey.API_VERSIONS]
     row = ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=served.min_version, max_version=served.max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value, api_keys=[row])

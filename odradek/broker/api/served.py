@@ -33,6 +33,19 @@ class ServedApi:
         return max(self.min_version, self.served_from) <= version <= self.max_version
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Versions that a broker serves and ApiVersions shows: SERVED, or those of an older release that it emulates.
+
+    features      by name, the lowest and the highest level that may be finalised
+    first_levels  of the features of a new cluster; 0 for those that are not named
+    """
+
+    apis: Mapping[ApiKey, ServedApi]
+    features: Mapping[str, tuple[int, int]]
+    first_levels: Mapping[str, int]
+
+
 SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.PRODUCE: ServedApi(0, 13, "records.produce", served_from=3, keeps_frame=True),
     ApiKey.FETCH: ServedApi(4, 18, "records.fetch", waits_for_others=True),

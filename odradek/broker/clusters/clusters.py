@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.clusters.faults import Faults
 from odradek.broker.clusters.nodes import Nodes
 from odradek.broker.clusters.problems import Problem, bad, unknown
+from odradek.broker.clusters.releases import Release
 from odradek.broker.clusters.steps import put_steps
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
@@ -50,6 +51,7 @@ class Cluster:
     directory: Path
     time: ControlledTime
     faults: Faults
+    release: Release | None = None  # that it emulates
     serving: ServingBroker | None = None  # None: it has crashed
     nodes: Nodes | None = None
     node_count: int = 1
@@ -89,6 +91,7 @@ class Cluster:
             "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),
             "nodes": nodes,
             "state": "crashed" if self.serving is None else "running",
+            "emulates": None if self.release is None else self.release.name,
             "checkpoints": sorted(self.checkpoints),
         }
 
@@ -105,15 +108,20 @@ class Clusters:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def start_default(
-        self, config: BrokerConfig, add_routes: AddRoutes, recorder: Recorder | None = None
+        self,
+        config: BrokerConfig,
+        add_routes: AddRoutes,
+        recorder: Recorder | None = None,
+        release: Release | None = None,
     ) -> ServingBroker:
         """Starts the broker of the process. Raises what `ServingBroker.start` does.
 
         add_routes  puts the control interface on its HTTP port
         recorder    stands in front of all else that answers requests
+        release     that it emulates
         """
         time = ControlledTime(self._loop)
-        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, recorder))
+        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, recorder), release)
         serving = ServingBroker(config, self._loop, time=time, add_routes=add_routes)
         self._clusters[DEFAULT] = cluster
         await self._start(cluster, serving)
@@ -130,23 +138,32 @@ class Clusters:
         return cluster
 
     async def create(
-        self, settings: Mapping[str, object], fork: str | None, ttl_s: int | None, nodes: int | None = None
+        self,
+        settings: Mapping[str, object],
+        fork: str | None,
+        ttl_s: int | None,
+        nodes: int | None = None,
+        release: Release | None = None,
     ) -> Cluster:
         """Starts one more.
 
-        fork    the cluster whose log, coordinators and clock it begins with
-        nodes   how many; None for as many as the fork has, or 1
-        raises  Problem
+        fork     the cluster whose log, coordinators and clock it begins with
+        nodes    how many; None for as many as the fork has, or 1
+        release  that it emulates; a fork emulates what its source does
+        raises   Problem
         """
         if len(self._clusters) >= MOST_CLUSTERS:
             raise Problem(409, f"at most {MOST_CLUSTERS} clusters at a time: delete some")
         source = None if fork is None else self.get(fork)
+        if source is not None and release is not None:
+            raise Problem(400, "a fork emulates what its source does", field="emulate")
         checked = _checked(settings)
         self._numbers += 1
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
-        inherited = {} if source is None else source.settings
+        inherited = source.settings if source is not None else {} if release is None else release.defaults
         cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time))
+        cluster.release = release if source is None else source.release
         cluster.node_count = nodes or (1 if source is None else source.node_count)
         if source is not None:
             _copy_of(source, cluster.directory)
@@ -244,6 +261,8 @@ class Clusters:
 
     async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
         put_steps(serving.broker, cluster.faults)
+        if cluster.release is not None:
+            serving.broker.offered = cluster.release.offered
         await serving.start()
         cluster.serving = serving
         cluster.port = serving.broker.bound[0].port

@@ -194,7 +194,7 @@ class FaultyRequests:
         api = BY_NUMBER.get(number)
         if api is None or not any(rule.may_match(api, version) for rule in self.faults.rules.values()):
             return None
-        if not (request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION):
+        if not self.serving.dispatcher.serves(number, version):
             return None
         _, _, client_id_size = REQUEST_START.unpack_from(frame)
         client_id, position = read_client_id(frame, client_id_size, request_header_version(number, version) == 2)

@@ -128,7 +128,9 @@ def node_dispatcher(serving: ServingBroker, node_id: int) -> Dispatcher[Broker]:
     broker = serving.broker
     view = NodeBroker(broker, node_id)
     authorizer = authorizer_of(broker.config, broker.metadata.image.acls)
-    dispatcher: Dispatcher[Broker] = Dispatcher(view, broker.clock, handler_of, authorizer=authorizer)
+    dispatcher: Dispatcher[Broker] = Dispatcher(
+        view, broker.clock, handler_of, served=broker.offered.apis, authorizer=authorizer
+    )
     dispatcher.workers = broker.workers
     dispatcher.throttling = serving.dispatcher.throttling
     return dispatcher
@@ -168,7 +170,7 @@ class NodeRequests:
             return ()
         number, version = KEY_AND_VERSION.unpack_from(frame)
         api = BY_NUMBER.get(number)
-        if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
+        if api is None or not self.dispatcher.serves(number, version):
             return ()
         topic, fields = COORDINATED[api]
         if topic not in self._broker.metadata.image.topics:

@@ -160,7 +160,7 @@ class OddRequests:
             return self.plain.start(frame, connection)
         number, version = KEY_AND_VERSION.unpack_from(frame)
         api = BY_NUMBER.get(number)
-        if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
+        if api is None or not self._dispatcher.serves(number, version):
             return self.plain.start(frame, connection)
         _, _, size = REQUEST_START.unpack_from(frame)
         _, position = read_client_id(frame, size, request_header_version(number, version) == 2)

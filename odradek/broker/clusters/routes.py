@@ -18,6 +18,7 @@ from odradek.broker.clusters.live_recording import send_recording
 from odradek.broker.clusters.nodes import MOST_NODES
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
+from odradek.broker.clusters.releases import release_named
 from odradek.broker.clusters.shown import ShownClusters
 from odradek.broker.clusters.state import Row, connections, page_of, producers, sessions
 from odradek.broker.clusters.waiting import LONGEST_MS, topic_facts, wait
@@ -130,12 +131,13 @@ class Routes:
         return [each.told() for each in self._clusters]
 
     async def create(self, request: web.Request) -> object:
-        found = await told_object(request, frozenset({"settings", "fork", "ttl_s", "nodes", "preset"}))
+        found = await told_object(request, frozenset({"settings", "fork", "ttl_s", "nodes", "preset", "emulate"}))
         fork = None if found.get("fork") is None else text(found["fork"], "fork")
         nodes = None if found.get("nodes") is None else whole(found["nodes"], "nodes", 1, MOST_NODES)
         settings = mapping(found.get("settings", {}), "settings")
         preset = _preset(found.get("preset"))
-        cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes)
+        release = None if found.get("emulate") is None else release_named(found["emulate"])
+        cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes, release)
         if preset is None:
             return cluster.told()
         try:

@@ -8,7 +8,7 @@ or to clients, that a power failure could still take. Many records become visibl
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ from odradek.broker.metadata.registration import (
     registration_records,
 )
 from odradek.broker.metadata.replaying import BROKER_CONFIG, CorruptMetadata, Loader, MetadataListener, replay, slices
-from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
+from odradek.broker.metadata.supported_features import FIRST_LEVELS, METADATA_VERSION, SUPPORTED_FEATURES
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.workers import JobResult, Workers
@@ -148,13 +148,15 @@ class ClusterMetadata:
         endpoints: Iterable[Listener],
         new_uuid: Callable[[], bytes],
         later: Callable[[Callable[[], None]], object] = at_once,
+        first_levels: Mapping[str, int] = FIRST_LEVELS,
     ) -> "ClusterMetadata":
         """Read the metadata log, or begin one in a new directory; then register this process and lead its partitions.
 
         Waits for the disk. Afterwards `image` is complete and `config` has its dynamic values.
 
-        later   runs an action in another turn of the loop
-        raises  CorruptMetadata, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start on this directory
+        later         runs an action in another turn of the loop
+        first_levels  of the features of a new directory
+        raises        CorruptMetadata, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start on it
         """
         now_ms = clock.now_ms()
         metadata_log = _open_log(log_directory, now_ms)
@@ -179,7 +181,7 @@ class ClusterMetadata:
         if loader.is_in_transaction:
             metadata._commit_here([AbortTransactionRecord(reason="a new leader")])
         if not image.features:
-            formatted = _formatted(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms)
+            formatted = _formatted(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms, first_levels)
             metadata._commit_here(bootstrap_records(formatted, config.current_text("min.insync.replicas") or "1"))
         metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
@@ -422,15 +424,16 @@ def _newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
     return None, 0
 
 
-def _formatted(disk: Disk, path: str, now_ms: int) -> list[Message]:
+def _formatted(disk: Disk, path: str, now_ms: int, first_levels: Mapping[str, int]) -> list[Message]:
     """The records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here."""
     if disk.exists(path):
         data = disk.read_bytes(path)
         if not is_complete(data):
             raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
         return records_in(data)
-    disk.replace(path, bootstrap_snapshot(first_features(), 0, now_ms))
-    return first_features()
+    records = first_features(first_levels)
+    disk.replace(path, bootstrap_snapshot(records, 0, now_ms))
+    return records
 
 
 def _check_features(image: MetadataImage) -> None:

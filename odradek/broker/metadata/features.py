@@ -1,6 +1,6 @@
 """UpdateFeatures: changing the finalised level of a feature. Source: Kafka 4.3.1; refusals are in its words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -45,6 +45,7 @@ def update_features(
     node_id: int,
     min_insync_replicas: str,
     pending_count: Callable[[], int | None] = lambda: 0,
+    supported: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES,
 ) -> Decision[None]:
     """All or none.
 
@@ -55,7 +56,7 @@ def update_features(
     """
     records: list[Message] = []
     for update in {each.feature: each for each in updates}.values():
-        _check(image, update, node_id)
+        _check(image, update, node_id, supported)
         _check_nothing_pending(image, update, pending_count)
         if update.level != _level(image, update.feature):
             records.append(FeatureLevelRecord(name=update.feature, feature_level=update.level))
@@ -71,17 +72,17 @@ def _level(image: MetadataImage, feature: str) -> int:
     return image.features.get(feature, 0)
 
 
-def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
+def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported: Mapping[str, tuple[int, int]]) -> None:
     feature, level = update.feature, update.level
-    supported = SUPPORTED_FEATURES.get(feature)
+    levels = supported.get(feature)
     upgrade_type = _upgrade_type(update)
     if upgrade_type is None:
         raise _invalid(update, "The controller does not support the given upgrade type.")
-    if supported is None:
+    if levels is None:
         raise _invalid(update, f"Local controller {node_id} does not support this feature.")
     if level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
-    least, most = supported
+    least, most = levels
     if not least <= level <= most:
         raise _invalid(update, f"Local controller {node_id} only supports versions {least}-{most}")
     current = _level(image, feature)

@@ -17,7 +17,6 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 
 FRAME_VERSION = 1
-METADATA_VERSION_4_3 = 30  # what this broker writes in a new directory, and the newest it knows
 
 # Type -> module below protocol.messages. Only what the image heeds is decoded; see KNOWN_TYPES for the rest.
 DECODED: Mapping[int, str] = {

@@ -1,18 +1,13 @@
 """Records of a broker about itself at start and stop: initial features, its registration, its leadership."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
-from odradek.broker.metadata.records import METADATA_VERSION_4_3
 from odradek.broker.metadata.supported_features import (
     ELIGIBLE_LEADER_REPLICAS,
-    GROUP_VERSION,
-    METADATA_VERSION,
-    SHARE_VERSION,
-    SHARE_VERSION_GROUPS,
+    FIRST_LEVELS,
     SUPPORTED_FEATURES,
-    TRANSACTION_VERSION,
 )
 from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
@@ -28,15 +23,9 @@ UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
 PLAINTEXT = 0  # the security protocol's id
 
 
-def first_features() -> list[Message]:
-    """The features of a new cluster: those whose promises are kept. A level of 0 is not recorded."""
-    return [
-        FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_4_3),
-        FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1),
-        FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
-        FeatureLevelRecord(name=SHARE_VERSION, feature_level=SHARE_VERSION_GROUPS),
-        FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
-    ]
+def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
+    """Builds the records of the features of a new cluster."""
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
 
 
 def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from odradek.protocol import kip_1289
 
 METADATA_VERSION = "metadata.version"
+METADATA_VERSION_4_3 = 30  # the newest that is known, and that of a new cluster
 TRANSACTION_VERSION = "transaction.version"
 TRANSACTION_VERSION_EPOCHS = 2  # every end of a transaction raises the producer's epoch (KIP-890)
 GROUP_VERSION = "group.version"
@@ -19,8 +20,17 @@ ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),  # one replica is the only eligible leader there is
     "kraft.version": (0, 1),
-    METADATA_VERSION: (7, 30),  # 3.3-IV3 to 4.3-IV0
+    METADATA_VERSION: (7, METADATA_VERSION_4_3),  # from 3.3-IV3
     GROUP_VERSION: (0, 1),  # KIP-848
     SHARE_VERSION: (0, SHARE_VERSION_TRANSACTIONS),
     TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
+}
+
+# Of a new cluster: those whose promises are kept. A level of 0 is not recorded.
+FIRST_LEVELS: Mapping[str, int] = {
+    METADATA_VERSION: METADATA_VERSION_4_3,
+    ELIGIBLE_LEADER_REPLICAS: 1,
+    GROUP_VERSION: 1,
+    SHARE_VERSION: SHARE_VERSION_GROUPS,
+    TRANSACTION_VERSION: TRANSACTION_VERSION_EPOCHS,
 }

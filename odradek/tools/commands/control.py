@@ -79,10 +79,11 @@ def _create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, metavar="N", help="node ids, each on a port of its own, over one log")
     parser.add_argument("--ttl-s", type=int, metavar="N", help="deletes it after so many seconds")
     parser.add_argument("--preset", metavar="NAME", help="the rare state that it begins in: see `presets`")
+    parser.add_argument("--emulate", metavar="RELEASE", help="versions, features and defaults of Kafka 3.9, 4.0 or 4.3")
 
 
 def _created(options: Options) -> Any:
-    wanted = {"fork": options.fork, "nodes": options.nodes, "ttl_s": options.ttl_s, "preset": options.preset}
+    wanted = {name: getattr(options, name) for name in ("fork", "nodes", "ttl_s", "preset", "emulate")}
     return {"settings": dict(options.settings), **{name: value for name, value in wanted.items() if value is not None}}
 
 

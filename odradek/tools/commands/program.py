@@ -38,6 +38,9 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         "--odd", metavar="SEED", help="give lawful answers that are rare, the same ones for a seed; with --control"
     )
     parser.add_argument(
+        "--emulate", metavar="RELEASE", help="offer what Kafka 3.9, 4.0 or 4.3 does, in a new directory; with --control"
+    )
+    parser.add_argument(
         "--record",
         metavar="FILE",
         help="write what clients send and get into FILE, for judge and inspect; secrets of logins are left out",

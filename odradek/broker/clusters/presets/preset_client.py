@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.control.page.in_process import InProcessClient
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -100,6 +100,8 @@ class PresetClient:
             except TimeoutError:
                 name = type(request).__name__.removesuffix("Request")
                 raise Problem(409, f"{name} was not answered in {LONGEST_ANSWER_S} s: others are waited for") from None
+            except KafkaError as error:  # of a cluster that emulates an older release
+                raise Problem(409, str(error)) from error
             found = set(codes(answer)) - {NONE}
             if not found:
                 return answer

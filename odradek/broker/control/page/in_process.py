@@ -10,9 +10,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.api.served import SERVED
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.file_slice import in_memory
 from odradek.protocol.frames import LENGTH_BYTES, RESPONSE_START, request_bytes, response_has_tags
 from odradek.protocol.struct import Message
@@ -46,7 +46,7 @@ class InProcessClient:
         )
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        version = version_of(request, max_version)
+        version = self.version_of(request, max_version)
         reply = self.begin(request, version)
         if not isinstance(reply, list):
             answered = asyncio.Event()
@@ -60,16 +60,18 @@ class InProcessClient:
         frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
         return self._dispatcher.start(frame, self._connection)
 
+    def version_of(self, request: Message, max_version: int | None) -> int:
+        """Raises KafkaError (UNSUPPORTED_VERSION) where the broker does not serve this API."""
+        served = self._dispatcher.broker.offered.apis.get(ApiKey(request.API_KEY))
+        if served is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{ApiKey(request.API_KEY).kafka_name} is not served")
+        return served.max_version if max_version is None else min(served.max_version, max_version)
+
     def close(self) -> None:
         self._connection.closed()
 
 
 CONNECTION_IDS = count(-1, -1)  # those of sockets are positive
-
-
-def version_of(request: Message, max_version: int | None) -> int:
-    served = SERVED[ApiKey(request.API_KEY)]
-    return served.max_version if max_version is None else min(served.max_version, max_version)
 
 
 def body_position(response_class: type[Message], version: int) -> int:

@@ -6,14 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.served import SERVED
 from odradek.broker.metadata.features import FeatureUpdate
 from odradek.broker.metadata.features import update_features as decide
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.supported_features import (
     SHARE_VERSION,
     SHARE_VERSION_TRANSACTIONS,
-    SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
 )
 from odradek.broker.runtime.delayed import Deferred
@@ -58,19 +56,19 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: B
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key.value, min_version=served.min_version, max_version=served.max_version)
-            for key, served in sorted(SERVED.items(), key=lambda row: row[0].value)
+            for key, served in sorted(broker.offered.apis.items(), key=lambda row: row[0].value)
             if key is not ApiKey.TXN_SHARE_ACKNOWLEDGE or image.acknowledges_in_transactions
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            for name, (lowest, highest) in broker.offered.features.items()
             if lowest > 0 or context.api_version >= 4
         ],
         finalized_features_epoch=image.next_offset - 1,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in image.features.items()
-            if name in SUPPORTED_FEATURES
+            if name in broker.offered.features
         ],
     )
 
@@ -102,6 +100,7 @@ def update_features(
             node_id=broker.metadata.node.node_id,
             min_insync_replicas=str(broker.config.min_insync_replicas),
             pending_count=lambda: pending_count(broker),
+            supported=broker.offered.features,
         )
         if request.validate_only:
             return Decision(response)

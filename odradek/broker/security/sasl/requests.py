@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.api.served import SERVED
 from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
 
-SERVED_BY_KEY = {api_key.value: served for api_key, served in SERVED.items()}
-
 
 class RequestDispatch(Protocol):
     """The answerer of requests after authentication: `odradek.broker.api.dispatch.Dispatcher`."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
+
+    def serves(self, number: int, version: int) -> bool: ...
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
         """The answer that says `code` for a whole request. Raises MalformedMessage."""
@@ -104,7 +103,7 @@ class SaslRequests:
         connection.is_authenticated = False
         connection.max_request_bytes = self._max_receive_bytes
         connection_id = connection.connection_id
-        self._authentications[connection_id] = Authentication(self._offers, is_served)
+        self._authentications[connection_id] = Authentication(self._offers, self._requests.serves)
         connection.when_closed(lambda: self._forget(connection_id))
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
@@ -159,8 +158,3 @@ class SaslRequests:
 
     def _forget(self, connection_id: int) -> None:
         del self._authentications[connection_id]
-
-
-def is_served(key: int, version: int) -> bool:
-    served = SERVED_BY_KEY.get(key)
-    return served is not None and served.serves(version)

@@ -1,0 +1,155 @@
+"""Releases of Apache Kafka as they run: what each offers, recorded for the broker that takes their place.
+
+`python -m tests.conformance.releases` writes `odradek/broker/clusters/releases.json` anew: it starts each release from
+Maven with its defaults, formatted by its own tool, and asks it for ApiVersions v4 and the defaults of its settings.
+"""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
+from tests.support.oracle import REPOSITORY, run_kafka
+from tests.support.wire import ClosedByBroker, Wire
+
+RECORDED = REPOSITORY / "odradek" / "broker" / "clusters" / "releases.json"
+# By the name that a cluster is created with: the release, and features that it is formatted with.
+RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "3.9": ("3.9.1", {}),
+    "4.0": ("4.0.0", {}),
+    "4.0-tv1": ("4.0.0", {"transaction.version": 1}),
+    "4.3": ("4.3.1", {}),
+}
+DEFAULTS_OF = "4.3"  # Odradek's own are of this one; of the others the differences are recorded
+BROKER_RESOURCE = 4
+DEFAULT_SOURCE = 5
+NAMES = {key.value: key.kafka_name for key in ApiKey}
+START_TIMEOUT_S = 120
+CLUSTER_ID = "b2RyYWRlay1vcmFjbGUtMQ"
+JVM = ("-Xmx400M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(version: str, features: Mapping[str, int]) -> Iterator[int]:
+    """Starts a release on a fresh directory; yields its port. `kafka start` reads a log that 3.9 writes elsewhere."""
+    classpath = run_kafka("classpath", "--version", version, timeout=600).strip().splitlines()[-1]
+    with tempfile.TemporaryDirectory(prefix="odradek-release-") as folder:
+        port, controller = free_port(), free_port()
+        properties = Path(folder) / "server.properties"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": f"{folder}/data",
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+        }
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        java = ["java", *JVM, "-cp", classpath]
+        levels = [f"--feature={name}={level}" for name, level in features.items()]
+        words = ["format", "--cluster-id", CLUSTER_ID, "--config", str(properties), *levels]
+        subprocess.run([*java, "kafka.tools.StorageTool", *words], check=True, capture_output=True)
+        process = subprocess.Popen(
+            [*java, "kafka.Kafka", str(properties)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            wait_until_ready(process, port)
+            yield port
+        finally:
+            process.kill()
+            process.wait()
+
+
+def wait_until_ready(process: "subprocess.Popen[bytes]", port: int) -> None:
+    """Returns when it answers and tells of its features, which it learns from its metadata log."""
+    until_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        assert process.poll() is None, "Kafka ended"
+        assert time.monotonic() < until_s, "Kafka did not start"
+        try:
+            if api_versions(port).finalized_features:
+                return
+        except (OSError, ClosedByBroker):
+            pass
+        time.sleep(0.2)
+
+
+def api_versions(port: int) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name="odradek", client_software_version="1")
+    with Wire(f"127.0.0.1:{port}") as wire:
+        return wire.ask(request, 4, ApiVersionsResponse)
+
+
+def told_by(answer: ApiVersionsResponse) -> dict[str, Any]:
+    """Returns what an answer says of APIs and features, in the form of releases.json."""
+    return {
+        "apis": {
+            NAMES.get(each.api_key, str(each.api_key)): [each.min_version, each.max_version]
+            for each in sorted(answer.api_keys, key=lambda each: each.api_key)
+        },
+        "supported": {each.name: [each.min_version, each.max_version] for each in answer.supported_features},
+        "finalized": {each.name: each.max_version_level for each in answer.finalized_features},
+    }
+
+
+def defaults(port: int) -> dict[str, str | None]:
+    """Defaults of the broker's settings that Odradek has too."""
+    resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    with Wire(f"127.0.0.1:{port}") as wire:
+        (result,) = wire.ask(request, 4, DescribeConfigsResponse).results
+    return {
+        each.name: synonym.value
+        for each in result.configs
+        for synonym in each.synonyms
+        if synonym.source == DEFAULT_SOURCE and synonym.name in BROKER_SETTINGS and synonym.name == each.name
+    }
+
+
+def recorded() -> dict[str, Any]:
+    """Asks each release; needs Java and Maven."""
+    answers: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, str | None]] = {}
+    for name, (version, features) in RELEASES.items():
+        with running(version, features) as port:
+            answers[name] = {"kafka": version, **told_by(api_versions(port))}
+            values[name] = defaults(port)
+    newest = values[DEFAULTS_OF]
+    for name, answer in answers.items():
+        found = sorted(values[name].items())
+        answer["defaults"] = {each: value for each, value in found if value != newest.get(each, value)}
+    return answers
+
+
+def text_of(answers: Mapping[str, Any]) -> str:
+    """JSON with a line for each API."""
+    return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(answers, indent=2)) + "\n"
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(text_of(recorded()))
+    sys.stdout.write(f"{RECORDED}\n")
