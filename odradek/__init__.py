@@ -2,7 +2,7 @@
 
 import os
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # the only place: `.ci/release set` changes it and its copies
 
 if os.environ.get("ODRADEK_PURE", "0") not in ("", "0"):
     # Sources only, also where modules are installed compiled: docs/variants.md.
