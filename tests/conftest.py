@@ -1,6 +1,7 @@
 """For every suite: a property holds or does not, however long a busy machine takes to find out; and a traceback in the
 log of a broker, in this process or in its own, fails the test that caused it (`tests/support/tracebacks.py`)."""
 
+import gc
 import logging
 from collections.abc import Generator
 
@@ -22,6 +23,13 @@ settings.load_profile("unhurried")
 
 def pytest_configure() -> None:
     logging.root.addHandler(TracebackHandler())
+
+
+def pytest_collection_finish() -> None:
+    """Spares the collector the modules and tests that stay until the end: a fifth of the CPU of `make test`."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
