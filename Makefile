@@ -30,7 +30,7 @@ help:
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make properties    tests with Hypothesis, with EXAMPLES=n times as many examples as usual (40), and new ones each time'
 	@echo 'make release-check before a release, for hours: fuzz, sim, crash and conformance, whole, on the compiled variant'
-	@echo 'make check         ruff, mypy, deno, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
+	@echo 'make check         ruff, mypy, deno, shellcheck, actionlint (Go), the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
 	@echo 'make bench         measure this broker; ARGS="broker --kafka": beside Apache Kafka; ARGS="guard --base main": beside'
 	@echo '                   where the branch left main; ARGS=--help: what else there is (bench/README.md)'
@@ -105,6 +105,7 @@ check: .make/dev
 	$(DENO) fmt --quiet --check $(ASSETS)
 	$(DENO) lint --quiet $(ASSETS)
 	$(DENO) check --quiet $(ASSETS)/page.js
+	.ci/workflows $(RUN)
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py tests/unit/test_prose_width.py
 
 sim: .make/dev
