@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher
-from odradek.broker.broker import Broker
+from odradek.broker.broker import OFFERED, Broker
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.coordinators.cluster_view import ImageView
@@ -113,6 +113,7 @@ class SimulatedBroker:
         """log_changes: for every topic's LogConfig."""
         self.disk = disk
         self.config = config
+        self.offered = OFFERED
         self.rng = rng
         self.life = Life()
         self.clock = self.steady_clock = time

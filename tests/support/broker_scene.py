@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
+from odradek.broker.broker import OFFERED
 from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 from odradek.broker.coordinators.verification import AddsPartitions, Verifier
 from odradek.broker.fetch.sessions import FetchSessions
@@ -89,6 +90,7 @@ class BrokerScene:
             workers=self.workers,
             openers=Openers(self.workers),
             metadata=SimpleNamespace(image=self.image),
+            offered=OFFERED,
             partitions=self.partitions,
             log_directory=self.log_directory,
             two_phase=self.two_phase,

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.broker import OFFERED
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.network.admission import ConnectionLimits
@@ -55,7 +56,9 @@ class Listener:
         self.clock = ManualClock(NOW_MS)
         self.timers = ManualTimers(self.clock)
         self.image = image or MetadataImage()
-        broker: Any = SimpleNamespace(metadata=SimpleNamespace(image=self.image), config=SimpleNamespace())
+        broker: Any = SimpleNamespace(
+            metadata=SimpleNamespace(image=self.image), config=SimpleNamespace(), offered=OFFERED
+        )
         dispatcher = Dispatcher(broker, self.clock, handler_of)
         self.requests = SaslRequests(
             dispatcher,

@@ -21,7 +21,7 @@ from odradek.protocol.api_keys import ApiKey
 
 APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
 # Defaults of a release that are left out: names of its classes, and what concerns a part of Kafka that is not here.
-LEFT_OUT = ("group.consumer.assignors", "metric.reporters", "remote.")
+LEFT_OUT = ("group.consumer.assignors", "metric.", "remote.")
 
 
 @dataclass(frozen=True, slots=True)
