@@ -74,8 +74,7 @@ wheels: compile
 setup: .make/dev
 
 # Two processes for each core, since tests of clients wait. Each takes whole files: tests of a file share a
-# broker. Files come in the order of `testpaths`, the slow ones first, so that no core is left with one of them at the
-# end. A test that hangs says where.
+# broker. They come in the order of tests/conftest.py. A test that hangs says where.
 PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2)
 test: .make/dev
 	$(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --timeout 180 -m 'not slow' $(ARGS)

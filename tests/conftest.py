@@ -4,12 +4,16 @@ log of a broker, in this process or in its own, fails the test that caused it (`
 import gc
 import logging
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.examples import ARE_THE_SAME, examples
 from tests.support.tracebacks import MARK, TracebackHandler, taken, unexpected
+
+CLIENTS = Path(__file__).parent / "clients"
+CLIENTS_END_AT = 0.8  # of all files
 
 settings.register_profile(
     "unhurried",
@@ -23,6 +27,20 @@ settings.load_profile("unhurried")
 
 def pytest_configure() -> None:
     logging.root.addHandler(TracebackHandler())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mixes the files of tests/clients, which wait, with the others, which compute, and lets none of them be the last:
+    then neither kind is left alone with the cores."""
+    files: dict[bool, dict[Path, None]] = {True: {}, False: {}}
+    for item in items:
+        files[CLIENTS in item.path.parents][item.path] = None
+    place = {
+        path: number / len(of_a_kind) * (CLIENTS_END_AT if waits else 1)
+        for waits, of_a_kind in files.items()
+        for number, path in enumerate(of_a_kind)
+    }
+    items.sort(key=lambda item: place[item.path])
 
 
 def pytest_collection_finish() -> None:

@@ -59,8 +59,16 @@ def modules() -> Mapping[str, ast.Module]:
     }
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all statements below it, without their expressions, which are most of a tree."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from statements(child)
+
+
 def docstrings(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:
@@ -79,7 +87,7 @@ def test_docstrings_open_with_a_verb_or_a_noun() -> None:
 def test_a_class_name_has_one_meaning() -> None:
     files: dict[str, set[str]] = defaultdict(set)
     for path, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in statements(tree):
             if isinstance(node, ast.ClassDef):
                 files[node.name].add(path)
     several = {name: sorted(paths) for name, paths in files.items() if len(paths) > 1}
