@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawArray, RawValue
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from bench.process_usage import cpu_seconds
 from bench.subjects import Subject, maker
@@ -45,10 +45,19 @@ class Waits:
     cpu: list[float]
 
 
+class HasProcess(Protocol):
+    """Broker that is asked: its address, and the process whose CPU is looked at."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+
+
 class Bystander:
     """The client, in a process of its own from `__enter__` to `__exit__`."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: HasProcess) -> None:
         fork = multiprocessing.get_context("fork")
         self._wall: Any = RawArray("d", MOST_WAITS)
         self._cpu: Any = RawArray("d", MOST_WAITS)

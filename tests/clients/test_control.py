@@ -269,6 +269,16 @@ def test_a_checkpoint_is_come_back_to_and_a_fork_goes_its_own_way(odradek: Odrad
     assert consume(kafka, "orders", 1) == [b"a"]
 
 
+def test_requests_have_times_of_the_clock_that_was_gone_back_to(kafka: Cluster) -> None:
+    kafka.clock.freeze()
+    then_ms = kafka.clock.now_ms
+    kafka.checkpoint("one")
+    kafka.clock.advance(3_600_000)
+    kafka.rewind("one")
+    make_topic(kafka, "orders")
+    assert {each["received_ms"] for each in kafka.requests(api="CreateTopics")} == {then_ms}
+
+
 def test_a_group_is_waited_for(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "group.protocol": "consumer"})

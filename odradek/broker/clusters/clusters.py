@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.broker.clusters.copies import copy, copy_now, remove
 from odradek.broker.clusters.faults import Faults
 from odradek.broker.clusters.nodes import Nodes
 from odradek.broker.clusters.problems import Problem, bad, unknown
@@ -28,7 +29,6 @@ from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.errors import KafkaError
-from odradek.storage.checkpoints import LOCK
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.recorder import Recorder
@@ -165,16 +165,15 @@ class Clusters:
         cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time))
         cluster.release = release if source is None else source.release
         cluster.node_count = nodes or (1 if source is None else source.node_count)
-        if source is not None:
-            _copy_of(source, cluster.directory)
-            if source.time.is_frozen:
-                time.freeze()
         self._clusters[name] = cluster
-        try:
-            await self._start_again(cluster)
-        except Problem:
-            self._forget(cluster)
-            raise
+        async with cluster.changing:
+            try:
+                if source is not None:
+                    await self._fork(source, cluster)
+                await self._start_again(cluster)
+            except (Problem, OSError):
+                await self._forget(cluster)
+                raise
         self.lease(cluster, ttl_s)
         return cluster
 
@@ -190,7 +189,7 @@ class Clusters:
         cluster = self.own(name)
         async with cluster.changing:
             await self._end(cluster)
-        self._forget(cluster)
+        await self._forget(cluster)
 
     async def crash(self, name: str) -> None:
         """Leaves what `kill -9` would: what the broker has written, and nothing of what it has not. Raises Problem."""
@@ -198,9 +197,9 @@ class Clusters:
         async with cluster.changing:
             cluster.running  # noqa: B018 (raises)
             left = cluster.directory.with_name(f"{cluster.directory.name}-left")
-            _copy(cluster.directory, left)
+            copy_now(cluster.directory, left)  # what is acknowledged from here on would be lost
             await self._end(cluster)
-            shutil.rmtree(cluster.directory, ignore_errors=True)
+            await remove([cluster.directory])
             left.rename(cluster.directory)
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
@@ -221,9 +220,10 @@ class Clusters:
         async with cluster.changing:
             await cluster.settled()
             path = self._checkpoint(cluster, mark)
-            shutil.rmtree(path, ignore_errors=True)
-            _copy_of(cluster, path)
-            cluster.checkpoints[mark] = cluster.time.now_ms()
+            await remove([path])
+            now_ms = cluster.time.now_ms()
+            await _copy_of(cluster, path)
+            cluster.checkpoints[mark] = now_ms
 
     async def rewind(self, name: str, mark: str) -> Cluster:
         """Raises Problem."""
@@ -232,13 +232,13 @@ class Clusters:
             raise unknown("name", mark, cluster.checkpoints)
         async with cluster.changing:
             await self._end(cluster)
-            shutil.rmtree(cluster.directory, ignore_errors=True)
-            _copy(self._checkpoint(cluster, mark), cluster.directory)
+            await remove([cluster.directory])
+            await copy(self._checkpoint(cluster, mark), cluster.directory)
             was_frozen = cluster.time.is_frozen
             cluster.time = ControlledTime(self._loop, cluster.checkpoints[mark])
             if was_frozen:
                 cluster.time.freeze()
-            cluster.faults.timers = cluster.time
+            cluster.faults.follow(cluster.time)
             await self._start_again(cluster)
         return cluster
 
@@ -290,11 +290,16 @@ class Clusters:
             await serving.stop(0)
         cluster.time.stop()
 
-    def _forget(self, cluster: Cluster) -> None:
+    async def _fork(self, source: Cluster, cluster: Cluster) -> None:
+        async with source.changing:
+            cluster.time = ControlledTime(self._loop, source.time.now_ms(), is_frozen=source.time.is_frozen)
+            cluster.faults.follow(cluster.time)
+            await _copy_of(source, cluster.directory)
+
+    async def _forget(self, cluster: Cluster) -> None:
         self.lease(cluster, None)
         self._clusters.pop(cluster.id, None)
-        for path in (cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)):
-            shutil.rmtree(path, ignore_errors=True)
+        await remove([cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)])
 
     def _lapse(self, cluster: Cluster) -> None:
         task = self._loop.create_task(self.delete(cluster.id))
@@ -328,15 +333,11 @@ def _checked(settings: Mapping[str, object]) -> dict[str, str]:
     return checked
 
 
-def _copy_of(cluster: Cluster, to: Path) -> None:
-    """All that its logs hold. In one turn of the loop, so that no request comes in between."""
+async def _copy_of(cluster: Cluster, to: Path) -> None:
+    """All that its logs hold in this turn of the loop."""
     if cluster.serving is not None:
         cluster.serving.broker.flush_appends()
-    _copy(cluster.directory, to)
-
-
-def _copy(directory: Path, to: Path) -> None:
-    shutil.copytree(directory, to, ignore=shutil.ignore_patterns(LOCK), copy_function=shutil.copyfile)
+    await copy(cluster.directory, to)
 
 
 def parent_of_roots() -> Path:

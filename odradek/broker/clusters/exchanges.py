@@ -26,6 +26,7 @@ from odradek.protocol.recording_masks import BY_NUMBER, SECRET
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.runtime.clock import Clock
     from odradek.broker.runtime.delayed import Parked
 
 E = TypeVar("E")  # an exchange under way
@@ -110,8 +111,8 @@ class SeenClient:
 class Exchanges:
     """The last MOST_EXCHANGES of one cluster, over its restarts."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self._kept: deque[ClusterExchange] = deque()
         self._kept_bytes = 0
         self._numbers = 0
@@ -164,7 +165,7 @@ class Exchanges:
             version,
             int.from_bytes(frame[4:8], signed=True),
             connection.connection_id,
-            self._now_ms(),
+            self.clock.now_ms(),
             len(frame),
             bytes(frame) if is_kept else None,
             client=self._client(frame, number, version, connection),
@@ -176,7 +177,7 @@ class Exchanges:
 
     def end(self, exchange: ClusterExchange, answer: list[Chunk] | None) -> None:
         """None: the connection was closed instead."""
-        exchange.answered_ms = self._now_ms()
+        exchange.answered_ms = self.clock.now_ms()
         if exchange.client is not None:
             exchange.client.in_flight -= 1
         exchange.is_closed = answer is None

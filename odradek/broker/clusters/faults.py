@@ -66,13 +66,17 @@ class Faults:
         """recorder: stands in front of rules and exchanges, as all in `recorders`; `put` puts them there."""
         self.recorders = [] if recorder is None else [recorder]
         self.timers: Timers = time
-        self.exchanges = Exchanges(time.now_ms)
+        self.exchanges = Exchanges(time)
         self.holds = Holds()
         self.rules: dict[str, Rule] = {}
         self.odd: Odd | None = None
         self._serving: ServingBroker | None = None
         self._nodes: Nodes | None = None
         self._numbers = 0
+
+    def follow(self, time: ControlledTime) -> None:
+        """Goes by this clock from now on."""
+        self.timers = self.exchanges.clock = time
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
         """To a broker that has just started."""

@@ -4,6 +4,7 @@ from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.clusters.exchanges import MOST_BYTES, MOST_EXCHANGES, MOST_KEPT_BYTES, ClusterExchange, Exchanges
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from tests.support.clock import ManualClock
 
 CONNECTION = ConnectionInfo(1, "localhost", 1)
 
@@ -20,7 +21,7 @@ def begun(exchanges: Exchanges, request: memoryview) -> ClusterExchange:
 
 
 def test_the_last_ones_are_remembered_and_chosen() -> None:
-    exchanges = Exchanges(lambda: 5)
+    exchanges = Exchanges(ManualClock(5))
     for number in range(MOST_EXCHANGES + 10):
         begun(exchanges, frame(f"t{number}"))
     found = list(exchanges.since(0, None, None))
@@ -31,7 +32,7 @@ def test_the_last_ones_are_remembered_and_chosen() -> None:
 
 
 def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
-    exchanges = Exchanges(lambda: 5)
+    exchanges = Exchanges(ManualClock(5))
     waiting = [begun(exchanges, frame()) for _ in range(MOST_EXCHANGES)]
     for each in waiting:
         exchanges.end(each, [bytes(MOST_KEPT_BYTES)])
@@ -43,7 +44,7 @@ def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
 
 
 def test_what_is_too_large_is_named_by_its_size() -> None:
-    exchanges = Exchanges(lambda: 5)
+    exchanges = Exchanges(ManualClock(5))
     large = frame("t" * MOST_KEPT_BYTES)
     exchange = begun(exchanges, large)
     exchanges.end(exchange, [bytes(MOST_KEPT_BYTES), b"1"])
@@ -53,6 +54,6 @@ def test_what_is_too_large_is_named_by_its_size() -> None:
 
 
 def test_bytes_of_a_login_are_no_exchange() -> None:
-    exchanges = Exchanges(lambda: 5)
+    exchanges = Exchanges(ManualClock(5))
     assert exchanges.begin(frame(), ConnectionInfo(1, "localhost", 1, is_authenticated=False)) is None
     assert exchanges.begin(memoryview(b"\0alice\0secret"), CONNECTION) is None

@@ -1,0 +1,264 @@
+"""What a cluster of `odradek serve --control` costs: `python -m bench clusters [--alive N] [--lives N] [--kafka]`.
+
+calls       create, fork, checkpoint, rewind, delete by HTTP, and the first answer of a new cluster
+memory      so many clusters alive at a time, each used by a producer and a consumer of librdkafka, forked, deleted
+others      a start of kfake and of Apache Kafka 4.3.1, until the first answer
+control     CPU of requests with control on and no rule, beside a broker without it
+neighbours  how long a client of one cluster waits, and for how much CPU, while another cluster is busy
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.bystander import ASKING, Bystander, Waits, highest_but
+from bench.guard.comparison import cost
+from bench.guard.operations import BURST, OPERATIONS, produced
+from bench.kfake import KfakeProcess, built
+from bench.process_usage import MIB, cpu_seconds, rss_bytes
+from bench.topics import create, wait_until_led
+from bench.variants import NotThere
+from odradek.testing.sync import Cluster, Odradek
+from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.support.oracle import HAS_JAVA, IS_THERE
+from tests.support.wire import Wire
+
+CALLS = 100  # of each kind
+PARTITIONS, BATCH_BYTES, BATCHES = 100, 100_000, 100  # of the cluster that is copied: 10 MB
+TURNS, FIRST_TURNS = 60, 5
+CONTROLLED = ("Produce of 1 KiB", "Fetch", "transaction")  # what operations of the guard are called, from their start
+NOISE_S = 3.0
+STARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Controlled:
+    """A process with control. `pid`: its own."""
+
+    odradek: Odradek
+    pid: int
+
+    def left(self) -> tuple[int, int]:
+        """Its descriptors and threads."""
+        return len(os.listdir(f"/proc/{self.pid}/fd")), len(os.listdir(f"/proc/{self.pid}/task"))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `Bystander` asks."""
+
+    bootstrap: str
+    pid: int
+
+
+@contextmanager
+def controlled(work: Path) -> Iterator[Controlled]:
+    broker = BrokerProcess(work / "controlled", {"odradek.control.enable": "true"})
+    with broker:
+        assert broker.pid is not None
+        yield Controlled(Odradek("127.0.0.1", int(broker.ready["http_port"])), broker.pid)
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Milliseconds."""
+    begun = time.perf_counter()
+    action()
+    return (time.perf_counter() - begun) * 1000
+
+
+def say(name: str, times_ms: Sequence[float]) -> None:
+    times_ms = sorted(times_ms)
+    print(f"{name:54} {statistics.median(times_ms):9.2f} ms  p99 {highest_but(0.99, times_ms):9.2f} ms", flush=True)
+
+
+def first_answer(bootstrap: str) -> None:
+    with Wire(bootstrap) as wire:
+        wire.send_bytes(ASKING)
+        wire.receive_bytes()
+
+
+def fill(cluster: Cluster) -> None:
+    with Wire(cluster.bootstrap) as wire:
+        create(wire, ["full"], PARTITIONS)
+        wait_until_led(wire, ["full"])
+        for partition in range(BATCHES):
+            wire.send_bytes(produced("full", [partition % PARTITIONS], BATCH_BYTES))
+            wire.receive_bytes()
+
+
+def calls(process: Controlled) -> None:
+    odradek = process.odradek
+    made: list[Cluster] = []
+    odradek.cluster().delete()  # imports
+    creates = [timed(lambda: made.append(odradek.cluster())) for _ in range(CALLS)]
+    say("create", creates)
+    firsts = [timed(partial(first_answer, each.bootstrap)) for each in made]
+    say("first answer of a new cluster, with its connection", firsts)
+    say("delete", [timed(each.delete) for each in made])
+    with odradek.cluster() as cluster:
+        fill(cluster)
+        forks: list[Cluster] = []
+        size = f"{PARTITIONS} partitions, {BATCH_BYTES * BATCHES / 1e6:.0f} MB"
+        say(f"fork of {size}", [timed(lambda: forks.append(odradek.cluster(fork=cluster))) for _ in range(20)])
+        say("delete of such", [timed(each.delete) for each in forks])
+        say(f"checkpoint of {size}", [timed(lambda: cluster.checkpoint("a")) for _ in range(20)])
+        say(f"rewind to {size}", [timed(lambda: cluster.rewind("a")) for _ in range(20)])
+
+
+def use(cluster: Cluster) -> None:
+    """A record goes in and comes out."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    producer.produce("orders", b"a")
+    if producer.flush(30):
+        raise RuntimeError("a record was not delivered")
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    message = consumer.poll(30)
+    consumer.close()
+    if message is None or message.value() != b"a":
+        raise RuntimeError("the record was not read")
+
+
+def alive(process: Controlled, count: int, lives: int) -> None:
+    """lives: of the clusters, so many are used."""
+    odradek = process.odradek
+    before, left = rss_bytes(process.pid), process.left()
+    made = [odradek.cluster() for _ in range(count)]
+    idle = rss_bytes(process.pid)
+    print(f"{count:,} clusters alive: RSS {idle / MIB:.0f} MiB, {(idle - before) / count / 1024:.0f} KiB each")
+    for cluster in made[:lives]:
+        use(cluster)
+    used, threads = rss_bytes(process.pid), process.left()[1]
+    print(f"{lives:,} of them used: RSS {used / MIB:.0f} MiB, {threads:,} threads", flush=True)
+    for cluster in made[:lives]:
+        odradek.cluster(fork=cluster).delete()
+    for cluster in made:
+        cluster.delete()
+    time.sleep(1)  # librdkafka's sockets
+    print(f"all deleted: RSS {rss_bytes(process.pid) / MIB:.0f} MiB; descriptors, threads {left} → {process.left()}")
+
+
+def others(work: Path, with_kafka: bool) -> None:
+    makers: list[tuple[str, Callable[[Path], Broker]]] = []
+    try:
+        built()
+        makers.append(("start of kfake until its first answer", KfakeProcess))
+    except NotThere as reason:
+        print(f"kfake: {reason}")
+    if with_kafka and IS_THERE and HAS_JAVA:
+        makers.append(("start of Apache Kafka 4.3.1 until its first answer", KafkaProcess))
+    makers.append(("start of odradek until its first answer", BrokerProcess))
+    for name, make in makers:
+        times = []
+        for number in range(STARTS):
+            broker = make(work / f"{name.replace(' ', '-')}-{number}")
+            times.append(timed(lambda broker=broker: first_answer(broker.start().bootstrap)))  # type: ignore[misc]
+            broker.kill9()
+        say(name, times)
+
+
+def control(work: Path) -> None:
+    """The two brokers take turns; the quietest turns of each are compared."""
+    with ExitStack() as stack:
+        sides = [
+            stack.enter_context(BrokerProcess(work / f"control-{is_on}", {"odradek.control.enable": is_on}))
+            for is_on in ("false", "true")
+        ]
+        for operation in OPERATIONS:
+            if not operation.name.lower().startswith(tuple(each.lower() for each in CONTROLLED)):
+                continue
+            with ExitStack() as turns_stack:
+                turns = [operation.begin(side.bootstrap, turns_stack) for side in sides]
+                costs: list[list[float]] = [[], []]
+                for number in range(FIRST_TURNS + TURNS):
+                    for side in (0, 1) if number % 2 else (1, 0):
+                        pid = sides[side].pid
+                        assert pid is not None
+                        spent = cpu_seconds(pid)
+                        done = turns[side]()
+                        if number >= FIRST_TURNS:
+                            costs[side].append((cpu_seconds(pid) - spent) / done * 1e6)
+            off, on = (cost(each) for each in costs)
+            print(f"control off → on: {operation.name:34} {off:8.1f} → {on:8.1f} µs  {(on / off - 1) * 100:+5.1f} %")
+
+
+def noises(odradek: Odradek, busy: Cluster) -> Iterator[tuple[str, Callable[[], object]]]:
+    with odradek.cluster() as written, Wire(written.bootstrap) as wire:
+        create(wire, ["noise"])
+        wait_until_led(wire, ["noise"])
+        burst = produced("noise", [0], 100_000) * BURST
+
+        def write() -> None:
+            wire.send_bytes(burst)
+            for _ in range(BURST):
+                wire.receive_bytes()
+
+        yield "writes of 100 KB", write
+    yield "checkpoints of 10 MB", lambda: busy.checkpoint("a")
+    yield "forks of 10 MB, deleted", lambda: odradek.cluster(fork=busy).delete()
+    yield "a clock that goes on by hours", lambda: busy.clock.advance(3_600_000)
+    yield "rewinds to 10 MB", lambda: busy.rewind("a")
+    with odradek.cluster() as growing, Wire(growing.bootstrap) as wire:
+        numbers = iter(range(1_000_000))
+        yield "topics of 100 partitions", lambda: create(wire, [f"many-{next(numbers)}"], 100)
+
+
+def neighbours(process: Controlled) -> None:
+    odradek = process.odradek
+    with odradek.cluster() as quiet, odradek.cluster() as busy:
+        fill(busy)
+        with Bystander(Asked(quiet.bootstrap, process.pid)) as bystander:
+            for name, noise in noises(odradek, busy):
+                since, until = bystander.count, time.monotonic() + NOISE_S
+                while time.monotonic() < until:
+                    noise()
+                tell_waits(name, bystander.since(since))
+
+
+def tell_waits(name: str, waits: Waits) -> None:
+    wall, cpu = (
+        f"p99 {highest_but(0.99, each) * 1e3:.1f} max {each[-1] * 1e3:.1f} ms" for each in (waits.wall, waits.cpu)
+    )
+    print(f"another cluster beside {name:28} waits {wall}; CPU {cpu}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=[], help="of those above; all if none is named")
+    parser.add_argument("--alive", type=int, default=1000)
+    parser.add_argument("--lives", type=int, default=1000, help="how many of them are used")
+    parser.add_argument("--kafka", action="store_true")
+    options = parser.parse_args()
+
+    def is_asked(part: str) -> bool:
+        return not options.parts or part in options.parts
+
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
+        work = Path(folder)
+        for part, measure in (
+            ("calls", calls),
+            ("memory", lambda process: alive(process, options.alive, min(options.lives, options.alive))),
+            ("neighbours", neighbours),
+        ):
+            if is_asked(part):
+                with controlled(work / part) as process:
+                    measure(process)
+        if is_asked("others"):
+            others(work, options.kafka)
+        if is_asked("control"):
+            control(work)
+
+
+if __name__ == "__main__":
+    main()
