@@ -220,6 +220,8 @@ class Rule:
 
     def _matches(self, seen: Seen) -> bool:
         match = self.match
+        if seen.api is not None and not self.may_match(seen.api, seen.version):
+            return False
         if any(name in match and seen.about.get(name) != match[name] for name in BY_CONNECTION):
             return False
         if any(name in match and match[name] not in seen.named.get(name, ()) for name in BY_NAME):

@@ -132,6 +132,13 @@ def test_versions_are_known_before_the_request_is_decoded() -> None:
     assert not new.may_match(ApiKey.FETCH, 5)
 
 
+def test_a_rule_acts_on_its_api_and_versions_only_whatever_others_ask_for() -> None:
+    request = seen(EndTxnRequest(transactional_id="t"))
+    assert not rule(match={"api": "Produce"}).hit(request)
+    assert not rule(match={"api": "EndTxn", "versions": "1+"}).hit(request)
+    assert rule(match={"api": "EndTxn", "versions": 0}).hit(request)
+
+
 def test_an_edit_sets_a_field_of_the_answer() -> None:
     one = rule(match={"api": "EndTxn"}, at="applied", do={"edit": {"ErrorCode": 51}, "throttle_ms": 7})
     answer = EndTxnResponse()
