@@ -60,6 +60,18 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "keeps it with KeepPreparedTxn, and ends it as its database says",
         "",
     ),
+    "kept-epoch-nearly-exhausted": Behaviour(
+        "goes on with the pair that InitProducerId answers, and ends the transaction with it",
+        "",
+    ),
+    "producer-ids-nearly-used": Behaviour(
+        "takes the id that it is given",
+        "",
+    ),
+    "sequence-wrap": Behaviour(
+        "reads on; a producer that goes on counts from 2147483647 to 0",
+        "sequence overflow (twmb/franz-go#227, tulios/kafkajs#1310)",
+    ),
     "coordinator-loading": Behaviour(
         "repeats on COORDINATOR_LOAD_IN_PROGRESS",
         "gave up (IBM/sarama#2701)",
@@ -120,5 +132,17 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
     "throttled-client": Behaviour(
         "does so (KIP-219)",
         "did not (confluentinc/librdkafka#5592), or stood still for good (tulios/kafkajs#1532)",
+    ),
+    "rights-withdrawn": Behaviour(
+        "says TOPIC_AUTHORIZATION_FAILED to the application, and works again once it is allowed to",
+        "",
+    ),
+    "expiring-token": Behaviour(
+        "says SASL_AUTHENTICATION_FAILED once the token has expired, and asks for another one",
+        "",
+    ),
+    "bad-day": Behaviour(
+        "commits and reads all the same",
+        "each of the above",
     ),
 }

@@ -85,10 +85,11 @@ class ProducerPair:
 class PresetClient:
     """Each method raises Problem, 409 with the error's name, where the broker refuses."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, principal: str | None = None) -> None:
+        """principal: whom it has logged in as; None for nobody."""
         self.cluster = cluster
         self.broker = cluster.running.broker
-        self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", 0)
+        self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", 0, principal)
         cluster.preset_clients.append(self._client)  # sessions last as long as the broker
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
@@ -110,6 +111,9 @@ class PresetClient:
             await self.pause()
         names = ", ".join(sorted(ErrorCode(code).name for code in found))
         raise Problem(409, f"{type(request).__name__.removesuffix('Request')} was refused: {names}")
+
+    def logged_in(self, principal: str) -> PresetClient:
+        return PresetClient(self.cluster, principal)
 
     def leave_waiting(self, request: Message, version: int) -> None:
         """Sends what is answered later; nobody reads it."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.broker.clusters.presets import groups, shares, topics, transactions
+from odradek.broker.clusters.presets import bad_day, groups, producers, security, shares, topics, transactions
 from odradek.broker.clusters.presets.behaviour import BEHAVIOUR, Behaviour
 from odradek.broker.clusters.presets.parameters import Facts, Parameters
 from odradek.broker.clusters.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
@@ -42,7 +42,7 @@ GROUP: Mapping[str, str | int] = {**TOPIC, "group": "g"}
 
 ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], Mapping[str, str | int]], ...] = (
     # Transactions and producers
-    ("epoch-nearly-exhausted", transactions.epoch_nearly_exhausted, {**TXN, "epochs_left": 1}),
+    ("epoch-nearly-exhausted", producers.epoch_nearly_exhausted, {**TXN, "epochs_left": 1}),
     (
         "open-transaction",
         transactions.open_transaction,
@@ -61,6 +61,13 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     ("expired-producer-ids", transactions.expired_producer_ids, {}),
     ("expired-transactional-ids", transactions.expired_transactional_ids, {}),
     ("prepared-transaction", transactions.prepared_transaction, {**TOPIC, **TXN, "days": 7}),
+    (
+        "kept-epoch-nearly-exhausted",
+        producers.kept_epoch_nearly_exhausted,
+        {**TOPIC, **TXN, "days": 0, "epochs_left": 1},
+    ),
+    ("producer-ids-nearly-used", producers.producer_ids_nearly_used, {"ids_left": 1}),
+    ("sequence-wrap", producers.sequence_wrap, {**PARTITION, "records": 2, "sequences_left": 1}),
     ("coordinator-loading", transactions.coordinator_loading, {"type": "group", "key": "g", "hold": "loading"}),
     # Groups
     ("log-start-behind-commit", groups.log_start_behind_commit, {**PARTITION, "group": "g", "records": 10}),
@@ -91,6 +98,10 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     ("large-batch", topics.large_batch, {**TOPIC, "size_bytes": 2 * 1024 * 1024}),
     ("compacted-hole", topics.compacted_hole, {**TOPIC, "records": 5}),
     ("throttled-client", topics.throttled_client, {"client_id": "rdkafka", "throttle_ms": 1_000, "times": 1}),
+    # Rights and logins
+    ("rights-withdrawn", security.rights_withdrawn, {**TOPIC, "principal": security.ANYBODY, "operation": "WRITE"}),
+    ("expiring-token", security.expiring_token, {"owner": "User:alice", "lives_ms": 60_000}),
+    ("bad-day", bad_day.bad_day, {**TOPIC, **TXN, "seed": 1}),
 )
 PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults, BEHAVIOUR[name]) for name, how, defaults in ROWS}
 

@@ -1,42 +1,13 @@
-"""Presets of transactions and producers."""
+"""Presets of transactions and their coordinators."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from odradek.broker.clusters.presets.parameters import Facts, Parameters
 from odradek.broker.clusters.presets.preset_client import TRANSACTION, PresetClient
 from odradek.broker.clusters.problems import Problem
-from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, Txn
-from odradek.broker.transactions.requests import Filter
-from odradek.broker.transactions.tables import TxnState
-from odradek.broker.transactions.turn import Outcome
-
-if TYPE_CHECKING:
-    from odradek.broker.transactions.core import TransactionCore
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
-
-
-async def epoch_nearly_exhausted(client: PresetClient, told: Parameters) -> Facts:
-    """The transactional id has used its epochs up but for `epochs_left`, as after so many starts of its producer."""
-    name = told.text("transactional_id")
-    producer = await client.producer(name)
-    epoch = LAST_USABLE_EPOCH - told.number("epochs_left")
-
-    def raised(core: TransactionCore, now_ms: int) -> Outcome[None]:
-        txn: Txn = core.candidates(Filter(matches=lambda each: each == name))[0]
-        if txn.state is TxnState.ONGOING:
-            raise Problem(409, f"transaction {name} is open: end it first", field="transactional_id")
-        after = txn.copy()
-        after.producer_epoch, after.updated_ms = max(epoch, txn.producer_epoch or 0), now_ms
-        producer.producer_epoch = after.producer_epoch
-        return Outcome(records=(after,))
-
-    if not client.broker.transactions.shard_for(name).tidy(raised):
-        raise Problem(409, f"the coordinator of {name} cannot record it now")
-    return producer.facts()
 
 
 async def open_transaction(client: PresetClient, told: Parameters) -> Facts:

@@ -35,7 +35,10 @@ class Ask(Protocol):
 class InProcessClient:
     """Client without a socket. client_host: whose HTTP request this is; ACLs may name it."""
 
-    def __init__(self, dispatcher: Dispatcher[Broker], client_host: str, client_port: int) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher[Broker], client_host: str, client_port: int, principal: str | None = None
+    ) -> None:
+        """principal: None for User:ANONYMOUS."""
         self._dispatcher = dispatcher
         self._connection = ConnectionInfo(
             connection_id=next(CONNECTION_IDS),
@@ -44,6 +47,8 @@ class InProcessClient:
             listener=dispatcher.broker.advertised[0].name,  # whose address coordinators are asked for at
             client_software_name=CLIENT_ID,
         )
+        if principal is not None:
+            self._connection.principal = principal
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
         version = self.version_of(request, max_version)
