@@ -9,6 +9,7 @@ Every client waits while one thing runs on the loop. Two measurements, neither o
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 from collections.abc import Callable
@@ -47,6 +48,7 @@ class LoopWatch:
         self.blocking: dict[str, LongRuns] = {}
         self._timers = timers
         self.monotonic_s = monotonic_s
+        self.slices = asyncio.Lock()  # held for a slice of work on very many things, and the turn after it
         self._requests: Callable[[], int] = lambda: 0
         self._requests_before = 0
         self._slowest: tuple[float, str] | None = None  # since the last tick

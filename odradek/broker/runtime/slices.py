@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import wraps
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from odradek.broker.runtime.delayed import Deferred
 
@@ -22,22 +24,35 @@ SLICE_S: Final = 0.003
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
     """All that are there now. Whatever else the loop has to do gets its turn after each SLICE_S, so that an item may be
-    gone when it is visited.
+    gone when it is visited. However many visits go on, each turn has one slice, of the one that has waited longest.
 
     name   what the watch calls this work
     """
-    monotonic_s = watch.monotonic_s
-    began_s = monotonic_s()
-    for item in list(items):
+    left: Iterator[T] | None = None
+    is_over = False
+    while not is_over:
+        async with watch.slices:
+            left = iter(list(items)) if left is None else left
+            is_over = _visit_slice(left, visit, watch, name)
+            if not is_over:
+                await asyncio.sleep(0)
+
+
+def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> bool:
+    """Returns whether all are visited."""
+    began_s = watch.monotonic_s()
+    for item in left:
         visit(item)
-        took_s = monotonic_s() - began_s
+        took_s = watch.monotonic_s() - began_s
         if took_s >= SLICE_S:
             watch.took(name, took_s)
-            await asyncio.sleep(0)
-            began_s = monotonic_s()
+            return False
+    return True
 
 
 ENTRIES_PER_SLICE: Final = 250
+ENTRIES_IN_A_CROWD: Final = 50  # of a request that comes while so many long ones are being answered:
+MOST_ROTATING: Final = 8  # long requests; what others have made of their answers would fill the memory
 NAMES_PER_RUN: Final = 5_000  # sorted at once, in 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
 
@@ -62,13 +77,17 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 def in_slices(steps: Steps[A]) -> A | Deferred[Any]:
     """Does a handler's work as `sliced` does, and all of it, whether the client is there or not."""
+    loop = asyncio.get_running_loop()
+    rotation = _rotations.get(loop)
     try:
-        for _ in range(ENTRIES_PER_SLICE):
+        for _ in range(ENTRIES_PER_SLICE if rotation is None or not rotation.is_full else ENTRIES_IN_A_CROWD):
             next(steps)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # what the generator returns
     reply: Deferred[Any] = Deferred()
-    asyncio.get_running_loop().call_soon(_go_on, steps, reply)
+    if rotation is None:
+        rotation = _rotations[loop] = Rotation()
+    rotation.add(steps, reply)
     return reply
 
 
@@ -87,13 +106,43 @@ def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
     return merge(*runs, run)
 
 
-def _go_on(steps: Steps[Any], reply: Deferred[Any]) -> None:
-    try:
-        for _ in range(ENTRIES_PER_SLICE):
-            next(steps)
-    except StopIteration as done:
-        reply.follow(done.value)
-    except Exception as error:
-        reply.fail(error)
-    else:
-        asyncio.get_running_loop().call_soon(_go_on, steps, reply)
+class Rotation:
+    """The long requests of a loop. However many there are, each turn has one slice, of one of the oldest."""
+
+    def __init__(self) -> None:
+        self._rotating: deque[tuple[Steps[Any], Deferred[Any]]] = deque()
+        self._waiting: deque[tuple[Steps[Any], Deferred[Any]]] = deque()
+
+    def add(self, steps: Steps[Any], reply: Deferred[Any]) -> None:
+        if not self._rotating:
+            asyncio.get_running_loop().call_soon(self._turn)
+        (self._waiting if self.is_full else self._rotating).append((steps, reply))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._rotating) == MOST_ROTATING
+
+    def _turn(self) -> None:
+        steps, reply = self._rotating[0]
+        try:
+            for _ in range(ENTRIES_PER_SLICE):
+                next(steps)
+        except StopIteration as done:
+            self._end_first()
+            reply.follow(done.value)
+        except Exception as error:
+            self._end_first()
+            reply.fail(error)
+        else:
+            self._rotating.rotate(-1)
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _end_first(self) -> None:
+        self._rotating.popleft()
+        if self._waiting:
+            self._rotating.append(self._waiting.popleft())
+        if self._rotating:
+            asyncio.get_running_loop().call_soon(self._turn)
+
+
+_rotations: WeakKeyDictionary[asyncio.AbstractEventLoop, Rotation] = WeakKeyDictionary()

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
+from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
 MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # compressed, that wait or are being opened
+SETTLING_S: Final = 0.005  # of a turn of the loop, for what ended jobs lead to; then others have theirs
 
 
 class JobResult(Generic[T]):
@@ -43,8 +45,8 @@ def outcome_of(job: Callable[[], T]) -> JobResult[T]:
 
 
 class ThreadWorkers:
-    """A bounded number of threads, started as they are needed. What they have done is settled by the loop in one turn,
-    however many jobs ended meanwhile: waking the loop costs more than most of what follows.
+    """A bounded number of threads, started as they are needed. What they have done is settled by the loop together,
+    as waking it costs more than most of what follows, and in several turns if that takes longer than SETTLING_S.
 
     `close` waits for the jobs that were given before; later ones run in the thread that asks.
     """
@@ -55,8 +57,10 @@ class ThreadWorkers:
         threads: int,
         name: str = "worker",
         watched: Callable[[Callable[[], None]], Callable[[], None]] = lambda settle: settle,
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         """watched: makes of what the loop does about ended jobs something that is timed"""
+        self._now_s = now_s
         self._loop = loop
         self._settle_timed = watched(self._settle)
         self._name = name
@@ -106,13 +110,17 @@ class ThreadWorkers:
 
     def _settle(self) -> None:
         self._is_woken = False  # first: what a thread adds from here on is seen below, or wakes the loop again
-        ended = self._ended
+        ended, began_s = self._ended, self._now_s()
         while ended:
             self._unsettled -= 1
             try:
                 ended.popleft()()
             except Exception as error:  # a bug; the others must not be forgotten over it
                 self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
+            if ended and self._now_s() - began_s >= SETTLING_S:
+                self._is_woken = True
+                self._loop.call_soon(self._settle_timed)
+                return
 
 
 class Openers:

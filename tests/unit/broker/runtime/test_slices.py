@@ -10,7 +10,9 @@ import pytest
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import (
+    ENTRIES_IN_A_CROWD,
     ENTRIES_PER_SLICE,
+    MOST_ROTATING,
     NAMES_PER_RUN,
     SLICE_S,
     Steps,
@@ -45,6 +47,26 @@ def test_others_get_their_turn_after_each_slice() -> None:
     assert visited(SLICE_S * 1.5) == ["a", "other", "b", "other"]
 
 
+def test_however_many_visit_others_get_their_turn_after_each_slice_of_one() -> None:
+    """As 200 pages do, each of which shows all topics, once a second."""
+    happened: list[str] = []
+
+    async def other(visits: list[asyncio.Task[None]]) -> None:
+        while not all(each.done() for each in visits):
+            happened.append("other")
+            await asyncio.sleep(0)
+
+    async def all_of_them() -> None:
+        watch = LoopWatch(ManualTimers(ManualClock(NOW_MS)), count(0.0, SLICE_S * 1.5).__next__)
+        visits = [visit_in_slices(["item"] * 3, happened.append, watch, "test") for _ in range(20)]
+        tasks = [asyncio.create_task(each) for each in visits]
+        await other(tasks)
+
+    asyncio.run(all_of_them())
+    assert happened.count("item") == 60
+    assert not any(pair == ("item", "item") for pair in pairwise(happened))
+
+
 def test_what_fits_into_one_slice_is_one_turn() -> None:
     assert visited(SLICE_S / 3) == ["a", "b", "other", "other"]
 
@@ -70,6 +92,36 @@ async def test_others_are_served_after_each_slice_of_a_long_request() -> None:
         seen.append(len(looked_at))
     assert reply.outcome() == "all"
     assert max(after - before for before, after in pairwise(seen)) <= ENTRIES_PER_SLICE
+
+
+async def test_however_many_long_requests_there_are_each_turn_has_a_slice_of_one() -> None:
+    looked_at: list[int] = []
+    replies = [sliced(counted)(4 * ENTRIES_PER_SLICE, looked_at) for _ in range(3 * MOST_ROTATING)]
+    seen = [len(looked_at)]
+    while not all(isinstance(reply, Deferred) and reply.is_done for reply in replies):
+        await asyncio.sleep(0)
+        seen.append(len(looked_at))
+    assert len(looked_at) == 3 * MOST_ROTATING * 4 * ENTRIES_PER_SLICE
+    assert max(after - before for before, after in pairwise(seen)) <= ENTRIES_PER_SLICE
+
+
+async def test_long_requests_that_came_later_wait_until_one_before_them_has_its_answer() -> None:
+    before = [sliced(counted)(3 * ENTRIES_PER_SLICE, []) for _ in range(MOST_ROTATING)]
+    looked_at: list[int] = []
+    reply = sliced(counted)(3 * ENTRIES_PER_SLICE, looked_at)
+    assert isinstance(reply, Deferred)
+    while not any(isinstance(each, Deferred) and each.is_done for each in before):
+        assert len(looked_at) == ENTRIES_IN_A_CROWD
+        await asyncio.sleep(0)
+    while not reply.is_done:
+        await asyncio.sleep(0)
+    assert reply.outcome() == "all"
+
+
+async def test_a_short_request_is_answered_at_once_in_a_crowd_too() -> None:
+    for _ in range(2 * MOST_ROTATING):
+        sliced(counted)(3 * ENTRIES_PER_SLICE, [])
+    assert sliced(counted)(ENTRIES_IN_A_CROWD - 1, []) == "all"
 
 
 async def test_a_handler_in_slices_ends_when_the_client_has_gone() -> None:

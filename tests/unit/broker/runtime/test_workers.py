@@ -1,11 +1,12 @@
 """Jobs that run beside the loop, and their results on the loop."""
 
 import asyncio
+import itertools
 import threading
 
 import pytest
 
-from odradek.broker.runtime.workers import JobResult, Openers, ThreadWorkers, WorkersHere
+from odradek.broker.runtime.workers import SETTLING_S, JobResult, Openers, ThreadWorkers, WorkersHere
 from tests.support.manual_loop import ManualWorkers
 
 
@@ -50,7 +51,7 @@ async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
 
 async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> None:
     loop = asyncio.get_running_loop()
-    workers = ThreadWorkers(loop, 2)
+    workers = ThreadWorkers(loop, 2, now_s=lambda: 0.0)
     turns: list[object] = []
     turn = object()
 
@@ -67,6 +68,20 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
     await asyncio.sleep(0)
     assert len(turns) == 4
     assert len(set(map(id, turns))) == 1
+
+
+async def test_what_takes_long_after_jobs_happens_in_several_turns() -> None:
+    """Each of 500 long answers costs some milliseconds to send; others are served in between."""
+    loop = asyncio.get_running_loop()
+    workers = ThreadWorkers(loop, 2, now_s=itertools.count(0.0, 2 * SETTLING_S).__next__)
+    happened: list[str] = []
+    for _ in range(3):
+        workers.run(threading.get_ident, lambda outcome: happened.append("end"))
+    workers.close()  # all have run, and the loop has not had a turn
+    while not workers.is_idle:
+        await asyncio.sleep(0)
+        happened.append("other")
+    assert [kind for kind, _ in itertools.groupby(happened)].count("end") == 3
 
 
 async def test_a_bug_after_one_job_does_not_keep_the_others_from_their_end() -> None:
