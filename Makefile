@@ -31,6 +31,7 @@ help:
 	@echo 'make properties    tests with Hypothesis, with EXAMPLES=n times as many examples as usual (40), and new ones each time'
 	@echo 'make release-check before a release, for hours: fuzz, sim, crash and conformance, whole, on the compiled variant'
 	@echo 'make check         ruff, mypy, deno, shellcheck, actionlint (Go), the import rules, and whether the docs'"'"' links resolve and their prose wraps'
+	@echo 'make check-elsewhere   types of what Windows and macOS get: the client, the commands, the fixtures'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
 	@echo 'make bench         measure this broker; ARGS="broker --kafka": beside Apache Kafka; ARGS="guard --base main": beside'
 	@echo '                   where the branch left main; ARGS=--help: what else there is (bench/README.md)'
@@ -90,7 +91,7 @@ fuzz: .make/dev
 	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
 
 # Hours: what .ci/run does with the compiled variant in rounds, here as often as with the pure one.
-release-check: compile
+release-check: compile check-elsewhere
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled sim crash conformance
 
@@ -106,6 +107,13 @@ check: .make/dev
 	$(DENO) check --quiet $(ASSETS)/page.js
 	.ci/workflows $(RUN)
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py tests/unit/test_prose_width.py
+
+# What Windows and macOS get: the client, the commands and the fixtures, without the broker.
+ELSEWHERE := $(addprefix -p odradek.,client dualwrite testing.sync testing.asynchronous testing.pytest_plugin)
+check-elsewhere: .make/dev
+	$(VENV)/bin/mypy --platform win32 --cache-dir .mypy_cache/win32 $(ELSEWHERE)
+	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin $(ELSEWHERE)
+.PHONY: check-elsewhere
 
 sim: .make/dev
 	$(if $(SEED),SEED=$(SEED),$(if $(SEEDS),SEEDS=$(SEEDS))) $(PYTEST) --numprocesses auto tests/simulation $(ARGS)

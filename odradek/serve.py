@@ -124,6 +124,10 @@ def main(words: Sequence[str]) -> int:
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2
+    if not sys.platform.startswith("linux"):
+        # Of no other system does it know the page cache, the file system's sync, or the age of a process.
+        print("odradek serve: it needs Linux; elsewhere run the image, or WSL (docs/docker.md)", file=sys.stderr)
+        return 1
     return run(options)
 
 

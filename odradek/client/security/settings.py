@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -251,7 +253,19 @@ def _readable(path: Path) -> bytes:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """The path of a file without a name, for OpenSSL: a key in the clear never gets to a disk."""
+    """The path of a file without a name, for OpenSSL: a key in the clear never gets to a disk.
+
+    Beyond Linux it gets to one, readable for its owner only, and is deleted at once.
+    """
+    if sys.platform != "linux":
+        descriptor, path = tempfile.mkstemp(prefix="odradek-tls-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            yield path
+        finally:
+            os.unlink(path)
+        return
     descriptor = os.memfd_create("odradek-tls")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

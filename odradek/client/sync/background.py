@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import functools
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -124,7 +125,8 @@ def _forget_in_the_child() -> None:
 
 
 atexit.register(_stop_at_exit)
-os.register_at_fork(after_in_child=_forget_in_the_child)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_in_the_child)
 
 
 class Blocking(ABC, Generic[A]):

@@ -1,0 +1,77 @@
+"""The client, the fixtures and the commands work without what only Linux and other Unixes have.
+
+It hides that, so that it runs on Linux; on Windows and macOS there is less to hide.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The standard library is loaded first: it asks for the platform too.
+HIDE = """
+import asyncio, concurrent.futures, ctypes, logging, multiprocessing, os, shutil, socket, ssl, subprocess, sys, tempfile
+import aiohttp, cryptography.x509, pytest
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty", "uvloop"):
+    sys.modules[name] = None
+for name in ("fdatasync", "fork", "geteuid", "memfd_create", "pread", "preadv", "pwrite", "pwritev",
+             "sched_getaffinity", "sendfile", "statvfs", "sysconf"):
+    if hasattr(os, name):
+        delattr(os, name)
+if {platform!r} == "win32" and hasattr(os, "register_at_fork"):
+    del os.register_at_fork
+sys.platform = {platform!r}
+"""
+PLATFORMS = ("win32", "darwin")
+USED = (
+    "odradek.cli",
+    "odradek.client",
+    "odradek.client.admin",
+    "odradek.client.sync",
+    "odradek.dualwrite",
+    "odradek.testing",
+    "odradek.testing.pytest_plugin",
+    "odradek.testing.sync",
+    "odradek.tools.commands.tree",
+)
+
+
+def run(platform: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    # On Windows a process does not start without what its environment says of the system.
+    command = [sys.executable, "-c", HIDE.format(platform=platform) + code]
+    environment = os.environ | {"TMPDIR": str(folder), "ODRADEK_PURE": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_all_that_is_used_there_is_imported(platform: str, tmp_path: Path) -> None:
+    done = run(platform, f"import {', '.join(USED)}", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_serve_says_that_it_needs_linux(platform: str, tmp_path: Path) -> None:
+    done = run(platform, "from odradek.cli import main; sys.exit(main(['serve']))", tmp_path)
+    assert done.returncode == 1
+    assert "needs Linux" in done.stderr
+
+
+def test_a_key_in_a_file_of_its_own_does_not_outlive_the_context(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "odradek", "certs", "--client", "kate", str(tmp_path / "certs")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    (certificate,) = (tmp_path / "certs").glob("client-kate.pem")
+    (tmp_path / "temporary").mkdir()
+    code = (
+        "from odradek.client.security.settings import Security, client_context\n"
+        f"client_context(Security('SSL', ssl_certfile={str(certificate)!r}))\n"
+    )
+    done = run("darwin", code, tmp_path / "temporary")
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "temporary").iterdir()) == []
