@@ -12,7 +12,13 @@ import odradek
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 RELEASE = REPOSITORY / ".ci/release"
-COPIES = ("docker/Dockerfile", "docker/compose.yaml", "docker/compose.secure.yaml")
+COPIES = (
+    "docker/Dockerfile",
+    "docker/compose.yaml",
+    "docker/compose.secure.yaml",
+    "docker/devcontainer/odradek/devcontainer-feature.json",
+    "README.md",
+)
 CHANGES = """# Changelog
 
 ## [Unreleased]

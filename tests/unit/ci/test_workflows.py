@@ -16,6 +16,7 @@ MAY_WRITE = {
     ("docs", "deploy"): {"pages", "id-token"},
     ("release", "pypi"): {"id-token"},
     ("release", "image"): {"packages", "id-token", "attestations"},
+    ("release", "feature"): {"packages"},
     ("release", "notes"): {"contents"},
 }
 
