@@ -77,11 +77,14 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 def in_slices(steps: Steps[A]) -> A | Deferred[Any]:
     """Does a handler's work as `sliced` does, and all of it, whether the client is there or not."""
-    loop = asyncio.get_running_loop()
-    rotation = _rotations.get(loop)
     try:
-        for _ in range(ENTRIES_PER_SLICE if rotation is None or not rotation.is_full else ENTRIES_IN_A_CROWD):
+        for _ in range(ENTRIES_IN_A_CROWD):
             next(steps)
+        loop = asyncio.get_running_loop()
+        rotation = _rotations.get(loop)
+        if rotation is None or not rotation.is_full:
+            for _ in range(ENTRIES_PER_SLICE - ENTRIES_IN_A_CROWD):
+                next(steps)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # what the generator returns
     reply: Deferred[Any] = Deferred()
