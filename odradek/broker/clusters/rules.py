@@ -65,6 +65,8 @@ MATCHES = MATCHES_OF_MARKERS | {
     "node",
     "when",
 }
+OF_ARRAYS = frozenset({"reverse", "order"})
+EDITS = 'a plain value, {"remove": true}, {"duplicate": true}, {"reverse": true} or {"order": [2, 0]}'
 COUNTS = ("after", "every", "times", "probability", "seed")
 ACTIONS = frozenset({"error", "partitions", "edit", "delay_ms", "throttle_ms", "hold", "drop", "disconnect", "observe"})
 STEPS = frozenset({Point.PREPARED, Point.COMPLETED, Point.LOADING})
@@ -97,7 +99,8 @@ class FieldComparison:
 class Edit:
     """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all.
 
-    how  `set`; of an array `remove` or `duplicate` of its element, or `reverse`
+    how  `set`; of an array `remove` or `duplicate` of its element, `reverse`, or `order`, whose `value` holds the
+         indexes of elements as they are to come; those that it does not name follow
     """
 
     path: tuple[str | int, ...]
@@ -107,7 +110,7 @@ class Edit:
     def apply(self, answer: Struct) -> None:
         """Raises ValueError where the path leads to no field of this answer."""
         places: list[object] = [answer]
-        for step in self.path if self.how == "reverse" else self.path[:-1]:
+        for step in self.path if self.how in OF_ARRAYS else self.path[:-1]:
             places = [each for place in places for each in _below(place, step)]
         last = self.path[-1]
         for place in places:
@@ -123,6 +126,9 @@ class Edit:
             raise ValueError(f"{type(array).__name__} is no array")
         if self.how == "reverse":
             array.reverse()
+        elif isinstance(self.value, tuple):  # of `order`
+            first = [each for each in self.value if each < len(array)]
+            array[:] = [array[each] for each in [*first, *(each for each in range(len(array)) if each not in first)]]
         elif self.how == "remove" and index == "*":
             array.clear()
         elif isinstance(index, int) and index < len(array):
@@ -379,6 +385,16 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
     )
 
 
+def _indexes(value: object, path: str) -> tuple[int, ...]:
+    field = f"do.edit.{path}.order"
+    if not isinstance(value, list) or not value:
+        raise bad(field, "a list of indexes, as in [2, 0]")
+    indexes = tuple(whole(each, field, 0, 2**31 - 1) for each in value)
+    if len(set(indexes)) < len(indexes):
+        raise bad(field, "a list of indexes, each of them once")
+    return indexes
+
+
 def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
     if "throttle_ms" in told:
         if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
@@ -394,15 +410,17 @@ def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
         steps = [int(each) if each.isdecimal() else each for each in re.findall(r"\d+|\*|[A-Za-z]\w*", path)]
         how = "set"
         if isinstance(value, dict):
-            if list(value.values()) != [True] or not value.keys() <= {"remove", "duplicate", "reverse"}:
-                raise bad(
-                    f"do.edit.{path}", 'a plain value, {"remove": true}, {"duplicate": true} or {"reverse": true}'
-                )
-            (how,) = value
+            if len(value) != 1 or not value.keys() <= {"remove", "duplicate", "reverse", "order"}:
+                raise bad(f"do.edit.{path}", EDITS)
+            ((how, order),) = value.items()
+            if how != "order" and order is not True:
+                raise bad(f"do.edit.{path}", EDITS)
+            if how == "order":
+                value = _indexes(order, path)
         is_element = bool(steps) and (steps[-1] == "*" or isinstance(steps[-1], int))
         if how in ("remove", "duplicate") and not is_element:
             raise bad(f"do.edit.{path}", "a path to an element, as in Topics[0] or Topics[*]")
-        if not steps or (how in ("set", "reverse") and is_element) or isinstance(value, list):
+        if not steps or (how not in ("remove", "duplicate") and is_element) or isinstance(value, list):
             raise bad(
                 f"do.edit.{path}", "a path to a plain field, as in Topics[0].Partitions[*].ErrorCode, and its value"
             )

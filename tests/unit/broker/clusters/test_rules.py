@@ -11,6 +11,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.struct import Message
 
@@ -146,3 +147,18 @@ def test_an_edit_sets_a_field_of_the_answer() -> None:
         edit.apply(answer)
     assert (answer.error_code, answer.throttle_time_ms) == (ErrorCode.CONCURRENT_TRANSACTIONS.value, 7)
     assert one.at is Point.APPLIED
+
+
+@pytest.mark.parametrize(("order", "found"), [([2, 0], "cabd"), ([3, 2, 1, 0], "dcba"), ([1, 9], "bacd")])
+def test_an_edit_puts_elements_in_an_order(order: list[int], found: str) -> None:
+    one = rule(match={"api": "Metadata"}, at="applied", do={"edit": {"Topics": {"order": order}}})
+    answer = MetadataResponse(topics=[MetadataResponseTopic(name=name) for name in "abcd"])
+    for edit in one.do.edits:
+        edit.apply(answer)
+    assert "".join(topic.name or "" for topic in answer.topics) == found
+
+
+@pytest.mark.parametrize("order", [[], [0, 0], [-1], "0", True, [True]])
+def test_an_order_is_a_list_of_indexes(order: object) -> None:
+    with pytest.raises(Problem, match=r"do\.edit\.Topics\.order"):
+        rule(match={"api": "Metadata"}, at="applied", do={"edit": {"Topics": {"order": order}}})
