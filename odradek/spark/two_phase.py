@@ -4,6 +4,8 @@ Tasks prepare transactions under ids that are used once, and vote. The driver de
 transactions. One rule makes it safe: whoever aborts transactions that are not his own writes them into the ledger
 first, under a lease; a driver that finds one of its own there cannot decide any more.
 
+A ledger that has less than this driver has written to it is an older copy, or another topic; then nothing is decided.
+
 | what the ledger says when batch `b` is to be committed | verdict |
 |---|---|
 | a later batch was decided | BEHIND: the checkpoint is older than the output |
@@ -25,6 +27,7 @@ from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
 from odradek.spark.ledger import (
+    LEDGER_TOPIC,
     ONGOING,
     UNDECIDED,
     LeaseLost,
@@ -50,6 +53,11 @@ class SinkError(Exception):
 
 class CheckpointBehind(SinkError):
     """The ledger has a later batch: the checkpoint is an old copy, and the output has what it would write again."""
+
+
+class LedgerBehind(SinkError):
+    """The ledger lacks a batch that this driver has decided: the broker is an older copy, or the topic was made anew.
+    Rows of committed batches may be lost with it."""
 
 
 class VotesDoomed(SinkError):
@@ -150,9 +158,11 @@ class TwoPhaseSink:
         self._observe = observe
         self._clock_ms = clock_ms
         self._ledger = Ledger(brokers, sink, observe)
+        self._decided = UNDECIDED  # the last batch that this driver has seen in the ledger
 
     async def close(self) -> None:
         """Gives the lease back; what is prepared stays so."""
+        self._decided = UNDECIDED  # an expired key may be erased by others from here on
         await self._ledger.release()
 
     async def commit(self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None) -> None:
@@ -165,7 +175,7 @@ class TwoPhaseSink:
         await self._observe(CommitStep.BEGUN, 0)
         try:
             await self._commit(await self._ledger.held(), votes, batch, kept_ms)
-        except LeaseLost:
+        except (LeaseLost, LedgerBehind):  # what is held may be outdated
             try:
                 await self._commit(await self._ledger.take(), votes, batch, kept_ms)
             except LeaseLost as error:
@@ -197,6 +207,7 @@ class TwoPhaseSink:
         has no key by which its repetition would be known."""
         if (await self._ledger.held()).batch > UNDECIDED:
             await self._ledger.erase()
+            self._decided = UNDECIDED
 
     async def forget_expired(self) -> None:
         """Takes some sinks out of the ledger whose keys have expired, the oldest first; each under its own lease."""
@@ -226,6 +237,14 @@ class TwoPhaseSink:
 
     async def _commit(self, entry: LedgerEntry, votes: Sequence[Vote], batch: int, kept_ms: int | None) -> None:
         where = f"batch {batch} of {self._sink.name}"
+        if entry.batch < self._decided:
+            has = "no batch" if entry.batch == UNDECIDED else f"batch {entry.batch} as the last one"
+            raise LedgerBehind(
+                f"{where}: batch {self._decided} was committed, and the ledger {LEDGER_TOPIC} has {has}: the broker was"
+                " restored from an older copy, or the topic was made anew, and the output may lack committed rows."
+                " Restore the newest copy, or a checkpoint that is no newer than the broker"
+            )
+        self._decided = max(self._decided, entry.batch)
         if entry.is_expired(self._clock_ms()):
             entry = undecided(self._sink)
         async with self._brokers.admin() as admin:
@@ -251,6 +270,7 @@ class TwoPhaseSink:
                     expires_ms = None if kept_ms is None else now_ms + kept_ms
                     decided = replace(decision(entry, batch, votes, open_ids, now_ms), expires_ms=expires_ms)
                     await self._ledger.write(decided)
+                    self._decided = batch
                     await self._observe(CommitStep.DECIDED, 0)
                     await self._finish(admin, decided)
                     await self._observe(CommitStep.ENDED, 0)

@@ -17,12 +17,13 @@ import pytest
 import pytest_asyncio
 
 from odradek.client import Admin, ClientError
-from odradek.spark.ledger import LeaseLost, LedgerEntry, read_entries
+from odradek.spark.ledger import LeaseLost, Ledger, LedgerEntry, read_entries
 from odradek.spark.names import Sink, TaskName, sink_of, task_of
 from odradek.spark.steps import CommitStep
 from odradek.spark.two_phase import (
     FORGOTTEN_AFTER_MS,
     CheckpointBehind,
+    LedgerBehind,
     NotExactlyOnce,
     ReplayDiffers,
     SinkError,
@@ -210,6 +211,27 @@ async def test_an_older_checkpoint_is_refused(query: Query) -> None:
     await old.prepare(batch=1)
     with pytest.raises(CheckpointBehind, match="batch 2 is committed already"):
         await old.commit()
+    await query.check()
+
+
+@pytest.mark.parametrize("kept", [0, 1], ids=["topic made anew", "older copy"])
+async def test_a_ledger_that_lost_what_the_driver_has_decided_is_refused(query: Query, kept: int) -> None:
+    """With it rows of committed batches may be lost, of which nobody else would say a word."""
+    driver = query.driver()
+    for batch in range(3):
+        await driver.write()
+        if batch == 0:
+            first = (await read_entries(query.brokers, query.sink))[query.sink.name]
+    behind = Ledger(query.brokers, query.sink)
+    newest = await behind.take()
+    await (behind.write(first) if kept else behind.erase())
+    await driver.prepare()
+    with pytest.raises(LedgerBehind, match="batch 2 was committed, .* batch 0 as" if kept else "has no batch:"):
+        await driver.commit()
+    await behind.take()
+    await behind.write(newest)
+    await behind.release()
+    await driver.write()
     await query.check()
 
 
