@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
@@ -56,6 +57,8 @@ OFFERED = Offered(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
 # Each holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES; what other connections send waits.
 OPENER_THREADS = 2
+logger = logging.getLogger("odradek.broker")
+
 HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
 LOCAL_HOST = "localhost"  # what clients are told where the configuration names no host: one machine is what this is for
 
@@ -363,9 +366,13 @@ class Broker:
         self.producer_ids = ProducerIds(self.metadata, self.timers)
 
     def _start_housekeeping(self) -> None:
-        from odradek.broker.partitions.housekeeping import Housekeeping, chores
-        from odradek.broker.runtime.allocator import keep_freed_memory
-
+        try:
+            from odradek.broker.partitions.housekeeping import Housekeeping, chores
+            from odradek.broker.runtime.allocator import keep_freed_memory
+        except OSError as error:  # no descriptor left for a module: clients may have them all
+            logger.warning("housekeeping begins later: %s", error)
+            self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
+            return
         self.housekeeping = Housekeeping(
             chores(self.config, self.log_directory, self.clock, self.timers, self.workers),
             lambda: self.partitions,
