@@ -48,6 +48,7 @@ BOMBERS = 4  # connections, of which a broker that opens two batches at a time l
 GZIP = 1
 SLOW_CONNECTIONS = 250
 HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # whose end never comes
+LIVE = b"GET /live/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"  # whose answer never ends
 
 # Of APIs that only look, since others would leave things behind.
 ASKED = (
@@ -117,7 +118,8 @@ def attacks(extent: Extent) -> Iterator[Attack]:
             yield Attack(f"{array}, {extent.most_entries:,} unknown", long(array, extent.most_entries))
     yield Attack(f"ApiVersions back to back, {extent.seconds:g} s", pipelined(extent.seconds))
     yield Attack(f"{extent.bombs:,} gzip batches of 500 MiB each", bombs(extent.bombs))
-    yield Attack(f"{SLOW_CONNECTIONS} HTTP connections that never end their request", slow_http, is_http=True)
+    yield Attack(f"{SLOW_CONNECTIONS} HTTP connections that never end their request", slow_http(HEAD), is_http=True)
+    yield Attack(f"{SLOW_CONNECTIONS} pages that are kept up to date", slow_http(LIVE), is_http=True)
 
 
 def long(array: LongArray, entries: int) -> Callable[[Target], Callable[[], None]]:
@@ -185,22 +187,27 @@ def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
     return prepare
 
 
-def slow_http(target: Target) -> Callable[[], None]:
-    """While they are open, /healthz answers."""
-    port = target.http_port
-    assert port is not None
+def slow_http(sent: bytes) -> Callable[[Target], Callable[[], None]]:
+    """While they are open, /healthz and /readyz answer."""
 
-    def run() -> None:
-        with ExitStack() as connections:
-            for _ in range(SLOW_CONNECTIONS):
-                connection = connections.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
-                connection.sendall(HEAD)
-            with closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as asking_health:
-                asking_health.request("GET", "/healthz")
-                if asking_health.getresponse().status != 200:
-                    raise RuntimeError("/healthz does not answer")
+    def prepare(target: Target) -> Callable[[], None]:
+        port = target.http_port
+        assert port is not None
 
-    return run
+        def run() -> None:
+            with ExitStack() as connections:
+                for _ in range(SLOW_CONNECTIONS):
+                    connection = connections.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+                    connection.sendall(sent)
+                for path in ("/healthz", "/readyz"):
+                    with closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as asking_health:
+                        asking_health.request("GET", path)
+                        if asking_health.getresponse().status != 200:
+                            raise RuntimeError(f"{path} does not answer")
+
+        return run
+
+    return prepare
 
 
 def asking() -> bytes:
