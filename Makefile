@@ -92,6 +92,8 @@ fuzz: .make/dev
 
 # Hours: what .ci/run does with the compiled variant in rounds, here as often as with the pure one.
 release-check: compile check-elsewhere
+	.ci/wheel $(RUN)
+	.ci/bare
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled sim crash conformance
 
