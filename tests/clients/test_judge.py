@@ -94,3 +94,19 @@ def test_a_command_that_fails_or_asks_nothing_is_told_apart(capsys: pytest.Captu
 def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert tree.run(["judge", "--dryrun"]) == 0
     assert "PRD.4   M" in capsys.readouterr().out
+
+
+def test_a_driver_is_played_scenarios_at(capsys: pytest.CaptureFixture[str]) -> None:
+    driver = Path(__file__).parents[2] / "examples" / "judge_drivers" / "librdkafka.py"
+    assert tree.run(["judge", "--suite", "--only", "TXN.11", "--", sys.executable, str(driver)]) == 0
+    said = capsys.readouterr().out
+    assert "rdkafka" in said
+    assert "kept     TXN.11" in said
+
+
+def test_what_the_application_sees_convicts(capsys: pytest.CaptureFixture[str]) -> None:
+    driver = Path(__file__).parents[2] / "examples" / "judge_drivers" / "librdkafka.py"
+    spoil = Path(__file__).parents[1] / "judge_history" / "spoiled_driver.py"
+    command = [sys.executable, str(spoil), "commit raises", sys.executable, str(driver)]
+    assert tree.run(["judge", "--suite", "--only", "TXN.11", "--", *command]) == 1
+    assert "`commit` raised on purpose" in capsys.readouterr().out

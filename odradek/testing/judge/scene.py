@@ -22,7 +22,10 @@ MOST_PROOF: Final = 4  # exchanges that a proof shows
 
 @dataclass(slots=True)
 class Finding:
-    """A rule that was broken for the first time. proof: the predecessors, then the exchange that breaks it."""
+    """A rule that was broken for the first time.
+
+    proof: the predecessors, then the exchange that breaks it; empty where the application saw it.
+    """
 
     why: str
     proof: list[Exchange]
@@ -44,7 +47,7 @@ class Tally:
 
 
 def _number(finding: Finding) -> int:
-    return finding.proof[-1].number
+    return finding.proof[-1].number if finding.proof else 0
 
 
 @dataclass(slots=True)

@@ -99,10 +99,8 @@ def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Softwa
 
 
 def _verdict(rule: ProtocolRule, tally: Tally | None) -> RuleVerdict:
-    if rule.needs is not None:
-        return RuleVerdict(rule, UNDECIDED)
     if tally is None or not (tally.kept or tally.broken):
-        return RuleVerdict(rule, NOT_EXERCISED)
+        return RuleVerdict(rule, NOT_EXERCISED if rule.needs is None else UNDECIDED)
     if tally.first is None:
         return RuleVerdict(rule, KEPT, tally.kept)
     return RuleVerdict(rule, BROKEN, tally.kept, tally.broken, tally.first.why, tally.first.proof)

@@ -24,6 +24,7 @@ from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
     from odradek.protocol.recording import RecordingEntry
+    from odradek.testing.judge.scene import Client
     from odradek.testing.judge.verdicts import Software
 
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
@@ -68,6 +69,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a break that is known; it counts again after that date, and the command fails where it is broken no more",
     )
     parser.add_argument("--strict", action="store_true", help="fail also where a SHOULD is broken")
+    parser.add_argument(
+        "--suite", action="store_true", help="the command is a driver of one client: play scenarios at it"
+    )
     parser.add_argument("--dryrun", action="store_true", help="only list the rules, and what decides them")
     parser.add_argument("--all", action="store_true", help="print a line also for rules that were not exercised")
     parser.add_argument("--json", action="store_true", help="print JSON, with every proof decoded")
@@ -101,9 +105,19 @@ def run(options: argparse.Namespace) -> int:
     if (options.attach is None) != bool(options.words):
         complain("odradek judge", "it takes a recording, or -- and a command, or --attach")
         return NOTHING
-    if options.attach is None and len(options.words) == 1 and _is_recording(Path(options.words[0])):
+    if options.suite and (options.attach is not None or options.record is not None):
+        complain("odradek judge", "--suite takes a driver's command, and neither --attach nor --record")
+        return NOTHING
+    if (
+        options.attach is None
+        and not options.suite
+        and len(options.words) == 1
+        and _is_recording(Path(options.words[0]))
+    ):
         return _judge(Path(options.words[0]), options, 0)
     with tempfile.TemporaryDirectory(prefix="odradek-judge-") as folder:
+        if options.suite:
+            return _suite(options, Path(folder))
         recording = options.record or Path(folder) / "recording"
         if options.attach is not None:
             return _judge(recording, options, 0) if _received(options, recording) else NOTHING
@@ -181,18 +195,41 @@ def _ending(recording: Path) -> str:
     return why
 
 
+def _suite(options: argparse.Namespace, folder: Path) -> int:
+    from odradek.testing.suite.running import Outcome, run
+    from odradek.testing.suite.scenarios import SCENARIOS
+
+    def told(outcome: Outcome) -> None:
+        print(outcome, file=sys.stderr, flush=True)
+
+    only = tuple(options.only)
+    chosen = [each for each in SCENARIOS if not only or each.rule.startswith(only)]
+    try:
+        clients = run(options.words, chosen, folder, told)
+    except OSError as error:
+        complain("odradek judge", f"{options.words[0]}: {error.strerror}")
+        return NOTHING
+    return _report(clients, options, 0)
+
+
 def _judge(recording: Path, options: argparse.Namespace, command_status: int) -> int:
     from odradek.protocol.errors import MalformedMessage
     from odradek.testing.judge.judging import judge
+
+    try:
+        clients = judge(lambda: recorded_entries(recording)).clients()
+    except MalformedMessage as error:
+        complain("odradek judge", f"{recording}: {error}")
+        return NOTHING
+    return _report(clients, options, command_status)
+
+
+def _report(clients: Iterable[Client], options: argparse.Namespace, command_status: int) -> int:
     from odradek.testing.judge.page import page
     from odradek.testing.judge.reports import as_json, junit, lines
     from odradek.testing.judge.verdicts import verdicts
 
-    try:
-        found = verdicts(judge(lambda: recorded_entries(recording)).clients(), options.only)
-    except MalformedMessage as error:
-        complain("odradek judge", f"{recording}: {error}")
-        return NOTHING
+    found = verdicts(clients, options.only)
     today = datetime.now(UTC).date()
     reasons = {each.rule: each.reason for each in options.ignore if each.until >= today}
     if options.json:

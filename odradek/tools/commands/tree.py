@@ -174,6 +174,7 @@ COMMANDS = {
         (
             "judge -- pytest tests/kafka",
             "judge --only 848. --html verdict.html --junit verdict.xml -- ./my-client-tests",
+            "judge --suite -- python examples/judge_drivers/librdkafka.py",
             "judge --ignore 'VER.1=issue 17 until 2027-06-30' recording",
         ),
     ),

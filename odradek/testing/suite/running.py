@@ -1,0 +1,127 @@
+"""Runs scenarios with one driver: each on a cluster of its own, recorded and judged like any other traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+from odradek.protocol.recording import Recording, RecordingEntry
+from odradek.testing.judge.judging import judge
+from odradek.testing.judge.scene import Client, Finding, Tally
+from odradek.testing.suite.driver import ApplicationFailed, DrivenClient, Unimplemented
+from odradek.testing.suite.scenarios import Scenario
+from odradek.testing.suite.stage import CLIENT_ID, ScenarioCluster
+from odradek.testing.sync import Cluster, Odradek, Process, Unmet
+
+READS_BYTES: Final = 1 << 20
+STARTS_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """End of one scenario. broken: why the rule is broken; skipped: why nothing was decided."""
+
+    scenario: Scenario
+    broken: str | None = None
+    skipped: str | None = None
+
+    def __str__(self) -> str:
+        words = (
+            f"not exercised: {self.skipped}" if self.skipped else f"BROKEN: {self.broken}" if self.broken else "kept"
+        )
+        return f"{self.scenario.rule:7} {self.scenario.name}: {words}"
+
+
+def run(
+    command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, told: Callable[[Outcome], None]
+) -> list[Client]:
+    """Returns the clients that the driver ran, with the results of traffic and of what the application saw.
+
+    folder: for recordings, and for what drivers say on their standard error. told: is called with each outcome.
+
+    Raises OSError where the command does not start.
+    """
+    clients: list[Client] = []
+    process = Process({})
+    try:
+        odradek = Odradek("127.0.0.1", process.ready["http_port"])
+        for scenario in scenarios:
+            recording = folder / f"{scenario.rule}.recording"
+            outcome = _played(command, scenario, odradek, recording)
+            found = [each for each in _judged(recording) if each.client_ids != {CLIENT_ID}]
+            if not found and outcome.skipped is None:
+                outcome = Outcome(scenario, skipped=f"no client came; {outcome.broken or 'it said nothing'}")
+            told(outcome)
+            if outcome.skipped is None:
+                tally = found[0].tallies.setdefault(scenario.rule, Tally())
+                finding = None
+                if outcome.broken is not None:
+                    finding = Finding(f"{scenario.name}: {outcome.broken}", [])
+                tally.add(Tally(int(finding is None), int(finding is not None), finding))
+            clients += found
+    finally:
+        process.stop()
+    return clients
+
+
+def _played(command: Sequence[str], scenario: Scenario, odradek: Odradek, recording: Path) -> Outcome:
+    kafka = odradek.cluster(nodes=scenario.nodes)
+    reader = _Reader(odradek, kafka, recording)
+    with recording.with_suffix(".log").open("wb") as log:
+        stage = ScenarioCluster(kafka, lambda environment, out: DrivenClient(command, environment, out), log)
+        broken = skipped = None
+        try:
+            broken = scenario.play(stage)
+        except Unimplemented as missing:
+            skipped = f"the driver has no {missing}"
+        except ApplicationFailed as failed:
+            broken = str(failed)
+        except Unmet as unmet:
+            skipped = str(unmet)
+        finally:
+            for driver in stage.drivers:
+                driver.end()
+        unused = [each for each in kafka.faults() if not each["hits"]]
+        if unused and skipped is None:
+            skipped, broken = "the client never met what was prepared", None
+        kafka.delete()
+        reader.join()
+    return Outcome(scenario, broken, skipped)
+
+
+class _Reader:
+    """Thread that writes what the broker records of one cluster, until that is deleted."""
+
+    def __init__(self, odradek: Odradek, kafka: Cluster, path: Path) -> None:
+        self._connection = HTTPConnection(odradek.host, odradek.port)
+        self._path = path
+        self._began = Event()
+        self._thread = Thread(target=self._read, args=(f"/control/v1/clusters/{kafka.id}/recording",), daemon=True)
+        self._thread.start()
+        self._began.wait(STARTS_S)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _read(self, path: str) -> None:
+        self._connection.request("GET", path)
+        response = self._connection.getresponse()
+        assert response.status == HTTPStatus.OK, response.read()
+        self._began.set()
+        with self._path.open("wb") as file:
+            while data := response.read1(READS_BYTES):
+                file.write(data)
+        self._connection.close()
+
+
+def _judged(recording: Path) -> list[Client]:
+    def entries() -> Iterator[RecordingEntry]:
+        with recording.open("rb") as file:
+            yield from Recording(file.read).entries()
+
+    return judge(entries).clients()

@@ -1,0 +1,127 @@
+"""The place of one scenario: a fresh cluster, the driver, and clients of the suite's own beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import IO, Final, TypeAlias, TypeVar
+
+from odradek.testing.suite.driver import DrivenClient
+from odradek.testing.sync import Cluster
+
+T = TypeVar("T")
+Starting: TypeAlias = Callable[[dict[str, str], IO[bytes]], DrivenClient]
+CLIENT_ID: Final = "odradek-suite"  # of what prepares a scenario: it is not judged
+TOPIC: Final = "orders"
+PATIENCE_S: Final = 30.0
+POLL_MS: Final = 500
+READS_S: Final = 5.0
+
+
+class ScenarioCluster:
+    def __init__(
+        self, kafka: Cluster, start: Callable[[dict[str, str], IO[bytes]], DrivenClient], log: IO[bytes]
+    ) -> None:
+        self.kafka = kafka
+        self._start = start
+        self._log = log
+        self.drivers: list[DrivenClient] = []
+
+    def driver(self, **environment: str) -> DrivenClient:
+        """Starts one, with settings such as `group="g"` for ODRADEK_GROUP."""
+        told = {f"ODRADEK_{name.upper()}": value for name, value in environment.items()}
+        driver = self._start({"ODRADEK_BOOTSTRAP": self.kafka.bootstrap, **told}, self._log)
+        self.drivers.append(driver)
+        return driver
+
+    def topic(self, partitions: int = 1) -> None:
+        from odradek.client import Admin, NewTopic
+
+        async def create() -> None:
+            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
+                await admin.create_topics([NewTopic(TOPIC, partitions=partitions)])
+
+        _run(create())
+
+    def send(self, *values: str, partition: int = 0) -> None:
+        from odradek.client import Producer
+
+        async def send() -> None:
+            async with Producer(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as producer:
+                for value in values:
+                    await (await producer.send(TOPIC, value.encode(), partition=partition))
+
+        _run(send())
+
+    def transaction(self, *values: str, commits: bool) -> None:
+        """One transaction, its batches compressed."""
+        from odradek.client import Producer
+
+        async def send() -> None:
+            async with Producer(
+                bootstrap_servers=self.kafka.bootstrap,
+                client_id=CLIENT_ID,
+                transactional_id=CLIENT_ID,
+                compression_type="gzip",
+            ) as producer:
+                await producer.init_transactions()
+                await producer.begin_transaction()
+                sent: list[Awaitable[object]] = [
+                    await producer.send(TOPIC, value.encode(), partition=0) for value in values
+                ]
+                await asyncio.gather(*sent)
+                await (producer.commit_transaction() if commits else producer.abort_transaction())
+
+        _run(send())
+
+    def leave_offsets_open(self, group: str) -> None:
+        """A transaction that holds an offset of the group, and whose producer is gone."""
+        from odradek.client import OffsetAndMetadata, Producer, TopicPartition
+
+        async def send() -> None:
+            producer = Producer(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID, transactional_id=CLIENT_ID)
+            await producer.start()
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): OffsetAndMetadata(0)}, group)
+
+        _run(send())
+
+    def committed(self, count: int) -> list[str]:
+        """The log as read_committed has it: `count` values, or fewer if there are no more of them for a while."""
+        from odradek.client import Consumer, TopicPartition
+
+        async def read() -> list[str]:
+            found: list[str] = []
+            async with Consumer(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as consumer:
+                consumer.assign([TopicPartition(TOPIC, 0)])
+                while len(found) < count:
+                    try:
+                        record = await asyncio.wait_for(consumer.getone(), READS_S)
+                    except TimeoutError:
+                        break
+                    found.append((record.value or b"").decode(errors="replace"))
+            return found
+
+        return _run(read())
+
+
+def polled(driver: DrivenClient, count: int) -> list[str]:
+    """Returns what the application gets until it has `count` records, and with two polls more."""
+    found: list[str] = []
+    until_s = time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < until_s:
+        found += driver.say("poll", str(POLL_MS))
+    for _ in range(2):
+        found += driver.say("poll", str(POLL_MS))
+    return found
+
+
+def differs(got: Iterable[str], expected: Iterable[str]) -> str | None:
+    got, expected = list(got), list(expected)
+    return None if got == expected else f"the application got {got}, where {expected} is what there is"
+
+
+def _run(action: Coroutine[object, object, T]) -> T:
+    return asyncio.run(action)

@@ -1,0 +1,34 @@
+"""A driver that does with another one's answers, and with what is asked of it, what the first argument says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+
+def main() -> None:
+    how, *command = sys.argv[1:]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        for line in sys.stdin:
+            verb, *words = line.split()
+            if verb == "produce" and how == "reversed":
+                words = [*words[:2], *reversed(words[2:])]
+            if verb == "produce" and how == "sent twice":
+                driver.stdin.write(line)
+                driver.stdin.flush()
+                driver.stdout.readline()
+            driver.stdin.write(" ".join([verb, *words]) + "\n")
+            driver.stdin.flush()
+            told = json.loads(driver.stdout.readline())
+            if how == f"{verb} raises":
+                told = {"error": "on purpose"}
+            if verb == "poll" and how == "delivered twice":
+                told["records"] *= 2
+            print(json.dumps(told), flush=True)
+        driver.stdin.close()
+
+
+main()
