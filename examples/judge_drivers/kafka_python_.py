@@ -62,8 +62,9 @@ def abort() -> dict[str, object]:
 
 def subscribe(topic: str) -> dict[str, object]:
     settings = {"group_id": os.environ["ODRADEK_GROUP"], "auto_offset_reset": "earliest", "enable_auto_commit": False}
-    if "isolation_level" in KafkaConsumer.DEFAULT_CONFIG:
-        settings["isolation_level"] = "read_committed"
+    if "isolation_level" not in KafkaConsumer.DEFAULT_CONFIG:
+        return {"unimplemented": True}
+    settings["isolation_level"] = "read_committed"
     if KNOWS_INSTANCES and "ODRADEK_GROUP_INSTANCE_ID" in os.environ:
         settings["group_instance_id"] = os.environ["ODRADEK_GROUP_INSTANCE_ID"]
     consumers.append(KafkaConsumer(topic, **AT, **settings))
