@@ -1,4 +1,4 @@
-"""A driver: a program that does with one client what lines on its standard input ask, as docs/judge.md says."""
+"""A driver: a program that does with one client what lines on its standard input ask (examples/judge_drivers)."""
 
 from __future__ import annotations
 
