@@ -4,12 +4,14 @@ import pytest
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigOperation, ConfigResourceType, SettingChange
-from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
+from odradek.broker.metadata.config_changes import ResourceChanges, Result, alter_configs
 from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.records import MAX_RECORDS, Decision
 from odradek.protocol.errors import ErrorCode as E
+from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
-from tests.support.metadata import apply, config_with, image_with
+from tests.support.metadata import apply, config_with, decided, image_with
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -25,13 +27,8 @@ def ask(
     config: BrokerConfig | None = None,
 ) -> tuple[E | None, str | None]:
     """What one resource is answered; a success takes effect."""
-    decision = alter_configs(
-        image,
-        config or config_with(),
-        [ResourceChanges(resource_type, name, [SettingChange(*change) for change in changes])],
-        node_id=1,
-        is_incremental=incremental,
-    )
+    resources = [ResourceChanges(resource_type, name, [SettingChange(*change) for change in changes])]
+    decision = decided(alter_configs(image, config or config_with(), resources, node_id=1, is_incremental=incremental))
     ((_, _, error),) = decision.response
     apply(image, decision)
     return (None, None) if error is None else (error.code, error.message)
@@ -62,7 +59,7 @@ def test_what_does_not_change_anything_is_not_recorded() -> None:
     resource = ResourceChanges(
         TOPIC, "t", [SettingChange("retention.ms", SET, "5"), SettingChange("segment.ms", DELETE, None)]
     )
-    assert alter_configs(image, config_with(), [resource], node_id=1, is_incremental=True).records == ()
+    assert decided(alter_configs(image, config_with(), [resource], node_id=1, is_incremental=True)).records == ()
 
 
 def test_a_list_is_extended_from_its_default() -> None:
@@ -142,7 +139,7 @@ def test_one_setting_twice_in_one_request() -> None:
 
 def test_one_resource_twice_in_one_request() -> None:
     resources = [ResourceChanges(TOPIC, "t", [SettingChange("retention.ms", SET, "1")])] * 2
-    decision = alter_configs(image_with("t"), config_with(), resources, node_id=1, is_incremental=True)
+    decision = decided(alter_configs(image_with("t"), config_with(), resources, node_id=1, is_incremental=True))
     assert [error and error.message for *_, error in decision.response] == [
         "Each resource must appear at most once."
     ] * 2
@@ -393,9 +390,22 @@ def test_a_subscription_that_cannot_be(name: str, change: Asked, code: E, words:
 
 def test_a_change_is_recorded_by_type_and_name() -> None:
     resource = ResourceChanges(CLIENT_METRICS, "s", [SettingChange("metrics", SET, "a,b")])
-    decision = alter_configs(image_with(), config_with(), [resource], node_id=1, is_incremental=True)
+    decision = decided(alter_configs(image_with(), config_with(), [resource], node_id=1, is_incremental=True))
     assert decision.records == (ConfigRecord(resource_type=16, resource_name="s", name="metrics", value="a,b"),)
 
 
 def test_the_operations_have_the_numbers_of_the_request() -> None:
     assert [operation.value for operation in ConfigOperation] == [SET, DELETE, APPEND, SUBTRACT]
+
+
+def test_a_request_that_makes_more_records_than_one_batch_may_have_changes_nothing() -> None:
+    def decision(resources: int) -> Decision[list[Result]]:
+        changes = [SettingChange("interval.ms", SET, "1000")]
+        asked = [ResourceChanges(CLIENT_METRICS, f"m{number}", changes) for number in range(resources)]
+        return decided(alter_configs(image_with(), config_with(), asked, node_id=1, is_incremental=True))
+
+    assert len(decision(MAX_RECORDS).records) == MAX_RECORDS
+    with pytest.raises(KafkaError) as refused:
+        decision(MAX_RECORDS + 1)
+    assert refused.value.code is E.POLICY_VIOLATION
+    assert refused.value.message == "Unable to perform excessively large batch operation."

@@ -8,7 +8,7 @@ from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
-from tests.support.metadata import NODE, apply, image_with
+from tests.support.metadata import NODE, apply, decided, image_with
 
 ZERO = bytes(16)
 NOBODY = b"\x01" * 16
@@ -19,7 +19,7 @@ def said(error: KafkaError | None) -> tuple[E | None, str | None]:
 
 
 def enlarge(image: MetadataImage, *wishes: MorePartitions) -> list[tuple[str, E | None, str | None]]:
-    results = create_partitions(image, wishes, node=NODE).response
+    results = decided(create_partitions(image, wishes, node=NODE)).response
     return [(name, *said(error)) for name, error in results]
 
 
@@ -73,7 +73,7 @@ def test_more_than_can_be_recorded_at_once() -> None:
 
 def test_new_partitions_are_recorded_behind_the_old_ones() -> None:
     image = image_with("t", partitions=2)
-    decision = create_partitions(image, [MorePartitions("t", 4)], node=NODE)
+    decision = decided(create_partitions(image, [MorePartitions("t", 4)], node=NODE))
     assert [type(record) for record in decision.records] == [PartitionRecord] * 2
     apply(image, decision)
     assert [partition.partition_id for partition in image.topics["t"].partitions] == [0, 1, 2, 3]

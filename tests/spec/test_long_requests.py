@@ -3,6 +3,7 @@
 C code that compares each entry with each other makes no calls: such costs show in `make hostile`.
 """
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from itertools import groupby
@@ -36,10 +37,27 @@ from odradek.protocol.messages.produce_response import PartitionProduceResponse,
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.support.asked_broker import AskedBroker, Closed
-from tests.support.long_requests import KINDS, KNOWN_PARTITIONS, KNOWN_TOPIC, LongArray, long_arrays, long_request
+from tests.support.long_requests import (
+    KINDS,
+    KNOWN_PARTITIONS,
+    KNOWN_TOPIC,
+    UNKNOWN,
+    LongArray,
+    long_arrays,
+    long_request,
+)
 
 FEW, MANY = 100, 800
 MOST_GROWTH = 1.5  # of the calls for each entry
+LONG = 8_000  # make a request of LONG_REQUEST_BYTES
+IN_MANY_TURNS = (  # of those that change something, for which MAX_ENTRIES in one turn would take too long
+    "ALTER_CONFIGS-resources",
+    "INCREMENTAL_ALTER_CONFIGS-resources",
+    "CREATE_TOPICS-topics",
+    "CREATE_PARTITIONS-topics",
+    "ADD_PARTITIONS_TO_TXN-transactions",
+    "FIND_COORDINATOR-coordinator_keys",
+)
 ARRAYS = {key: list(arrays) for key, arrays in groupby(long_arrays(), lambda array: array.api_key)}
 
 
@@ -69,6 +87,40 @@ def calls(asked: AskedBroker, request: Message, version: int) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def calls_in_the_longest_turn(asked: AskedBroker, request: Message, version: int) -> int:
+    """Functions that one turn of the loop calls until the request is answered; what threads do is not counted."""
+    turns = [0]
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_name == "_run_once":
+            turns.append(0)
+        turns[-1] += event in ("call", "c_call")
+
+    async def ask() -> None:
+        frame = memoryview(bytearray(request_bytes(request, version, 1, "probe")))[4:]
+        done = asyncio.Event()
+        turns.append(0)
+        sys.setprofile(called)
+        reply = asked.requests.start(frame, asked.connection("User:somebody"))
+        assert not isinstance(reply, list)
+        reply.when_done(lambda _: done.set())
+        await done.wait()
+        reply.chunks()
+
+    try:
+        asked.loop.run_until_complete(ask())
+    finally:
+        sys.setprofile(None)
+    return max(turns)
+
+
+@pytest.mark.parametrize("name", IN_MANY_TURNS)
+def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: AskedBroker) -> None:
+    (array,) = [array for arrays in ARRAYS.values() for array in arrays if str(array) == name]
+    asked.ask(asked.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)  # once: imports
+    assert calls_in_the_longest_turn(asked, long_request(array, LONG, UNKNOWN), array.version) < 6 * LONG
 
 
 @pytest.mark.parametrize("api_key", ARRAYS)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek.broker.configuration.config import BrokerConfig, configure
 from odradek.broker.configuration.listeners import Listener
@@ -10,6 +10,7 @@ from odradek.broker.metadata.cluster_metadata import ClusterMetadata, at_once
 from odradek.broker.metadata.image import MetadataImage, Node
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
+from odradek.broker.runtime.slices import Steps
 from odradek.broker.runtime.workers import Workers, WorkersHere
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
@@ -18,6 +19,8 @@ from odradek.protocol.struct import Message
 from odradek.storage.disk import Disk
 from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.clock import ManualClock
+
+R = TypeVar("R")
 
 NODE = Node(1, b"directory-of-one")
 FEATURES = {  # of a new cluster
@@ -47,7 +50,18 @@ def image_with(*topics: str, partitions: int = 1) -> MetadataImage:
 
 
 def create(image: MetadataImage, topics: list[NewTopic], partitions: int = 1) -> Decision[list[TopicResult]]:
-    return create_topics(image, topics, node=NODE, defaults=TopicDefaults(partitions, 1), new_topic_id=ids())
+    defaults = TopicDefaults(partitions, 1)
+    return decided(create_topics(image, topics, node=NODE, defaults=defaults, new_topic_id=ids()))
+
+
+def decided(steps: Steps[Decision[R]]) -> Decision[R]:
+    """Makes a decision in one go, which a broker makes in slices."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        decision: Decision[R] = done.value
+        return decision
 
 
 def apply(image: MetadataImage, decision: Decision[Any] | Iterable[Message]) -> None:

@@ -5,9 +5,7 @@ A handler lives in `odradek/broker/handlers`, in a file with others of its subje
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
 It returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
-It may raise `KafkaError` for the whole request. The error is translated here, once, and
-`odradek.broker.api.error_replies` knows its form in each API. `odradek.broker.api.served` lists the APIs and versions
-that are served.
+It may raise `KafkaError` for the whole request, whose form `odradek.broker.api.error_replies` knows for each API.
 """
 
 from __future__ import annotations
@@ -202,13 +200,13 @@ class PendingRequest(RequestContext, Generic[B]):
     def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
-        may_be_long = self.size_bytes > LONG_REQUEST_BYTES and workers is not None
-        if may_be_long and (not route.keeps_frame or has_many_partitions(frame, position, route.version)):
-            assert workers is not None
-            self.deferred = Deferred()
-            if not route.keeps_frame:
-                frame = bytes(frame)
-            workers.run(lambda: read_long(route.read, frame, position), self._long_read)
+        is_long = self.size_bytes > LONG_REQUEST_BYTES
+        if (
+            workers is not None
+            and is_long
+            and (not route.keeps_frame or has_many_partitions(frame, position, route.version))
+        ):
+            self._read_long(frame if route.keeps_frame else bytes(frame), position, workers)
             return self
         self._request = route.read(frame, position)[0]
         answer = self._called()
@@ -217,40 +215,51 @@ class PendingRequest(RequestContext, Generic[B]):
         if not route.is_sliced or workers is None:
             self.deferred = answer
             return self
-        # What took several slices is as long to encode.
-        self.deferred = Deferred()
+        self.deferred = Deferred()  # what took several slices is as long to encode
         self.deferred.on_disconnect(answer.abandon)
         answer.when_done(self._long_answered)
         return self
 
     def _called(self) -> Message | NoResponse | Deferred[Any]:
         """Calls the handler; the answer says so if it fails."""
-        dispatcher, request = self._dispatcher, self._request
         try:
-            answer = self._route.call(request, self, dispatcher.broker)
+            return self._call()
         except Exception as error:
-            return dispatcher.error_answer(error, request, self)
+            return self._dispatcher.error_answer(error, self._request, self)
+
+    def _call(self) -> Message | NoResponse | Deferred[Any]:
+        answer = self._route.call(self._request, self, self._dispatcher.broker)
         if isinstance(answer, (Message, Deferred)) or answer is NO_RESPONSE:
             return answer
-        return dispatcher.run(answer)
+        return self._dispatcher.run(answer)
 
     # A long request: worker, loop, worker, loop. A long answer: loop, worker, loop.
 
-    def _long_read(self, read: JobResult[tuple[Message, int]]) -> None:
-        answer: Message | NoResponse | Deferred[Any] | None
+    def _read_long(self, frame: Buffer, position: int, workers: Workers) -> None:
+        frames = [frame]  # empty when the client has gone, so that what waits for a thread holds no memory
+        self.deferred = Deferred()
+        if not self._route.keeps_frame:  # a Produce may ask for no answer, and its client need not wait
+            self.deferred.on_disconnect(frames.clear)
+        workers.run(partial(read_long, self._route.read, frames, position), self._long_read)
+
+    def _long_read(self, read: JobResult[tuple[Message, int] | None]) -> None:
         try:
-            self._request, entries = read.result()
-            most = most_entries(self._route.is_sliced)
-            answer = self._called() if entries <= most else None
-        except CloseConnection as closes:
-            self.deferred.fail(closes)
-            return
+            found = read.result()
         except MalformedMessage as malformed:
             self.deferred.fail(CloseConnection(str(malformed)))
             return
-        if answer is None:
-            self._refuse_long(f"{entries} entries in one request, {most} are allowed")
-        elif isinstance(answer, Deferred):
+        if found is None:
+            return
+        try:
+            self._request, entries = found
+            most = most_entries(self._route.is_sliced)
+            if entries > most:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{entries} entries in one request, {most} are allowed")
+            answer = self._call()
+        except Exception as error:
+            self._refuse_long(error)
+            return
+        if isinstance(answer, Deferred):
             self.deferred.on_disconnect(answer.abandon)
             answer.when_done(self._long_answered)
         else:
@@ -259,20 +268,22 @@ class PendingRequest(RequestContext, Generic[B]):
     def _long_answered(self, answered: Deferred[Any]) -> None:
         try:
             answer = answered.outcome()
-        except CloseConnection as closes:
-            self.deferred.fail(closes)
-            return
         except Exception as error:
-            answer = self._dispatcher.error_answer(error, self._request, self)
-        self._encode_long(answer)
+            self._refuse_long(error)
+        else:
+            self._encode_long(answer)
 
-    def _refuse_long(self, reason: str) -> None:
+    def _refuse_long(self, error: Exception) -> None:
         """The answer may name each entry, so it is made in a thread as well."""
-        workers, request, error = self._dispatcher.workers, self._request, KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        from odradek.broker.api.error_replies import error_answer
+
+        workers, request = self._dispatcher.workers, self._request
         assert workers is not None, "it was read by one"
-        self._dispatcher.count(self.api_key, error.code)
-        make = partial(error_answer, error, request, self)
-        workers.run(lambda: self._bytes_of(make()), self._long_encoded)
+        if isinstance(error, CloseConnection):
+            self.deferred.fail(error)
+            return
+        self._dispatcher.note(error, request, self)
+        workers.run(partial(error_answer, error, request, self), lambda made: self._encode_long(made.result()))
 
     def _encode_long(self, answer: Message | NoResponse) -> None:
         workers = self._dispatcher.workers
@@ -420,7 +431,16 @@ class Dispatcher(Generic[B]):
         return Route(api_key, version, served, refuse)  # not kept: there are too many such versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
-        """Builds what the client is told when its whole request failed; counts it, and logs it if it is a bug."""
+        """Builds what the client is told when its whole request failed."""
+        from odradek.broker.api.error_replies import error_answer  # here: most brokers live long without it
+
+        self.note(error, request, context)
+        return error_answer(error, request, context)
+
+    def note(self, error: Exception, request: Message, context: RequestContext) -> None:
+        """Counts why a whole request failed, and logs it if it is a bug. Raises CloseConnection."""
+        from odradek.broker.api.error_replies import code_of
+
         match error:
             case CloseConnection():
                 raise error
@@ -429,7 +449,6 @@ class Dispatcher(Generic[B]):
             case _:
                 log.error("bug while answering %r with %r", context, request, exc_info=error)
                 self.count(context.api_key, ErrorCode.UNKNOWN_SERVER_ERROR)
-        return error_answer(error, request, context)
 
     def count(self, api_key: ApiKey, code: ErrorCode) -> None:
         self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
@@ -450,22 +469,6 @@ class Dispatcher(Generic[B]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return deferred
-
-
-def code_of(error: Exception, context: RequestContext) -> ErrorCode:
-    """The code as this version of the API spells it."""
-    from odradek.broker.api.error_translations import translated  # here: most brokers live long without it
-
-    if not isinstance(error, KafkaError):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return translated(context.api_key, error.code, context.api_version)
-
-
-def error_answer(error: Exception, request: Message, context: RequestContext) -> Message:
-    from odradek.broker.api.error_replies import error_reply
-
-    message = error.message if isinstance(error, KafkaError) else None
-    return error_reply(context.api_key, context.api_version, request, code_of(error, context), message)
 
 
 def _unread(data: Buffer, position: int) -> tuple[None, int]:

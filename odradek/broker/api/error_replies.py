@@ -12,8 +12,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.error_translations import translated
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
@@ -47,6 +49,19 @@ SAYS_IT_TWICE: Mapping[ApiKey, int] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,  # without the names of users, as Kafka
 }
+
+
+def error_answer(error: Exception, request: Message, context: RequestContext) -> Message:
+    """Builds what a client is told when its whole request failed."""
+    message = error.message if isinstance(error, KafkaError) else None
+    return error_reply(context.api_key, context.api_version, request, code_of(error, context), message)
+
+
+def code_of(error: Exception, context: RequestContext) -> ErrorCode:
+    """Returns the code as this version of the API spells it."""
+    if not isinstance(error, KafkaError):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return translated(context.api_key, error.code, context.api_version)
 
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:

@@ -28,8 +28,17 @@ def most_entries(is_sliced: bool) -> int:
     return MAX_SLICED_ENTRIES if is_sliced else MAX_ENTRIES
 
 
-def read_long(read: Callable[[Buffer, int], tuple[Message, int]], frame: Buffer, position: int) -> tuple[Message, int]:
-    """Decodes a request, and counts its entries. Raises MalformedMessage."""
+def read_long(
+    read: Callable[[Buffer, int], tuple[Message, int]], frames: list[Buffer], position: int
+) -> tuple[Message, int] | None:
+    """Decodes a request, and counts its entries; None where its frame is not there any more, since the client has gone.
+
+    Takes the frame out of the list. Raises MalformedMessage.
+    """
+    try:
+        frame = frames.pop()
+    except IndexError:
+        return None
     request = read(frame, position)[0]
     return request, entries_of(request)
 

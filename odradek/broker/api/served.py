@@ -53,7 +53,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.METADATA: ServedApi(0, 13, "topics.metadata", is_sliced=True),
     ApiKey.OFFSET_COMMIT: ServedApi(2, 10, "groups.group_offsets"),
     ApiKey.OFFSET_FETCH: ServedApi(1, 10, "groups.offset_fetch", is_sliced=True),
-    ApiKey.FIND_COORDINATOR: ServedApi(0, 6, "groups.find_coordinator"),
+    ApiKey.FIND_COORDINATOR: ServedApi(0, 6, "groups.find_coordinator", is_sliced=True),
     ApiKey.JOIN_GROUP: ServedApi(0, 9, "groups.classic_groups", waits_for_others=True),
     ApiKey.HEARTBEAT: ServedApi(0, 4, "groups.classic_groups"),
     ApiKey.LEAVE_GROUP: ServedApi(0, 5, "groups.classic_groups"),

@@ -3,15 +3,17 @@
     submit(decide) → decide(image) → append → fdatasync, `prepare` → replay → listeners → answer
 
 One turn runs at a time; decisions that arrive during one are taken after it. Nothing becomes visible, to this broker
-or to clients, that a power failure could still take. Many records become visible in slices (replaying.py).
+or to clients, that a power failure could still take. Decisions about very many things are made in slices, and many
+records become visible in slices (replaying.py): the image stays as it is while a decision is made.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listeners import Listener
@@ -48,6 +50,7 @@ from odradek.broker.metadata.replaying import BROKER_CONFIG, CorruptMetadata, Lo
 from odradek.broker.metadata.supported_features import FIRST_LEVELS, METADATA_VERSION, SUPPORTED_FEATURES
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, Steps
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import KafkaError
@@ -64,6 +67,7 @@ log = logging.getLogger("odradek.metadata")
 
 R = TypeVar("R")
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
+Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
 
 def as_decided(decision: Decision[Any]) -> Decision[Any]:
@@ -74,7 +78,7 @@ def as_decided(decision: Decision[Any]) -> Decision[Any]:
 class QueuedDecision:
     """A decision that waits for its turn, and the answer to be given once it is durable."""
 
-    decide: Callable[[MetadataImage], Decision[Any]]
+    decide: Callable[[MetadataImage], Decided[Any]]
     answer: Deferred[Any]
 
 
@@ -133,6 +137,7 @@ class ClusterMetadata:
         self._later = later
         self._queue: deque[QueuedDecision] = deque()
         self._is_committing = False
+        self._steps: Steps[Decision[Any]] | None = None  # of the decision that is being made
         self._publication: Publication | None = None
         self._holds = 0
 
@@ -196,7 +201,7 @@ class ClusterMetadata:
         """Listeners are told in the order in which they were added."""
         self._listeners.append(listener)
 
-    def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Deferred[R]:
+    def submit(self, decide: Callable[[MetadataImage], Decided[R]]) -> Deferred[R]:
         """Take a decision when its turn comes. The answer is its response, once everything in it has taken effect;
         or the KafkaError that `decide` raised, or KAFKA_STORAGE_ERROR where it could not be recorded."""
         queued = QueuedDecision(decide, Deferred())
@@ -241,6 +246,7 @@ class ClusterMetadata:
 
         raises  LogWriteFailed
         """
+        self._steps = None
         while self._publication is not None:
             self._publish_slice()
         if self._log.offline_reason is None:
@@ -248,20 +254,58 @@ class ClusterMetadata:
 
     def _run_turns(self) -> None:
         while self._queue and not self._is_committing and not self._holds:
-            queued = self._queue.popleft()
-            try:
-                decision = self.placed(queued.decide(self.image))
-                if decision.records:
-                    self._stage(decision.records)
-                    self._log.write_staged()
-            except Exception as error:
-                queued.answer.fail(error)
-                continue
-            if not decision.records:
-                queued.answer.resolve(decision.response)
-                continue
             self._is_committing = True
+            if self._decide(self._queue.popleft()):
+                self._is_committing = False
+
+    # Each returns whether the turn is over; else it goes on, and ends with `_committed`.
+
+    def _decide(self, queued: QueuedDecision) -> bool:
+        try:
+            decided = queued.decide(self.image)
+        except Exception as error:
+            queued.answer.fail(error)
+            return True
+        if isinstance(decided, Decision):
+            return self._record(queued, decided)
+        self._steps = decided
+        return self._decide_slice(queued)
+
+    def _decide_slice(self, queued: QueuedDecision) -> bool:
+        steps = self._steps
+        if steps is None:  # `close` did not wait for it
+            return False
+        try:
+            for _ in range(ENTRIES_PER_SLICE):
+                next(steps)
+        except StopIteration as done:
+            self._steps = None
+            return self._record(queued, done.value)
+        except Exception as error:
+            self._steps = None
+            queued.answer.fail(error)
+            return True
+        self._later(partial(self._go_on, queued))
+        return False
+
+    def _go_on(self, queued: QueuedDecision) -> None:
+        if self._decide_slice(queued):
+            self._committed()
+
+    def _record(self, queued: QueuedDecision, decided: Decision[Any]) -> bool:
+        try:
+            decision = self.placed(decided)
+            if decision.records:
+                self._stage(decision.records)
+                self._log.write_staged()
+        except Exception as error:
+            queued.answer.fail(error)
+            return True
+        if decision.records:
             self._sync(queued, decision)
+            return False
+        queued.answer.resolve(decision.response)
+        return True
 
     def _sync(self, queued: QueuedDecision, decision: Decision[Any]) -> None:
         ticket = self._log.start_sync()

@@ -27,13 +27,13 @@ from odradek.broker.metadata.config_rules import (
     settings_of,
 )
 from odradek.broker.metadata.image import ConfigResource, MetadataImage
-from odradek.broker.metadata.records import Decision
+from odradek.broker.metadata.records import Decision, require_one_batch
 from odradek.protocol.errors import ErrorCode, KafkaError, bare
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    pass
+    from odradek.broker.runtime.slices import Steps
 
 Result = tuple[int, str, KafkaError | None]  # resource type, resource name, what was wrong
 HAVE_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.TOPIC})
@@ -55,12 +55,16 @@ def alter_configs(
     *,
     node_id: int,
     is_incremental: bool,
-) -> Decision[list[Result]]:
-    """Each resource stands alone. is_incremental: False replaces all that was set for a resource."""
+) -> Steps[Decision[list[Result]]]:
+    """Each resource stands alone. is_incremental: False replaces all that was set for a resource.
+
+    Raises KafkaError where Kafka refuses the whole request: POLICY_VIOLATION for too many records.
+    """
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results: list[Result] = []
     records: list[Message] = []
     for resource in resources:
+        yield
         key = resource.resource_type, resource.resource_name
         try:
             if seen[key] > 1:
@@ -70,6 +74,7 @@ def alter_configs(
             results.append((*key, bare(error)))
         else:
             results.append((*key, None))
+        require_one_batch(records)
     return Decision(results, tuple(records))
 
 

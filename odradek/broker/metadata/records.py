@@ -6,13 +6,13 @@ which a record is written, so that a Kafka of that level can read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from odradek.protocol.codec import decode, encode
-from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 
@@ -137,6 +137,12 @@ def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
 R = TypeVar("R")
 
 MAX_RECORDS = 10_000  # of one decision, as in Kafka: they are committed as one batch, or not at all
+
+
+def require_one_batch(records: Sequence[Message]) -> None:
+    """Raises POLICY_VIOLATION where there are more than MAX_RECORDS."""
+    if len(records) > MAX_RECORDS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
 class Decision(NamedTuple, Generic[R]):

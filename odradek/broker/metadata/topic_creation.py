@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topics import NewTopic, TopicResult
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
 
 log = logging.getLogger("odradek.metadata")
 
@@ -90,8 +91,8 @@ class TopicCreation:
 
         defaults = TopicDefaults(self._config.num_partitions, self._config.default_replication_factor)
 
-        def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
-            decision = create_topics(
+        def decide(image: MetadataImage) -> Steps[Decision[list[TopicResult]]]:
+            decision = yield from create_topics(
                 image,
                 topics,
                 node=self._metadata.node,

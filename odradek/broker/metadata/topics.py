@@ -7,14 +7,15 @@ node, which `Node` identifies. Source: the answers of Kafka 4.3.1 to the request
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.topic_settings import validate_topic_settings
 from odradek.broker.metadata.image import MetadataImage, Node, TopicImage
-from odradek.broker.metadata.records import MAX_RECORDS, Decision
+from odradek.broker.metadata.records import MAX_RECORDS, Decision, require_one_batch
 from odradek.broker.metadata.topic_names import check_topic_name, collision_key
+from odradek.broker.runtime.slices import Steps
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -22,9 +23,6 @@ from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import CLUSTER_METADATA
-
-if TYPE_CHECKING:
-    pass
 
 R = TypeVar("R")
 
@@ -76,7 +74,7 @@ def create_topics(
     defaults: TopicDefaults,
     new_topic_id: Callable[[], bytes],
     charge: Callable[[int], None] = unlimited,
-) -> Decision[list[TopicResult]]:
+) -> Steps[Decision[list[TopicResult]]]:
     """Each topic stands alone: one that is refused does not hinder the others.
 
     charge: called with the partitions of each topic that nothing else speaks against; raises KafkaError to refuse it.
@@ -91,6 +89,7 @@ def create_topics(
     records: list[Message] = []
     results: list[TopicResult] = []
     for topic in wanted:
+        yield
         try:
             result, topic_records = _create(image, topic, node, defaults, new_topic_id)
             charge(result.partition_count)
@@ -98,8 +97,7 @@ def create_topics(
             result, topic_records = TopicResult(topic.name, error), []
         results.append(result)
         records += topic_records
-    if len(records) > MAX_RECORDS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        require_one_batch(records)
     for name in dict.fromkeys(names):
         if name == CLUSTER_METADATA:
             what = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
@@ -249,7 +247,7 @@ def create_partitions(
     *,
     node: Node,
     charge: Callable[[int], None] = unlimited,
-) -> Decision[list[tuple[str, KafkaError | None]]]:
+) -> Steps[Decision[list[tuple[str, KafkaError | None]]]]:
     """Names given twice come first in the results, refused. charge: as of `create_topics`, with what is added."""
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
@@ -260,6 +258,7 @@ def create_partitions(
     ]
     records: list[Message] = []
     for topic in topics:
+        yield
         if topic.name in repeated:
             continue
         try:

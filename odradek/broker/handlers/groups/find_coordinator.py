@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import REFUSALS
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import in_slices, sliced
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -25,6 +26,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 
 SEVERAL_KEYS_SINCE = 4
@@ -49,9 +51,10 @@ STATE_TOPICS = {
 }
 
 
+@sliced
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext, broker: Broker
-) -> FindCoordinatorResponse | Deferred[FindCoordinatorResponse]:
+) -> Steps[FindCoordinatorResponse | Deferred[FindCoordinatorResponse]]:
     try:
         key_type = KeyType(request.key_type)
     except ValueError:
@@ -62,7 +65,7 @@ def find_coordinator(
         context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_served and topic not in broker.metadata.image.topics:
         return once_it_is_there(topic, request, key_type, context, broker)
-    return answer(request, key_type, context, broker)
+    return (yield from answer(request, key_type, context, broker))
 
 
 def once_it_is_there(
@@ -71,19 +74,21 @@ def once_it_is_there(
     response: Deferred[FindCoordinatorResponse] = Deferred()
     # Whether it was made, was there already, or could not be made is seen by looking.
     broker.auto_creation.create_internal(name).when_done(
-        lambda _: response.resolve(answer(request, key_type, context, broker))
+        lambda _: response.follow(in_slices(answer(request, key_type, context, broker)))
     )
     return response
 
 
 def answer(
     request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
-) -> FindCoordinatorResponse:
+) -> Steps[FindCoordinatorResponse]:
     version = context.api_version
     if version >= SEVERAL_KEYS_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[find(key, key_type, context, broker) for key in request.coordinator_keys]
-        )
+        coordinators = []
+        for key in request.coordinator_keys:
+            coordinators.append(find(key, key_type, context, broker))
+            yield
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = find(request.key, key_type, context, broker)
     code = ErrorCode(found.error_code)
     return FindCoordinatorResponse(

@@ -32,7 +32,7 @@ from odradek.broker.metadata.config_changes import ResourceChanges, Result, chec
 from odradek.broker.metadata.config_rules import settings_of
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topic_names import check_topic_name
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import in_slices, sliced
 from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, bare
@@ -201,17 +201,17 @@ def alter_configs(
     v2: flexible. Superseded by IncrementalAlterConfigs, but still used. Needs ALTER_CONFIGS on the topic, the group or
     the cluster. Answered when the settings are in force.
     """
-    resources = [
+    resources = (
         ResourceChanges(
             one.resource_type,
             one.resource_name,
             [SettingChange(config.name, ConfigOperation.SET.value, config.value) for config in one.configs],
         )
         for one in request.resources
-    ]
+    )
     entry = alter_configs_response.AlterConfigsResourceResponse
-    altered = _alter(resources, context, broker, is_incremental=False, validate_only=request.validate_only)
-    return altered.then(lambda results: AlterConfigsResponse(responses=_in_entries(results, entry)))
+    steps = _alter(resources, context, broker, entry, is_incremental=False, validate_only=request.validate_only)
+    return in_slices(steps).then(lambda entries: AlterConfigsResponse(responses=entries))
 
 
 def incremental_alter_configs(
@@ -221,33 +221,35 @@ def incremental_alter_configs(
 
     v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. Answered when the settings are in force.
     """
-    resources = [
+    resources = (
         ResourceChanges(
             one.resource_type,
             one.resource_name,
             [SettingChange(config.name, config.config_operation, config.value) for config in one.configs],
         )
         for one in request.resources
-    ]
+    )
     entry = incremental_alter_configs_response.AlterConfigsResourceResponse
-    altered = _alter(resources, context, broker, is_incremental=True, validate_only=request.validate_only)
-    return altered.then(lambda results: IncrementalAlterConfigsResponse(responses=_in_entries(results, entry)))
+    steps = _alter(resources, context, broker, entry, is_incremental=True, validate_only=request.validate_only)
+    return in_slices(steps).then(lambda entries: IncrementalAlterConfigsResponse(responses=entries))
 
 
 def _alter(
-    resources: list[ResourceChanges],
+    resources: Iterable[ResourceChanges],
     context: RequestContext,
     broker: Broker,
+    entry: type[R],
     *,
     is_incremental: bool,
     validate_only: bool,
-) -> Deferred[list[Result]]:
-    """Answers once everything has taken effect: results of what was decided at once first, then the recorded ones."""
+) -> Steps[Deferred[list[R]]]:
+    """Answers once everything has taken effect; entries of what was decided at once come first."""
     at_once: list[Result] = []
     to_record: list[ResourceChanges] = []
     config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
     for resource in resources:
-        key = resource.resource_type, resource.resource_name
+        yield
+        key: tuple[int, str] = (resource.resource_type, resource.resource_name)
         try:
             _require(context, *key, is_incremental=is_incremental)
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER.value and is_incremental:
@@ -262,16 +264,16 @@ def _alter(
         except KafkaError as error:
             at_once.append((*key, bare(error)))
 
-    def turn(image: MetadataImage) -> Decision[list[Result]]:
-        decision = config_changes.alter_configs(
+    def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
+        decision = yield from config_changes.alter_configs(
             image, config, to_record, node_id=node_id, is_incremental=is_incremental
         )
         return Decision(decision.response) if validate_only else decision
 
-    def altered(results: list[Result]) -> list[Result]:
+    def altered(results: list[Result]) -> list[R] | Deferred[list[R]]:
         if certificates is not None and not validate_only:
             certificates.refresh()  # also where the settings say what they said: the files may be others
-        return at_once + results
+        return in_slices(_entries(at_once + results, entry))
 
     return broker.metadata.submit(turn).then(altered)
 
@@ -307,16 +309,19 @@ def _require(context: RequestContext, resource_type: int, name: str, *, is_incre
         raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error  # as Kafka
 
 
-def _in_entries(results: list[Result], entry: type[R]) -> list[R]:
-    return [
-        entry(
-            error_code=0 if error is None else error.code.value,
-            error_message=None if error is None else error.message,
-            resource_type=resource_type,
-            resource_name=resource_name,
+def _entries(results: list[Result], entry: type[R]) -> Steps[list[R]]:
+    entries = []
+    for resource_type, resource_name, error in results:
+        entries.append(
+            entry(
+                error_code=0 if error is None else error.code.value,
+                error_message=None if error is None else error.message,
+                resource_type=resource_type,
+                resource_name=resource_name,
+            )
         )
-        for resource_type, resource_name, error in results
-    ]
+        yield
+    return entries
 
 
 def list_config_resources(

@@ -13,6 +13,7 @@ from odradek.broker.metadata import topics as decisions
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import in_slices
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
     from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
     from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
@@ -52,22 +54,33 @@ def create_topics(
     settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic, and
     DESCRIBE_CONFIGS on a topic to be told its settings. Answered when the topics can be written to.
     """
+    return in_slices(_create_topics(request, context, broker))
+
+
+def _create_topics(
+    request: CreateTopicsRequest, context: RequestContext, broker: Broker
+) -> Steps[Deferred[CreateTopicsResponse]]:
+    may_create_all = is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
+    allowed: set[str] = set()
+    describable: set[str] = set()  # topics whose settings the client may know
     names = {topic.name for topic in request.topics}
-    if is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
-        allowed = names
-    else:
-        allowed = {name for name in names if is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)}
+    for name in names:
+        if may_create_all or is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name):
+            allowed.add(name)
+        if is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, Audit.PROBE):
+            describable.add(name)
+        yield
     refusals = [
         TopicResult(name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
         for name in sorted(names - allowed)
     ]
-    describable = {
-        name for name in names if is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, Audit.PROBE)
-    }
-    wanted = [_new_topic(topic) for topic in request.topics if topic.name in allowed]
-    charge = _charge(context)
-    created = broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=charge)
-    return created.then(lambda results: _created(results + refusals, describable, context, broker))
+    wanted: list[NewTopic] = []
+    for topic in request.topics:
+        if topic.name in allowed:
+            wanted.append(_new_topic(topic))
+        yield
+    created = broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=_charge(context))
+    return created.then(lambda results: in_slices(_created(results + refusals, describable, context, broker)))
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
@@ -90,11 +103,11 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 def _created(
     results: list[TopicResult], describable: Container[str], context: RequestContext, broker: Broker
-) -> CreateTopicsResponse:
-    """Builds the response; `describable` are the topics whose settings the client may know."""
+) -> Steps[CreateTopicsResponse]:
     without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics that have none of their own
     topics = []
     for result in results:
+        yield
         if result.error is not None:
             error = result.error
             topics.append(
@@ -143,9 +156,16 @@ def create_partitions(
     v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. Answered when the partitions can be written
     to.
     """
+    return in_slices(_create_partitions(request, context, broker))
+
+
+def _create_partitions(
+    request: CreatePartitionsRequest, context: RequestContext, broker: Broker
+) -> Steps[Deferred[CreatePartitionsResponse]]:
     wishes = []
     refusals: list[Result] = []
     for topic in request.topics:
+        yield
         if is_allowed(context, Operation.ALTER, ResourceType.TOPIC, topic.name):
             assignments = topic.assignments
             chosen = None if assignments is None else [assignment.broker_ids for assignment in assignments]
@@ -154,20 +174,22 @@ def create_partitions(
             refusals.append((topic.name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
     charge = _charge(context)
 
-    def turn(image: MetadataImage) -> Decision[list[Result]]:
-        decision = decisions.create_partitions(image, wishes, node=broker.metadata.node, charge=charge)
+    def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
+        decision = yield from decisions.create_partitions(image, wishes, node=broker.metadata.node, charge=charge)
         return Decision(decision.response) if request.validate_only else decision
 
-    extended = broker.metadata.submit(turn)
-    return extended.then(
-        lambda results: CreatePartitionsResponse(results=[_extended(*one) for one in refusals + results])
-    )
+    return broker.metadata.submit(turn).then(lambda results: in_slices(_extended(refusals + results)))
 
 
-def _extended(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
-    if error is None:
-        return CreatePartitionsTopicResult(name=name, error_message=None)
-    return CreatePartitionsTopicResult(name=name, error_code=error.code.value, error_message=error.message)
+def _extended(results: list[Result]) -> Steps[CreatePartitionsResponse]:
+    response = CreatePartitionsResponse()
+    for name, error in results:
+        result = CreatePartitionsTopicResult(name=name, error_message=None)
+        if error is not None:
+            result.error_code, result.error_message = error.code.value, error.message
+        response.results.append(result)
+        yield
+    return response
 
 
 def delete_topics(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
-from odradek.broker.runtime.delayed import Deferred, all_of
+from odradek.broker.runtime.delayed import Deferred, all_of, once
+from odradek.broker.runtime.slices import in_slices
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
     from odradek.protocol.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,
@@ -99,7 +101,7 @@ def add_partitions_to_txn(
     transaction are added or none: if one cannot be, the others are OPERATION_NOT_ATTEMPTED.
     """
     if context.api_version >= BATCHED_SINCE:
-        return for_leaders(request, context, broker)
+        return in_slices(for_leaders(request, context, broker))
     return for_a_producer(request, context, broker)
 
 
@@ -138,27 +140,36 @@ def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: Partitio
 
 def for_leaders(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
-) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+) -> Steps[AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]]:
     context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     transactions = request.transactions
     counts = Counter(each.transactional_id for each in transactions)
-    refused = [refusals(each.topics, broker) for each in transactions]
-    return all_of(
-        [
-            codes_of(each, unknown, broker, is_repeated=counts[each.transactional_id] > 1)
-            for each, unknown in zip(transactions, refused, strict=True)
-        ],
-        lambda at, error: dict.fromkeys(partitions_of(transactions[at].topics), error.code),
-        lambda answers: AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(
-                    transactional_id=each.transactional_id,
-                    topic_results=topic_results(each.topics, codes, is_joined=bool(unknown) or each.verify_only),
-                )
-                for each, unknown, codes in zip(transactions, refused, answers, strict=True)
-            ]
-        ),
+    refused: list[dict[TopicPartition, ErrorCode]] = []
+    codes: list[PartitionCodes | Deferred[PartitionCodes]] = []
+    for each in transactions:
+        unknown = refusals(each.topics, broker)
+        refused.append(unknown)
+        codes.append(codes_of(each, unknown, broker, is_repeated=counts[each.transactional_id] > 1))
+        yield
+    answers: list[PartitionCodes] | Deferred[list[PartitionCodes]] = all_of(
+        codes, lambda at, error: dict.fromkeys(partitions_of(transactions[at].topics), error.code), list
     )
+    return once(answers, lambda codes: in_slices(answer_to_leader(transactions, refused, codes)))
+
+
+def answer_to_leader(
+    transactions: list[AddPartitionsToTxnTransaction],
+    refused: list[dict[TopicPartition, ErrorCode]],
+    codes: list[PartitionCodes],
+) -> Steps[AddPartitionsToTxnResponse]:
+    response = AddPartitionsToTxnResponse()
+    for each, unknown, of_each in zip(transactions, refused, codes, strict=True):
+        topics = topic_results(each.topics, of_each, is_joined=bool(unknown) or each.verify_only)
+        response.results_by_transaction.append(
+            AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=topics)
+        )
+        yield
+    return response
 
 
 def codes_of(

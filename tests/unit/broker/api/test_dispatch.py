@@ -13,6 +13,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.dispatch import Answer
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.api.error_translations import translated
+from odradek.broker.api.long_requests import LONG_REQUEST_BYTES
 from odradek.broker.api.served import SERVED
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.runtime.delayed import Deferred
@@ -35,6 +36,12 @@ from tests.support.peer import Handler, Peer, dispatcher_with, server_around, se
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 HEAD_OF_A_HANDLER = re.compile(r"(?P<name>\w+) \(key (?P<key>\d+)\), versions? (?P<first>\d+)(?:-(?P<last>\d+))?\b")
+LONG_HEARTBEAT = HeartbeatRequest(
+    group_id="g" * (LONG_REQUEST_BYTES // 3),
+    generation_id=1,
+    member_id="m" * (LONG_REQUEST_BYTES // 3),
+    group_instance_id="i" * (LONG_REQUEST_BYTES // 3),
+)
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
@@ -325,3 +332,34 @@ async def test_what_took_several_slices_and_failed_is_answered_alike() -> None:
     deferred.fail(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     workers.finish_all()
     assert peer.answer(ApiKey.LIST_GROUPS, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_long_request_whose_client_has_gone_before_a_thread_decodes_it_is_dropped(is_gone: bool) -> None:
+    heard: list[int] = []
+
+    def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
+        heard.append(len(request.group_id))
+        return HeartbeatResponse()
+
+    dispatcher = dispatcher_with({ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)})
+    dispatcher.workers = workers = ManualWorkers()
+    peer = Peer(server_around(dispatcher))
+    peer.ask(LONG_HEARTBEAT, 4)
+    assert len(workers.jobs) == 1
+    if is_gone:
+        peer.hang_up()
+    workers.finish_all()
+    assert heard == ([] if is_gone else [len(LONG_HEARTBEAT.group_id)])
+
+
+async def test_a_refusal_of_a_long_request_is_made_beside_the_loop() -> None:
+    dispatcher = dispatcher_with({ApiKey.HEARTBEAT: refused(ErrorCode.UNKNOWN_MEMBER_ID)})
+    dispatcher.workers = workers = ManualWorkers()
+    peer = Peer(server_around(dispatcher))
+    peer.ask(LONG_HEARTBEAT, 4)
+    for _ in ("it is read", "the refusal is made", "it is encoded"):
+        assert peer.frames() == []
+        workers.finish_one()
+    assert peer.answer(ApiKey.HEARTBEAT, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID.value
+    assert dispatcher.errors == {(ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID): 1}
