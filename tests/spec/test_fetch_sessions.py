@@ -259,7 +259,7 @@ def test_a_young_session_is_never_pushed_out() -> None:
 
 
 def test_a_session_that_would_hold_too_many_partitions_in_all_is_not_begun() -> None:
-    cache = FetchSessions(10, lambda: 77, max_partitions=3)
+    cache = FetchSessions(10, lambda: 77, max_bytes=3 * at("a").size_bytes)
     first = established(cache, at("a"), at("b"))
     assert full(cache, at("c"), at("d")).finish([Answer(), Answer()], 0).session_id == NO_SESSION_ID
     full(cache, at("a"), session_id=first)  # ends it
@@ -267,15 +267,32 @@ def test_a_session_that_would_hold_too_many_partitions_in_all_is_not_begun() -> 
 
 
 def test_a_session_that_grows_beyond_what_all_may_hold_ends() -> None:
-    cache = FetchSessions(10, lambda: 77, max_partitions=3)
+    cache = FetchSessions(10, lambda: 77, max_bytes=3 * at("a").size_bytes)
     session_id = established(cache, at("a"), at("b"))
     with pytest.raises(KafkaError) as refused:
         incremental(cache, session_id, 1, at("c"), at("d"))
     assert (refused.value.code, len(cache)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
 
+def test_a_long_name_counts_with_its_length() -> None:
+    long = "n" * 1_000
+    cache = FetchSessions(10, iter((7, 8, 9)).__next__, max_bytes=at(long).size_bytes + at("a").size_bytes)
+    session_id = established(cache, at(long))
+    assert established(cache, at("a"), at("b")) == NO_SESSION_ID
+    assert established(cache, at("a")) != NO_SESSION_ID
+    incremental(cache, session_id, 1, at("b"), forget=((long, 0),))
+    assert established(cache, at("c")) != NO_SESSION_ID
+
+
+def test_what_no_eviction_could_make_room_for_evicts_nobody() -> None:
+    cache = FetchSessions(10, lambda: 77, max_bytes=at("a").size_bytes)
+    established(cache, at("a"))
+    assert established(cache, at("b"), at("c"), now_ms=EVICTION_MS + 1) == NO_SESSION_ID
+    assert len(cache) == 1
+
+
 def test_idle_sessions_make_room_for_the_partitions_of_others() -> None:
-    cache = FetchSessions(10, iter((7, 8, 9)).__next__, max_partitions=3)
+    cache = FetchSessions(10, iter((7, 8, 9)).__next__, max_bytes=3 * at("a").size_bytes)
     established(cache, at("a"))
     established(cache, at("b"))
     assert established(cache, at("c"), at("d"), at("e"), now_ms=EVICTION_MS + 1) == 9

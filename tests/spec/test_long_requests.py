@@ -13,6 +13,7 @@ from types import FrameType
 import pytest
 
 from odradek.broker.api.long_requests import (
+    BYTES_OF_AN_ENTRY,
     LONG_REQUEST_BYTES,
     MANY_PARTITIONS,
     MAX_ENTRIES,
@@ -26,6 +27,14 @@ from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse, OffsetFetchResponseGroup
 from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -157,6 +166,35 @@ def test_an_answer_has_no_more_entries_than_its_memory_allows() -> None:
     with pytest.raises(KafkaError) as refused:
         entries.add(1)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_what_clients_have_stored_counts_with_its_size() -> None:
+    entries = AnswerEntries()
+    entries.add(1, BYTES_OF_AN_ENTRY * (MAX_SLICED_ENTRIES - 1))
+    with pytest.raises(KafkaError):
+        entries.add(0, BYTES_OF_AN_ENTRY)
+
+
+def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: AskedBroker) -> None:
+    """Else 10 KB of a request made an answer of 60 MB."""
+    connection = asked.connection("User:somebody")
+    asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="m" * 4_000)
+        for index in range(KNOWN_PARTITIONS)
+    ]
+    topics = [OffsetCommitRequestTopic(name=KNOWN_TOPIC, partitions=partitions)]
+    commit = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+    asked.ask(connection, commit, 8)
+
+    def answer(times: int) -> list[OffsetFetchResponseGroup]:
+        groups = [OffsetFetchRequestGroup(group_id="g", topics=None)] * times
+        return asked.answer(connection, OffsetFetchRequest(groups=groups), 8, OffsetFetchResponse).groups
+
+    of_one = KNOWN_PARTITIONS + 2 + 4_000 * KNOWN_PARTITIONS // BYTES_OF_AN_ENTRY
+    assert {group.error_code for group in answer(10)} == {ErrorCode.NONE.value}
+    refused = answer(MAX_SLICED_ENTRIES // of_one + 1)
+    assert {group.error_code for group in refused} == {ErrorCode.INVALID_REQUEST.value}
 
 
 def produce(partitions: int) -> ProduceRequest:

@@ -152,6 +152,7 @@ def producers(scene: Scene, topic: str = "t", index: int = 0) -> describe_produc
         topics=[describe_producers_request.TopicRequest(name=topic, partition_indexes=[index])]
     )
     response = describe_producers(request, scene.context(ApiKey.DESCRIBE_PRODUCERS, 0), scene.broker)
+    assert isinstance(response, describe_producers_response.DescribeProducersResponse)
     return response.topics[0].partitions[0]
 
 

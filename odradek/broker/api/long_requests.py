@@ -16,6 +16,7 @@ from odradek.protocol.struct import Buffer, Message, Struct
 LONG_REQUEST_BYTES: Final = 64 * 1024
 MAX_ENTRIES: Final = 20_000
 MAX_SLICED_ENTRIES: Final = 500_000
+BYTES_OF_AN_ENTRY: Final = 128
 MANY_PARTITIONS: Final = 1_000  # of a Produce, which is long by them and not by its records
 FLEXIBLE_PRODUCE_SINCE: Final = 9
 PRODUCE_BY_ID_SINCE: Final = 13
@@ -112,8 +113,11 @@ class AnswerEntries:
     def __init__(self) -> None:
         self._left = MAX_SLICED_ENTRIES
 
-    def add(self, entries: int) -> None:
-        """Raises INVALID_REQUEST when there are too many, so that the memory of an answer has a bound."""
-        self._left -= entries
+    def add(self, entries: int, size_bytes: int = 0) -> None:
+        """Raises INVALID_REQUEST when there are too many, so that the memory of an answer has a bound.
+
+        size_bytes   of what clients have stored and the answer repeats, each BYTES_OF_AN_ENTRY of which count as one
+        """
+        self._left -= entries + size_bytes // BYTES_OF_AN_ENTRY
         if self._left < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MAX_SLICED_ENTRIES} entries in an answer")

@@ -16,6 +16,7 @@ Source: KIP-227; which partitions are sent and which session is evicted, as in K
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from sys import getsizeof
 from typing import Final, Protocol
 
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -26,7 +27,8 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MAX_SESSION_ID: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-MAX_PARTITIONS: Final = 100_000  # in all sessions together, some 45 MB; Kafka has no such bound
+MAX_BYTES: Final = 64 * 1024 * 1024  # of all sessions together; Kafka has no such bound
+PARTITION_BYTES: Final = 450  # of memory, besides the topic's name, which may have 128 KiB
 
 PartitionKey = tuple[str | bytes, int]
 
@@ -77,6 +79,11 @@ class FetchPartition:
     def key(self) -> PartitionKey:
         return (self.topic, self.index)
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it holds at most; partitions of one topic may share its name."""
+        return PARTITION_BYTES + getsizeof(self.topic)
+
     def update(self, wanted: "FetchPartition") -> None:
         """Take over what the consumer now asks for; what was sent stays known."""
         self.fetch_offset = wanted.fetch_offset
@@ -108,6 +115,7 @@ class FetchSession:
     last_used_ms: int
     epoch: int
     partitions: dict[PartitionKey, FetchPartition]
+    size_bytes: int
 
 
 class Fetch:
@@ -226,7 +234,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSessions:
-    """All fetch sessions of this broker; at most `max_sessions` of them, with `max_partitions` in all.
+    """All fetch sessions of this broker; at most `max_sessions` of them, with `max_bytes` in all.
 
     `new_session_id` draws a candidate from 1 to MAX_SESSION_ID; it is asked again when the id is taken.
     """
@@ -236,13 +244,13 @@ class FetchSessions:
         max_sessions: int,
         new_session_id: Callable[[], int],
         eviction_ms: int = EVICTION_MS,
-        max_partitions: int = MAX_PARTITIONS,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._max_sessions = max_sessions
         self._new_session_id = new_session_id
         self._eviction_ms = eviction_ms
-        self._max_partitions = max_partitions
-        self._partitions = 0  # of all sessions
+        self._max_bytes = max_bytes
+        self._held_bytes = 0
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -280,13 +288,17 @@ class FetchSessions:
         self._end(session_id)
         for partition in wanted:
             known = session.partitions.setdefault(partition.key, partition)
-            if known is not partition:
+            if known is partition:
+                session.size_bytes += partition.size_bytes
+            else:
                 known.update(partition)
         for key in forgotten:
-            session.partitions.pop(key, None)
+            gone = session.partitions.pop(key, None)
+            if gone is not None:
+                session.size_bytes -= gone.size_bytes
         if not session.partitions:
             return SessionlessFetch(wanted)
-        if self._partitions + len(session.partitions) > self._max_partitions:
+        if self._held_bytes + session.size_bytes > self._max_bytes:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the consumer goes on with full fetches
         self._keep(session)
         session.last_used_ms = now_ms
@@ -301,7 +313,11 @@ class FetchSessions:
         now_ms: int,
     ) -> int:
         """The id of a new session over these partitions, or NO_SESSION_ID when there is no room."""
-        while self._partitions + len(partitions) > self._max_partitions:
+        by_key = {partition.key: partition for partition in partitions}
+        size_bytes = sum([partition.size_bytes for partition in by_key.values()])
+        if size_bytes > self._max_bytes:
+            return NO_SESSION_ID
+        while self._held_bytes + size_bytes > self._max_bytes:
             if not self._evict_for(len(partitions), now_ms):
                 return NO_SESSION_ID
         if len(self._sessions) >= self._max_sessions and not self._evict_for(len(partitions), now_ms):
@@ -313,21 +329,17 @@ class FetchSessions:
             assert answer is not None, "nothing was told before"
             partition.sent_high_watermark = answer.high_watermark
             partition.sent_log_start_offset = answer.log_start_offset
-        self._keep(
-            FetchSession(
-                session_id, named_by, now_ms, now_ms, 1, {partition.key: partition for partition in partitions}
-            )
-        )
+        self._keep(FetchSession(session_id, named_by, now_ms, now_ms, 1, by_key, size_bytes))
         return session_id
 
     def _keep(self, session: FetchSession) -> None:
         self._sessions[session.session_id] = session
-        self._partitions += len(session.partitions)
+        self._held_bytes += session.size_bytes
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._partitions -= len(session.partitions)
+            self._held_bytes -= session.size_bytes
 
     def _evict_for(self, partition_count: int, now_ms: int) -> bool:
         """Make room for a session of this size: one that is idle, else an old one that is smaller.

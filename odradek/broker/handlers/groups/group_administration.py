@@ -97,10 +97,17 @@ def described(
         if includes_operations and group.error_code == ErrorCode.NONE.value:
             group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         groups.append(group)
-        entries.add(1 + len(group.members))
+        entries.add(1 + len(group.members), stored_bytes(group))
         for _ in range(1 + len(group.members)):
             yield
     return groups
+
+
+def stored_bytes(group: Described) -> int:
+    """Returns the size of what the members of a classic group have sent, which no limit keeps small."""
+    if not isinstance(group, DescribedGroup):
+        return 0
+    return sum(len(member.member_metadata) + len(member.member_assignment) for member in group.members)
 
 
 def describe(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.broker.runtime.delayed import Deferred, all_of
+from odradek.broker.api.long_requests import AnswerEntries
+from odradek.broker.runtime.delayed import Deferred, all_of, once
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -52,18 +53,24 @@ def offset_fetch(
     version, answers = context.api_version, list[OffsetFetchResponse | Deferred[OffsetFetchResponse]]()
     asked: list[OffsetFetchRequestGroup] = []
     places: list[int] = []  # of each piece's group in the request
+    entries = AnswerEntries()
+
+    def counted(answer: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+        for topic in answer.topics:
+            metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
+            entries.add(1 + len(topic.partitions), metadata_bytes)
+        entries.add(1)
+        return in_version(answer, version)
+
     groups = request.groups if version >= SEVERAL_GROUPS_SINCE else [OffsetFetchRequestGroup(group_id=request.group_id)]
     for place, group in enumerate(groups):
         for piece in pieces(group, group.topics if version >= SEVERAL_GROUPS_SINCE else request.topics):
-            answer = fetch_group(piece, request.require_stable, context, broker)
             asked.append(piece)
             places.append(place)
-            answers.append(
-                answer.then(partial(in_version, version=version))
-                if isinstance(answer, Deferred)
-                else in_version(answer, version)
-            )
-            for _ in range(1 + len(piece.topics or ())):
+            answer = fetch_group(piece, request.require_stable, context, broker)
+            answers.append(once(answer, counted))
+            found = 0 if isinstance(answer, Deferred) else len(answer.topics)
+            for _ in range(1 + max(found, len(piece.topics or ()))):
                 yield
     return all_of(
         answers,

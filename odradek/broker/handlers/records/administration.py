@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.metadata.topic_names import check_topic_name
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_records_response import (
@@ -23,6 +25,7 @@ from odradek.protocol.messages.describe_producers_response import (
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.delete_records_request import DeleteRecordsRequest
     from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
     from odradek.storage.producer_state import ProducerEntry
@@ -71,22 +74,26 @@ def result(
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
 
 
+@sliced
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext, broker: Broker
-) -> DescribeProducersResponse:
+) -> Steps[DescribeProducersResponse]:
     """Answers DescribeProducers (key 61), version 0: the producer state of partitions, idempotent and transactional.
 
     Needs READ on each topic. Source: KIP-664; docs/spec/transactions.md#s2-9.
     """
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[producers_of(context, broker, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    response, entries = DescribeProducersResponse(), AnswerEntries()
+    for topic in request.topics:
+        answer = TopicResponse(name=topic.name)
+        response.topics.append(answer)
+        yield
+        for index in topic.partition_indexes:
+            partition = producers_of(context, broker, topic.name, index)
+            answer.partitions.append(partition)
+            entries.add(1 + len(partition.active_producers))
+            for _ in range(1 + len(partition.active_producers)):
+                yield
+    return response
 
 
 def producers_of(context: RequestContext, broker: Broker, topic: str, index: int) -> PartitionResponse:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import REFUSALS
+from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.records import Partitions
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
@@ -62,8 +63,9 @@ def describe_share_group_offsets(
     docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
+    entries = AnswerEntries()
     return all_of(
-        [_group(group, context, broker) for group in request.groups],
+        [_group(group, context, broker, entries) for group in request.groups],
         lambda index, error: _refused(request.groups[index].group_id, error),
         lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
     )
@@ -74,7 +76,7 @@ def _refused(group_id: str, error: KafkaError) -> Group:
 
 
 def _group(
-    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: Broker
+    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: Broker, entries: AnswerEntries
 ) -> Group | Deferred[Group]:
     topics: Sequence[tuple[str, Sequence[int]]]
     try:
@@ -88,6 +90,7 @@ def _group(
             topics = [(topic.topic_name, topic.partitions) for topic in asked.topics]
     except KafkaError as error:
         return _refused(asked.group_id, error)
+    entries.add(sum(1 + len(partitions) for _, partitions in topics))
     answers: list[Topic | Deferred[Topic]] = [
         _topic(asked.group_id, name, partitions, initialized, context, broker) for name, partitions in topics
     ]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
+from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.coordinators.transaction_markers import TxnMarker
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import visit_in_slices
+from odradek.broker.runtime.slices import sliced, visit_in_slices
 from odradek.broker.transactions.requests import Filter, listed, states_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.entry import Txn
     from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
@@ -35,16 +37,23 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
 
+@sliced
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext, broker: Broker
-) -> DescribeTransactionsResponse:
+) -> Steps[DescribeTransactionsResponse]:
     """Answers DescribeTransactions (key 65), version 0: the state of transactional ids that are coordinated here.
 
     Needs DESCRIBE on each id; topics that the client may not DESCRIBE are left out silently.
     """
-    return DescribeTransactionsResponse(
-        transaction_states=[describe(each, context, broker) for each in request.transactional_ids]
-    )
+    response, entries = DescribeTransactionsResponse(), AnswerEntries()
+    for transactional_id in request.transactional_ids:
+        state = describe(transactional_id, context, broker)
+        response.transaction_states.append(state)
+        size = 1 + sum(len(topic.partitions) for topic in state.topics)
+        entries.add(size)
+        for _ in range(size):
+            yield
+    return response
 
 
 def describe(transactional_id: str, context: RequestContext, broker: Broker) -> TransactionState:
