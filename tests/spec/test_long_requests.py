@@ -66,6 +66,8 @@ IN_MANY_TURNS = (  # of those that change something, for which MAX_ENTRIES in on
     "CREATE_PARTITIONS-topics",
     "ADD_PARTITIONS_TO_TXN-transactions",
     "FIND_COORDINATOR-coordinator_keys",
+    "WRITE_SHARE_GROUP_STATE-topics.partitions",
+    "DESCRIBE_SHARE_GROUP_OFFSETS-groups",
 )
 ARRAYS = {key: list(arrays) for key, arrays in groupby(long_arrays(), lambda array: array.api_key)}
 

@@ -11,7 +11,8 @@ from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.records import Partitions
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
-from odradek.broker.runtime.delayed import all_of, once
+from odradek.broker.runtime.delayed import Deferred, all_of, once
+from odradek.broker.runtime.slices import sliced
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.shares.leader.group_state import Refusals
     from odradek.protocol.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
     from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
@@ -54,18 +55,22 @@ Topic = DescribeShareGroupOffsetsResponseTopic
 Position = DescribeShareGroupOffsetsResponsePartition
 
 
+@sliced
 def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: Broker
-) -> DescribeShareGroupOffsetsResponse | Deferred[DescribeShareGroupOffsetsResponse]:
+) -> Steps[DescribeShareGroupOffsetsResponse | Deferred[DescribeShareGroupOffsetsResponse]]:
     """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups stand. v1: lag (KIP-1226).
 
     Needs DESCRIBE on each group and topic. A group that does not exist stands nowhere, which is no error. Source:
     docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
-    entries = AnswerEntries()
+    entries, groups = AnswerEntries(), list[Group | Deferred[Group]]()
+    for group in request.groups:
+        groups.append(_group(group, context, broker, entries))
+        yield
     return all_of(
-        [_group(group, context, broker, entries) for group in request.groups],
+        groups,
         lambda index, error: _refused(request.groups[index].group_id, error),
         lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from odradek.broker.runtime.delayed import all_of
+from odradek.broker.runtime.slices import in_slices
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.records import pending_form, pending_of, resolved_of
 from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateBatch
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages import (
         delete_share_group_state_request,
@@ -117,9 +119,14 @@ def ask_each(
             [topic_form(topic_id=each.topic_id, partitions=[next(given) for _ in each.partitions]) for each in topics]
         )
 
-    return all_of(
-        [answer(*each) for each in asked], lambda index, error: refused(asked[index][1].partition, error), together
-    )
+    def steps() -> Steps[M | Deferred[M]]:
+        answers: list[P | Deferred[P]] = []
+        for topic_id, partition in asked:
+            answers.append(answer(topic_id, partition))
+            yield
+        return all_of(answers, lambda index, error: refused(asked[index][1].partition, error), together)
+
+    return in_slices(steps())
 
 
 def initialize_share_group_state(
