@@ -1,9 +1,10 @@
 """Hostile requests, and what they cost another client: its waits and the broker's memory, attack by attack.
 
     make hostile                       both, beside Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
-    make hostile ARGS=--quick          this broker alone, a tenth of the work: a step of .ci/run
+    make hostile ARGS=--quick          this broker alone, a tenth of the work, and each array of each API: in .ci/run
 
-It fails where a broker stops to answer. How long the others waited is a figure, which no machine but a quiet one shows.
+It fails where a broker stops to answer. How long the others waited is a figure, which no machine but a quiet one shows;
+how much CPU time the broker used meanwhile is judged, for the arrays.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from http.client import HTTPConnection
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from bench import long_arrays as long_arrays_bench
 from bench.process_usage import MIB, rss_bytes
 from bench.subjects import KAFKA, PURE, Subject, maker
 from bench.variants import NotThere
@@ -316,6 +318,9 @@ def main() -> int:
             print(f"| {attack.name} | {' | '.join(cells)} |", flush=True)
     for each in failures:
         print(each, file=sys.stderr)
+    if options.quick and not options.only:
+        print()
+        failures += ["arrays"] * long_arrays_bench.main(["--sizes", "10000", "--kinds", UNKNOWN, "--judge"])
     return 1 if failures else 0
 
 

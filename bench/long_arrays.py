@@ -4,6 +4,7 @@ The cost of an entry may not grow with their number; else a request of N entries
 of all threads of the broker, which other load on the machine hardly changes, unlike waits.
 
     .venv/bin/python -m bench.long_arrays --only METADATA
+    .venv/bin/python -m bench.long_arrays --sizes 10000 --kinds unknown --judge     a part of make hostile ARGS=--quick
 """
 
 from __future__ import annotations
@@ -66,14 +67,16 @@ def is_too_fast(few: int, few_s: float, many: int, many_s: float) -> bool:
     return many_s > NOTHING_S and many_s / many > MOST_GROWTH * (few_s / few + BY_THREADS_S)
 
 
-def costs(subject: Subject, bystander: Bystander, sizes: Sequence[int], only: str) -> Iterator[ArrayCost]:
+def costs(
+    subject: Subject, bystander: Bystander, sizes: Sequence[int], kinds: Sequence[str], only: str
+) -> Iterator[ArrayCost]:
     """Raises NoAnswer."""
     own_s = seconds_of_one(subject, bystander)
     for array in long_arrays():
         if only not in str(array):
             continue
         cost = ArrayCost(array)
-        for kind in KINDS:
+        for kind in kinds:
             for entries in sizes:
                 measure(subject, bystander, cost, kind, entries, own_s)
         yield cost
@@ -117,12 +120,13 @@ def send(subject: Subject, frame: bytes, array: LongArray, entries: int) -> None
         raise NoAnswer(f"{array}: no answer to {entries:,} entries") from error
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.long_arrays", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", metavar="WORDS", help="arrays whose name holds these")
     parser.add_argument("--sizes", default="2000,20000,100000", metavar="NUMBERS", help="of entries, in this order")
+    parser.add_argument("--kinds", default=",".join(KINDS), metavar="NAMES", help="of entries")
     parser.add_argument("--judge", action="store_true", help="long waits fail too, not only costs that grow")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     sizes = [int(size) for size in options.sizes.split(",")]
     failures = []
     print(f"| array | µs of CPU for each of {' · '.join(map(str, sizes))} | longest wait in ms: CPU · in all |")
@@ -132,7 +136,7 @@ def main() -> int:
         with_known_topic(PURE, Path(work)) as subject,
         Bystander(subject) as bystander,
     ):
-        for cost in costs(subject, bystander, sizes, options.only):
+        for cost in costs(subject, bystander, sizes, options.kinds.split(","), options.only):
             print(cost, flush=True)
             failures += cost.grows_too_fast()
             if options.judge and cost.worst_s > MOST_WAIT_S:
