@@ -201,11 +201,8 @@ class PendingRequest(RequestContext, Generic[B]):
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
         is_long = self.size_bytes > LONG_REQUEST_BYTES
-        if (
-            workers is not None
-            and is_long
-            and (not route.keeps_frame or has_many_partitions(frame, position, route.version))
-        ):
+        is_long = is_long and (not route.keeps_frame or has_many_partitions(frame, position, route.version))
+        if is_long and workers is not None:
             self._read_long(frame if route.keeps_frame else bytes(frame), position, workers)
             return self
         self._request = route.read(frame, position)[0]

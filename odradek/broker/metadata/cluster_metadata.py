@@ -21,11 +21,9 @@ from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.files import (
     BOOTSTRAP,
     QuorumState,
-    bootstrap_snapshot,
     decode_leader_epoch,
     encode_quorum_state,
     is_complete,
-    records_in,
     snapshots_among,
 )
 from odradek.broker.metadata.files import FILE as QUORUM_STATE
@@ -42,7 +40,7 @@ from odradek.broker.metadata.records import MAX_RECORDS, Decision, record_batch
 from odradek.broker.metadata.registration import (
     bootstrap_records,
     fencing_records,
-    first_features,
+    formatted_records,
     leadership_records,
     registration_records,
 )
@@ -186,7 +184,7 @@ class ClusterMetadata:
         if loader.is_in_transaction:
             metadata._commit_here([AbortTransactionRecord(reason="a new leader")])
         if not image.features:
-            formatted = _formatted(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms, first_levels)
+            formatted = formatted_records(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms, first_levels)
             metadata._commit_here(bootstrap_records(formatted, config.current_text("min.insync.replicas") or "1"))
         metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
@@ -466,18 +464,6 @@ def _newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
         found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
         raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
     return None, 0
-
-
-def _formatted(disk: Disk, path: str, now_ms: int, first_levels: Mapping[str, int]) -> list[Message]:
-    """The records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here."""
-    if disk.exists(path):
-        data = disk.read_bytes(path)
-        if not is_complete(data):
-            raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
-        return records_in(data)
-    records = first_features(first_levels)
-    disk.replace(path, bootstrap_snapshot(records, 0, now_ms))
-    return records
 
 
 def _check_features(image: MetadataImage) -> None:

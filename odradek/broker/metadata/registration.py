@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.broker.configuration.listeners import Listener
+from odradek.broker.metadata.files import bootstrap_snapshot, is_complete, records_in
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
+from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.supported_features import (
     ELIGIBLE_LEADER_REPLICAS,
     FIRST_LEVELS,
@@ -18,6 +20,7 @@ from odradek.protocol.messages.partition_change_record import PartitionChangeRec
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import TRANSACTION_STATE
+from odradek.storage.disk import Disk
 
 UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
 PLAINTEXT = 0  # the security protocol's id
@@ -26,6 +29,18 @@ PLAINTEXT = 0  # the security protocol's id
 def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
     """Builds the records of the features of a new cluster."""
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+
+
+def formatted_records(disk: Disk, path: str, now_ms: int, first_levels: Mapping[str, int]) -> list[Message]:
+    """The records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here."""
+    if disk.exists(path):
+        data = disk.read_bytes(path)
+        if not is_complete(data):
+            raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
+        return records_in(data)
+    records = first_features(first_levels)
+    disk.replace(path, bootstrap_snapshot(records, 0, now_ms))
+    return records
 
 
 def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:
