@@ -372,6 +372,9 @@ class LogDirectory:
                 self._write_manifest(broker_epoch)
                 self._disk.replace(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
         finally:
+            for log in self.logs.values():
+                for segment in log.segments:
+                    segment.close_file()
             self._lock.release()
 
     def _write_manifest(self, broker_epoch: int) -> None:

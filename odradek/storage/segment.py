@@ -351,6 +351,10 @@ class Segment:
         if self.size_bytes:
             self._file = None
 
+    def close_file(self) -> None:
+        """Closes its file, where nothing more is written or read: its log is closed."""
+        self._file = None
+
     def existing_files(self) -> list[str]:
         """Paths of its files, `.log` first."""
         suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)

@@ -7,6 +7,7 @@ where the machine has such a file system, and go with it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import tempfile
@@ -40,6 +41,8 @@ MOST_CLUSTERS = 2000
 MOST_CHECKPOINTS = 100  # of a cluster
 PREFIX = "odradek-clusters-"
 IN_MEMORY = Path("/dev/shm")
+# Parts of a broker refer to one another, and the process collects its oldest objects nearly never.
+GONE_PER_COLLECTION = 50
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
 OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
 
@@ -104,6 +107,7 @@ class Clusters:
         self._system = LoopTimers(loop)
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
+        self._gone = 0  # deleted since the last collection
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -300,6 +304,10 @@ class Clusters:
         self.lease(cluster, None)
         self._clusters.pop(cluster.id, None)
         await remove([cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)])
+        self._gone += 1
+        if self._gone > GONE_PER_COLLECTION + len(self._clusters) // 2:
+            self._gone = 0
+            gc.collect()
 
     def _lapse(self, cluster: Cluster) -> None:
         task = self._loop.create_task(self.delete(cluster.id))
