@@ -77,20 +77,17 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 def in_slices(steps: Steps[A]) -> A | Deferred[Any]:
     """Does a handler's work as `sliced` does, and all of it, whether the client is there or not."""
+    is_crowded = any(each.is_full for each in _rotations.values())
     try:
-        for _ in range(ENTRIES_IN_A_CROWD):
+        for _ in range(ENTRIES_IN_A_CROWD if is_crowded else ENTRIES_PER_SLICE):
             next(steps)
-        loop = asyncio.get_running_loop()
-        rotation = _rotations.get(loop)
-        if rotation is None or not rotation.is_full:
-            for _ in range(ENTRIES_PER_SLICE - ENTRIES_IN_A_CROWD):
-                next(steps)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # what the generator returns
     reply: Deferred[Any] = Deferred()
-    if rotation is None:
-        rotation = _rotations[loop] = Rotation()
-    rotation.add(steps, reply)
+    loop = asyncio.get_running_loop()
+    if loop not in _rotations:
+        _rotations[loop] = Rotation()
+    _rotations[loop].add(steps, reply)
     return reply
 
 
