@@ -238,10 +238,7 @@ class Clusters:
             await self._end(cluster)
             await remove([cluster.directory])
             await copy(self._checkpoint(cluster, mark), cluster.directory)
-            was_frozen = cluster.time.is_frozen
-            cluster.time = ControlledTime(self._loop, cluster.checkpoints[mark])
-            if was_frozen:
-                cluster.time.freeze()
+            cluster.time = ControlledTime(self._loop, cluster.checkpoints[mark], is_frozen=cluster.time.is_frozen)
             cluster.faults.follow(cluster.time)
             await self._start_again(cluster)
         return cluster
