@@ -18,6 +18,7 @@ from odradek.protocol.variant import PURE
 from tests.support import tracebacks
 from tests.support.oracle import ORACLE, REPOSITORY
 from tests.support.reserved_port import ReservedPort
+from tests.support.running_kafka import TAKEN
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -229,7 +230,7 @@ class KafkaProcess(Broker):
             done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 break
-            if attempt == ATTEMPTS - 1 or FORGOTTEN not in done.stderr:
+            if attempt == ATTEMPTS - 1 or (FORGOTTEN not in done.stderr and TAKEN not in done.stderr):
                 raise RuntimeError(done.stderr)
         ready = json.loads(ready_file.read_text())
         self.port, self.pid, self._log = ready["port"], ready["pid"], ready["log"]

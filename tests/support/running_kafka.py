@@ -7,6 +7,9 @@ from pathlib import Path
 
 from tests.support.oracle import run_kafka
 
+ATTEMPTS = 3
+TAKEN = "Address already in use"  # the port of its controller, which was free when the kit chose it
+
 
 @contextmanager
 def running_kafka(work: Path, *options: str) -> Iterator[str]:
@@ -16,7 +19,13 @@ def running_kafka(work: Path, *options: str) -> Iterator[str]:
     options   of the kit's `kafka start`, e.g. `--set`, `log.segment.bytes=1048576`
     """
     ready = work / "kafka.json"
-    run_kafka("start", "--port", 0, "--ready-file", ready, *options)
+    for attempt in range(ATTEMPTS):
+        try:
+            run_kafka("start", "--port", 0, "--ready-file", ready, *options)
+            break
+        except RuntimeError as error:
+            if TAKEN not in str(error) or attempt == ATTEMPTS - 1:
+                raise
     told = json.loads(ready.read_text())
     try:
         yield str(told["bootstrap"])
