@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from odradek.broker.shares.leader.markers import ShareMarkers
     from odradek.broker.shares.leader.shares import Shares
 
+log = logging.getLogger("odradek.broker")
+
 OFFERED = Offered(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
 # Each holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES; what other connections send waits.
 OPENER_THREADS = 2
-logger = logging.getLogger("odradek.broker")
-
 HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
 LOCAL_HOST = "localhost"  # what clients are told where the configuration names no host: one machine is what this is for
 
@@ -370,7 +370,7 @@ class Broker:
             from odradek.broker.partitions.housekeeping import Housekeeping, chores
             from odradek.broker.runtime.allocator import keep_freed_memory
         except OSError as error:  # no descriptor left for a module: clients may have them all
-            logger.warning("housekeeping begins later: %s", error)
+            log.warning("housekeeping begins later: %s", error)
             self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
             return
         self.housekeeping = Housekeeping(
