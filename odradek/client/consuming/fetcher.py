@@ -302,7 +302,7 @@ class Fetcher:
                     self._error = error
                     return
                 self.wake()  # for what is known by now
-                failures = failures + 1 if self._open_questions() == before else 0
+                failures = failures + 1 if before <= self._open_questions() else 0
                 if failures:
                     await self._cluster.pause(failures)
         finally:
@@ -310,11 +310,16 @@ class Fetcher:
             self._news()
 
     def _open_questions(self) -> set[object]:
-        return self._missing_topics() | {
-            (each.topic_partition, each.stage, self._is_leaderless(each))
-            for each in self._positions
-            if each.stage is not Stage.READY or self._is_leaderless(each)
-        }
+        """The topics and partitions, by name only: one that needs another look-up instead is not answered."""
+        return (
+            self._missing_topics()
+            | set(self._cluster.stale_topics(time.monotonic()))
+            | {
+                each.topic_partition
+                for each in self._positions
+                if each.stage is not Stage.READY or self._is_leaderless(each)
+            }
+        )
 
     async def _look_up_once(self) -> None:
         topics = self._missing_topics() | set(self._cluster.stale_topics(time.monotonic()))
@@ -328,8 +333,8 @@ class Fetcher:
             assert self._committed is not None
             for partition, offset in (await self._committed(wanted)).items():
                 self._positions.committed(partition, offset)
-        await self._reset(self._positions.wanting(Stage.RESET_WANTED))
         await self._validate(self._positions.wanting(Stage.VALIDATION_WANTED))
+        await self._reset(self._positions.wanting(Stage.RESET_WANTED))
 
     async def _reset(self, wanted: list[Assigned]) -> None:
         timestamps = {each.topic_partition: each.reset_to for each in wanted if each.reset_to is not None}
@@ -349,7 +354,9 @@ class Fetcher:
             ):
                 continue
             if found.code is ErrorCode.NONE:
-                assigned.seek(found.offset, found.leader_epoch)
+                # Without its epoch, as in Java's client: this leader's own answer need not be validated by it, and a
+                # log that does not know the epoch would be asked for another position again and again.
+                assigned.seek(found.offset)
             elif found.code in RETRIABLE:
                 stale |= {partition.topic} if found.code in STALE_METADATA else set()
             else:

@@ -328,3 +328,12 @@ async def test_without_a_policy_the_application_hears_that_records_which_it_read
         assert await values(consumer, 2) == [b"a", b"b"]
         with pytest.raises(OffsetOutOfRange):
             await consumer.getone()
+
+
+async def test_a_position_whose_epoch_the_new_leader_does_not_know_is_reset_once() -> None:
+    """As in Java's client, the new position has no epoch that would have to be validated in its turn."""
+    leader = after_a_change((-1, -1), data(batch(b"c", offset=0, epoch=5)))
+    async with reading(leader) as consumer:
+        assert await values(consumer, 3) == [b"a", b"b", b"c"]
+    assert leader.asked.count(ApiKey.OFFSET_FOR_LEADER_EPOCH) == 1
+    assert leader.fetched[:3] == [(0, 4), (2, 4), (0, 5)]
