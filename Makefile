@@ -53,7 +53,8 @@ help:
 	@echo 'make audit         known vulnerabilities of what is locked; AUDIT_MAY_BE_OFFLINE=1 where no data base can be reached'
 	@echo 'make lock          write the hashes of what the image installs'
 	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
-	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
+	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there);'
+	@echo '                   MOVES=n leaders, coordinators and nodes that move under each copy, 15 if nothing is said'
 	@echo 'make judge-history old releases of clients, convicted of their bugs (Node, Go; installs them from their registries)'
 	@echo 'make verdicts      docs/verdicts.md: clients of today, judged (Java, Node, Go, Rust)'
 	@echo 'make old-clients   old releases of clients, whose applications see their bugs, beside those that mend them (Node, Go)'
@@ -193,7 +194,7 @@ audit: .make/audit/installed
 DIFFERENTIAL := $(addprefix tests/conformance/,test_same_answers_as_kafka.py test_same_transactions_as_kafka.py \
 	test_share_groups.py)
 conformance: .make/dev
-	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	$(if $(MOVES),MOVES=$(MOVES)) $(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		$(DIFFERENTIAL) $(filter-out $(DIFFERENTIAL),$(wildcard tests/conformance/test_*.py)) $(ARGS)
 
 conformance-answers: .make/dev

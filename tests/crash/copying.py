@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,27 @@ from typing import Any
 from confluent_kafka import Consumer
 from confluent_kafka.cimpl import TopicPartition as Assigned
 
+from odradek.client import TopicPartition
+from odradek.client.sync import Consumer as OwnConsumer
 from tests.checker.history import Answer, CommitAnswered, CommitAsked, Event, Polled, Positioned, ReachedEnd, Sent
 from tests.crash.copier import GAVE_UP, RECONNECT, Job
 from tests.support.oracle import REPOSITORY
 
 STOP_TIMEOUT_S = 60.0
 Timed = tuple[int, Event]  # by the machine's monotonic clock, in ns
+Given = tuple[int, int, str]  # partition, offset and value of a record
+
+
+def python(module: str) -> tuple[str, ...]:
+    """A command that runs a module of this repository."""
+    return sys.executable, "-m", module
 
 
 class CopierProcess:
-    def __init__(self, job: Job, module: str = "tests.crash.copier") -> None:
-        """A process per `start`, all with one journal and one stderr. `module` is run with the job as its argument."""
+    def __init__(self, job: Job, command: Sequence[str] = python("tests.crash.copier")) -> None:
+        """A process per `start`, all with one journal and one stderr. The command has the job as its last argument."""
         self.job = job
-        self._module = module
+        self._command = command
         self._stderr = Path(f"{job.journal}.stderr")
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
@@ -36,7 +45,7 @@ class CopierProcess:
         self._starts += 1
         job = replace(self.job, seed=self.job.seed + 1000 * self._starts)
         with open(self._stderr, "ab") as stderr:
-            words = [sys.executable, "-m", self._module, job.to_json()]
+            words = [*self._command, job.to_json()]
             self._process = subprocess.Popen(words, cwd=REPOSITORY, stderr=stderr, stdin=subprocess.DEVNULL)
 
     def kill9(self) -> None:
@@ -77,38 +86,46 @@ class Watcher(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self._topic, self._partitions = topic, partitions
+        self._servers, self._topic, self._partitions = bootstrap, topic, partitions
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._seen: list[Timed] = []
         self._count = 0
-        self._consumer = Consumer(
+
+    def run(self) -> None:
+        start = time.monotonic_ns()
+        self._seen += [(start, Positioned(self.name, (self._topic, index), 0)) for index in range(self._partitions)]
+        for given in self._reads():
+            found: dict[int, list[tuple[int, str]]] = {}
+            for partition, offset, value in given:
+                found.setdefault(partition, []).append((offset, value))
+            now = time.monotonic_ns()
+            with self._lock:
+                for partition, records in found.items():
+                    self._seen.append((now, Polled(self.name, (self._topic, partition), records)))
+                    self._count += len(records)
+
+    def _reads(self) -> Iterable[list[Given]]:
+        """The records of one poll after the other, with librdkafka, until it is over."""
+        consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
-                "group.id": name,
+                "bootstrap.servers": self._servers,
+                "group.id": self.name,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",  # committed records neither go nor move
                 **RECONNECT,
             }
         )
-
-    def run(self) -> None:
-        start = time.monotonic_ns()
-        self._seen += [(start, Positioned(self.name, (self._topic, index), 0)) for index in range(self._partitions)]
-        self._consumer.assign([Assigned(self._topic, index, 0) for index in range(self._partitions)])
+        consumer.assign([Assigned(self._topic, index, 0) for index in range(self._partitions)])
         while not self._over.is_set():
-            found: dict[int, list[tuple[int, str]]] = {}
-            for message in self._consumer.consume(500, 0.1):
+            given: list[Given] = []
+            for message in consumer.consume(500, 0.1):
                 partition, offset, value = message.partition(), message.offset(), message.value()
                 if message.error() is None and partition is not None and offset is not None and value is not None:
-                    found.setdefault(partition, []).append((offset, value.decode()))
-            now = time.monotonic_ns()
-            with self._lock:
-                for partition, records in found.items():
-                    self._seen.append((now, Polled(self.name, (self._topic, partition), records)))
-                    self._count += len(records)
-        self._consumer.close()
+                    given.append((partition, offset, value.decode()))
+            yield given
+        consumer.close()
 
     @property
     def count(self) -> int:
@@ -135,6 +152,27 @@ class Watcher(threading.Thread):
         return found
 
 
+class OwnWatcher(Watcher):
+    """With Odradek's client, which gives each record once under a new leader epoch too."""
+
+    def _reads(self) -> Iterable[list[Given]]:
+        with OwnConsumer(
+            bootstrap_servers=self._servers, auto_offset_reset="none", retry_backoff_ms=20, retry_backoff_max_ms=200
+        ) as consumer:
+            partitions = [TopicPartition(self._topic, index) for index in range(self._partitions)]
+            consumer.assign(partitions)
+            for partition in partitions:
+                consumer.seek(partition, 0)
+            while not self._over.is_set():
+                found = consumer.getmany(timeout_ms=100, max_records=500)
+                yield [
+                    (each.partition, each.offset, each.value.decode())
+                    for records in found.values()
+                    for each in records
+                    if each.value is not None
+                ]
+
+
 def journal_of(path: Path, topic: str) -> list[Timed]:
     """What a copier did. A record was written for certain only where its transaction was committed."""
     rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
@@ -157,3 +195,21 @@ def journal_of(path: Path, topic: str) -> list[Timed]:
 
 def journal(folder: Path, transactional_id: str) -> str:
     return os.fspath(folder / f"{transactional_id}.journal")
+
+
+def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
+    """What copiers and watchers did and saw, in the order of the clock that they share."""
+    timed: list[Timed] = []
+    for copier in copiers:
+        timed += journal_of(Path(copier.job.journal), copier.job.target)
+    for watcher in watchers:
+        timed += watcher.history()
+    return [event for _, event in sorted(timed, key=lambda one: one[0])]
+
+
+def first_difference(found: list[str], expected: list[str]) -> object:
+    """None, or where the two part and how they go on."""
+    for place, (one, other) in enumerate(zip(found, expected, strict=False)):
+        if one != other:
+            return place, found[place : place + 5], expected[place : place + 5]
+    return None if len(found) == len(expected) else (len(found), len(expected))

@@ -15,11 +15,10 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.checker.anomalies import anomalies
-from tests.checker.history import Event
 from tests.clients.admin import create_topic
 from tests.clients.speakers import wait_for
 from tests.crash.copier import Job, copied
-from tests.crash.copying import CopierProcess, Timed, Watcher, journal, journal_of
+from tests.crash.copying import CopierProcess, Watcher, first_difference, history, journal, python
 from tests.support.broker_process import Broker, new_broker
 
 RECORDS = int(os.environ.get("RECORDS") or 12_000)
@@ -59,7 +58,7 @@ def copiers(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> I
                 aborts=0.15,
                 seed=SEED + number,
             ),
-            f"tests.crash.{request.param}",
+            python(f"tests.crash.{request.param}"),
         )
         for number in range(COPIERS)
     ]
@@ -143,21 +142,3 @@ def wait_for_copies(watcher: Watcher, copiers: list[CopierProcess], count: int) 
         return watcher.count >= count
 
     wait_for(f"{count} copies; there are {watcher.count}", are_there, PATIENCE_S)
-
-
-def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
-    """What copiers and watchers did and saw, in the order of the clock that they share."""
-    timed: list[Timed] = []
-    for copier in copiers:
-        timed += journal_of(Path(copier.job.journal), copier.job.target)
-    for watcher in watchers:
-        timed += watcher.history()
-    return [event for _, event in sorted(timed, key=lambda one: one[0])]
-
-
-def first_difference(found: list[str], expected: list[str]) -> object:
-    """None, or where the two part and how they go on."""
-    for place, (one, other) in enumerate(zip(found, expected, strict=False)):
-        if one != other:
-            return place, found[place : place + 5], expected[place : place + 5]
-    return None if len(found) == len(expected) else (len(found), len(expected))

@@ -33,7 +33,7 @@ from tests.clients.own_share_consumers import share_group
 from tests.clients.speakers import wait_for
 from tests.crash import test_exactly_once_copy as copy
 from tests.crash.copier import Job, copied
-from tests.crash.copying import CopierProcess, Watcher, journal
+from tests.crash.copying import CopierProcess, Watcher, first_difference, journal, python
 from tests.crash.queue_worker import POISON_LIMIT, Poison, poison
 from tests.crash.queueing import Workers, history_of, left
 from tests.crash.test_exactly_once_queue import BROKER, JOBS_PER_ROUND, NAMES, PARTITIONS, add_jobs, seen
@@ -289,7 +289,7 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
                     protocol=protocol,
                     instance=instance,
                 ),
-                "tests.crash.own_copier",
+                python("tests.crash.own_copier"),
             )
             for number, (protocol, instance) in enumerate(MEMBERS[kind])
         ]
@@ -323,7 +323,7 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
         last.finish(reached_end=True)
     assert owners.shared == []
     expected = {index: [copied(value) for value in values] for index, values in source.items()}
-    assert {index: copy.first_difference(last.values()[index], expected[index]) for index in expected} == dict.fromkeys(
+    assert {index: first_difference(last.values()[index], expected[index]) for index in expected} == dict.fromkeys(
         expected
     )
 
