@@ -219,12 +219,17 @@ class Cluster:
         facts: Mapping[str, Json] = self.call("POST", f"/presets/{quote(name, safe='')}", parameters)[1]
         return facts
 
-    def odd(self, seed: int | None = None) -> Mapping[str, Json]:
+    def odd(self, seed: int | None = None, percent: Mapping[str, int] | None = None) -> Mapping[str, Json]:
         """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more. None: tells of them.
 
-        Returns `seed` and `oddities`, with `name`, `percent` and how often each was `done`.
+        percent: of those that are to come more or less often than usual. Returns `seed` and `oddities`, with `name`,
+        `percent` and how often each was `done`.
         """
-        told = self.call("GET", "/odd") if seed is None else self.call("POST", "/odd", {"seed": seed})
+        told = (
+            self.call("GET", "/odd")
+            if seed is None
+            else self.call("POST", "/odd", {"seed": seed, "percent": percent or {}})
+        )
         answer: Mapping[str, Json] = told[1]
         return answer
 

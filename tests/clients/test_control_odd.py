@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from odradek.broker.clusters.odd import PERCENT
 from odradek.protocol.errors import ErrorCode
 from odradek.testing.sync import Cluster, Odradek, Refused
 from tests.support.broker_process import BrokerProcess
 
 PER_COPY = 25  # records
+PATIENCE_S = 60
+# Where addresses change and connections close in turn, librdkafka 2.16 now and then never sends a TxnOffsetCommit.
+PERCENT_OF_COPIES = {"other address": 0, "closed idle": 0, "empty fetch": 40}
+IN_COPIES = {  # what copies meet soon; the others have tests of their own
+    *("unknown tags", "other order", "throttled", "passing error", "early fetch", "empty fetch", "null", "no leader"),
+    *("unknown APIs", "higher versions", "cut write"),
+}
+
+
+def undone(kafka: Cluster, names: Collection[str]) -> list[str]:
+    return [each["name"] for each in kafka.odd()["oddities"] if each["name"] in names and not each["done"]]
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +82,11 @@ def copy(kafka: Cluster, transactions: int) -> None:
 
 def read_all(kafka: Cluster, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(3)])
-    found = []
-    for _ in range(200):
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            found.append(message.value() or b"")
-        if len(found) == count:
-            break
+    consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(3)])
+    found: list[bytes] = []
+    until_s = time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < until_s:
+        found += [each.value() or b"" for each in consumer.consume(count, 0.2) if each.error() is None]
     consumer.close()
     return sorted(found)
 
@@ -84,12 +94,12 @@ def read_all(kafka: Cluster, topic: str, count: int) -> list[bytes]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_copies_are_exactly_once_under_lawful_but_rare_answers(odradek: Odradek, seed: int) -> None:
     with odradek.cluster() as kafka:
-        kafka.odd(seed)
+        kafka.odd(seed, PERCENT_OF_COPIES)
         make_topics(kafka, "in", "out")
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
         values: list[bytes] = []
         told = kafka.odd()
-        while not all(each["done"] for each in told["oddities"]) and len(values) < 20 * PER_COPY:
+        while undone(kafka, IN_COPIES) and len(values) < 20 * PER_COPY:
             more = [b"%03d" % number for number in range(len(values), len(values) + PER_COPY)]
             for value in more:
                 producer.produce("in", value)
@@ -99,16 +109,67 @@ def test_copies_are_exactly_once_under_lawful_but_rare_answers(odradek: Odradek,
             told = kafka.odd()
         assert read_all(kafka, "out", len(values)) == values
         assert told["seed"] == seed
-        assert all(each["done"] for each in told["oddities"]), told
+        assert undone(kafka, IN_COPIES) == []
         kafka.odd(0)
         before = kafka.odd()
         make_topics(kafka, "more")
         assert kafka.odd() == before == {"seed": 0, "oddities": []}
 
 
-def test_a_seed_is_a_number(odradek: Odradek) -> None:
+def only(*names: str) -> dict[str, int]:
+    return {name: 100 if name in names else 0 for name in PERCENT}
+
+
+@pytest.mark.parametrize("name", ["cut batch", "cut write", "other address", "old metadata", "high producer epoch"])
+def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, name: str) -> None:
+    """Two nodes: the second one may know old metadata."""
+    with odradek.cluster(nodes=2) as kafka:
+        kafka.odd(1, {**only(name), **({"cut batch": 70} if name == "cut batch" else {})})
+        make_topics(kafka, "in")
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+        values = [b"%02d" % number for number in range(30)]
+        for value in values:
+            producer.produce("in", value)
+            producer.flush(30)
+        until_s = time.monotonic() + PATIENCE_S
+        assert read_all(kafka, "in", len(values)) == values
+        while undone(kafka, {name}):
+            assert time.monotonic() < until_s, kafka.odd()
+            kafka.move_leader("in", 0, 2)
+            AdminClient({"bootstrap.servers": kafka.bootstrap.split(",")[1]}).list_topics(timeout=30)
+            assert read_all(kafka, "in", len(values)) == values
+
+
+def test_a_member_goes_on_where_its_heartbeat_interval_changes_and_its_connections_close(odradek: Odradek) -> None:
+    """The interval is short, so that many of them pass; a consumer that has nothing to read is idle in between."""
+    settings = {"group.consumer.min.heartbeat.interval.ms": 400, "group.consumer.heartbeat.interval.ms": 400}
+    with odradek.cluster(settings=settings) as kafka:
+        make_topics(kafka, "in")
+        kafka.odd(1, only("heartbeat interval", "closed idle"))
+        consumer = Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap,
+                "group.id": "g",
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe(["in"])
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        found: list[bytes | None] = []
+        until_s = time.monotonic() + PATIENCE_S
+        while undone(kafka, {"heartbeat interval", "closed idle"}) or not found:
+            assert time.monotonic() < until_s, kafka.odd()
+            producer.produce("in", b"a")
+            producer.flush(30)
+            found += [each.value() for each in consumer.consume(10, 0.3) if each.error() is None]
+        consumer.close()
+
+
+def test_a_seed_is_a_number_and_so_are_percentages(odradek: Odradek) -> None:
     with odradek.cluster() as kafka:
-        for body in ({"seed": -1}, {"seed": "x"}, {}, {"seeds": 1}):
+        few: dict[str, object] = {"seed": 1, "percent": {"cut writes": 1}}
+        for body in ({"seed": -1}, {"seed": "x"}, {}, {"seeds": 1}, few, {"seed": 1, "percent": {"cut write": 101}}):
             with pytest.raises(Refused):
                 kafka.call("POST", "/odd", body)
 

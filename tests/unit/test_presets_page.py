@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from odradek.broker.clusters.odd import ODDITIES
 from odradek.broker.clusters.presets.behaviour import BEHAVIOUR
 from odradek.broker.clusters.presets.table import PRESETS
 
@@ -10,10 +11,20 @@ HOW_TO_RENEW = "python -m tests.unit.test_presets_page writes the page anew"
 HEAD = """# Presets
 
 Rare states by name: `kafka.preset("aborted-tail", topic="orders")`; [testing.md](testing.md) tells how.
-Written by `python -m tests.unit.test_presets_page` from `odradek/broker/clusters/presets/`.
+[Answers that are lawful but rare](#lawful-but-rare) are below.
+Written by `python -m tests.unit.test_presets_page` from `odradek/broker/clusters/presets/` and `odd.py`.
 
 | preset | parameters | state | a correct client | wrong clients |
 |---|---|---|---|---|
+"""
+
+ODD = """
+## Lawful but rare
+
+`POST …/odd` has a cluster give them, each as often as a seed draws.
+
+| name | answer | of |
+|---|---|---|
 """
 
 
@@ -23,7 +34,8 @@ def written() -> str:
         parameters = ", ".join(f"`{key}` {value}" for key, value in preset.defaults.items()) or "–"
         clients = preset.clients
         rows.append(f"| `{name}` | {parameters} | {preset.text} | {clients.correct} | {clients.wrong or '–'} |\n")
-    return HEAD + "".join(rows)
+    odd = [f"| `{name}` | {text} | {percent} % |\n" for name, (percent, text) in ODDITIES.items()]
+    return HEAD + "".join(rows) + ODD + "".join(odd)
 
 
 def test_the_page_lists_the_presets() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,8 @@ from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.clusters.exchanges import Exchanges, WatchedRequests
 from odradek.broker.clusters.holds import Holds, held_at
-from odradek.broker.clusters.odd import Odd, OddRequests
+from odradek.broker.clusters.odd import Odd
+from odradek.broker.clusters.odd_requests import OddRequests
 from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_in_place
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
@@ -105,9 +106,14 @@ class Faults:
         self.put()
         return list(parsed.values())
 
-    def be_odd(self, seed: int) -> None:
-        """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more."""
-        self.odd = Odd.of(seed) if seed else None
+    def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
+        """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more.
+
+        percent: of those that have another one than usual
+        """
+        if self.odd is not None:
+            self.odd.is_over = True
+        self.odd = Odd.of(seed, percent or {}) if seed else None
         self.put()
 
     def remove(self, name: str | None) -> list[Rule]:
@@ -145,7 +151,7 @@ class Faults:
         is_needed = any(rule.at in REQUEST_POINTS for rule in self.rules.values())
         for server, plain, node in self._nodes.doors():
             if self.odd is not None:
-                plain = OddRequests(plain, self.odd, self._serving.dispatcher)
+                plain = OddRequests(plain, self.odd, self._serving, self.timers, node)
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
             watched: FrameReceiver = WatchedRequests(answering, self.exchanges)
             for recorder in self.recorders:

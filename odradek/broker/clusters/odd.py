@@ -1,52 +1,56 @@
-"""Answers that are lawful and that Kafka seldom gives: each with a name and a percentage, repeatable by a seed.
-
-They stand in the place of what answers requests, before the rules: a rule sees what a client sees.
-"""
+"""Answers that are lawful and that Kafka seldom gives: each with a name and a percentage, repeatable by a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, encode, is_flexible, reader
+from odradek.protocol.batch_header import batches
+from odradek.protocol.codec import is_flexible
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.frames import (
-    LENGTH_BYTES,
-    RESPONSE_START,
-    read_client_id,
-    request_header_version,
-    response_has_tags,
-    response_writer,
-)
-from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.schema import load
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.api.dispatch import Dispatcher
-    from odradek.broker.broker import Broker
-    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
-    from odradek.broker.runtime.delayed import Parked
     from odradek.protocol.struct import Message
 
-NEVER: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-BY_NUMBER: Final = {api.value: api for api in ApiKey if api not in NEVER}
-PERCENT: Final = {
-    "unknown tags": 20,  # a tagged field that no version knows, at the end of a flexible answer
-    "other order": 30,  # of brokers, topics and partitions in Metadata
-    "throttled": 5,  # for 1 to 5 ms, without a quota
-    "passing error": 5,  # that a client is to try again after
-    "early fetch": 20,  # answered at once, though nothing may be there
+ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; docs/presets.md is written from it
+    "unknown tags": (20, "a tagged field that no version knows, at the end of a flexible answer"),
+    "other order": (30, "of brokers, topics and partitions in Metadata, and of aborted transactions in Fetch"),
+    "throttled": (5, "ThrottleTimeMs of 1 to 5, without a quota"),
+    "passing error": (
+        5,
+        "a retriable error: of coordinators, of leaders for Produce and ListOffsets; nothing is done",
+    ),
+    "early fetch": (20, "a Fetch answered at once, though nothing may be there"),
+    "empty fetch": (10, "a Fetch answered without the records that are there"),
+    "cut batch": (20, "of several batches the last one ends in its middle, as at the limit of bytes"),
+    "null": (30, "in place of an empty list of aborted transactions, or of a message where there is no error"),
+    "no leader": (5, "LEADER_NOT_AVAILABLE for one partition in Metadata"),
+    "other address": (20, "brokers in Metadata are at 127.0.0.1 in place of localhost, or the other way round"),
+    "unknown APIs": (50, "an API key that nobody knows, in ApiVersions"),
+    "higher versions": (30, "of some APIs in ApiVersions, beyond those that Kafka 4.3 knows"),
+    "high producer epoch": (50, "a new producer without transactional id begins with an epoch near 32,766"),
+    "old metadata": (20, "a node but the first answers the same Metadata as before, for one change"),
+    "cut write": (20, "an answer goes out in two writes, the first of which ends anywhere"),
+    "heartbeat interval": (30, "a member of a group of KIP-848 or KIP-932 is told another one, down to half of it"),
+    "closed idle": (1, "once no request has come for 200 ms, this connection closes"),
 }
+PERCENT: Final = {name: percent for name, (percent, _) in ODDITIES.items()}
 LOADING, MOVED = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
 PASSING: Final[Mapping[ApiKey, tuple[ErrorCode, ...]]] = {
     **dict.fromkeys(
@@ -70,20 +74,62 @@ PASSING: Final[Mapping[ApiKey, tuple[ErrorCode, ...]]] = {
 }
 UNKNOWN_TAG: Final = b"\x01\x8f\x4e\x03odd"  # one tag, number 9999, three bytes
 MOST_THROTTLE_MS: Final = 5
+ADDRESSES: Final[Mapping[str, str]] = {"localhost": "127.0.0.1", "127.0.0.1": "localhost"}
+FIRST_UNKNOWN_API: Final = 20_000
+# Which no release after 4.3 has raised: a client would ask with the versions that it knows itself.
+RAISED: Final = (
+    ApiKey.HEARTBEAT,
+    ApiKey.SYNC_GROUP,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+)
+FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
+MOST_METADATA: Final = 100
+MOST_METADATA_BYTES: Final = 64 * 1024
+NO_NODE: Final = -1
+
+
+@dataclass(slots=True)
+class WatchedConnection:
+    """requests: so far; in_flight: those that are not answered yet."""
+
+    requests: int = 0
+    in_flight: int = 0
+
+
+@dataclass(slots=True)
+class MetadataHistory:
+    """before: what `newest` has replaced."""
+
+    newest: bytes
+    before: bytes
 
 
 @dataclass(slots=True)
 class Odd:
-    """Odd answers of one cluster. `done`: how often, by name."""
+    """Odd answers of one cluster.
+
+    done         how often, by name
+    connections  that are open, by id
+    metadata     that nodes but the first have told, by version and request
+    is_over      another seed, or none, is in its place
+    """
 
     seed: int
     random: Random
     percent: Mapping[str, int]
     done: dict[str, int]
+    connections: dict[int, WatchedConnection] = field(default_factory=dict)
+    metadata: dict[bytes, MetadataHistory] = field(default_factory=dict)
+    is_over: bool = False
 
     @classmethod
     def of(cls, seed: int, percent: Mapping[str, int] = PERCENT) -> Odd:
-        return cls(seed, Random(seed), percent, dict.fromkeys(percent, 0))
+        """percent: of those that have another one than usual."""
+        all_of_them = {**PERCENT, **percent}
+        return cls(seed, Random(seed), all_of_them, dict.fromkeys(all_of_them, 0))
 
     def told(self) -> dict[str, object]:
         oddities = [{"name": name, "percent": self.percent[name], "done": done} for name, done in self.done.items()]
@@ -110,16 +156,101 @@ class Odd:
         self.done["early fetch"] += 1
         return True
 
-    def reshape(self, answer: Message) -> None:
-        if isinstance(answer, MetadataResponse) and self.draw("other order"):
+    def does(self, name: str) -> bool:
+        """Draws, and counts it."""
+        if not self.draw(name):
+            return False
+        self.done[name] += 1
+        return True
+
+    def reshape(self, answer: Message, request: Message | None = None) -> None:
+        """request: what is answered, where that matters."""
+        if isinstance(answer, MetadataResponse):
+            self._reshape_metadata(answer)
+        elif isinstance(answer, FetchResponse):
+            self._reshape_fetch(answer)
+        elif isinstance(answer, ApiVersionsResponse):
+            self._reshape_versions(answer)
+        elif isinstance(answer, ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse):
+            interval_ms = answer.heartbeat_interval_ms
+            if answer.error_code == 0 and interval_ms > 1 and self.does("heartbeat interval"):
+                answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
+        elif isinstance(answer, FindCoordinatorResponse):
+            told: list[FindCoordinatorResponse | Coordinator] = [answer, *answer.coordinators]
+            said = [each for each in told if each.error_code == 0]
+            if said and self.does("null"):
+                for each in said:
+                    each.error_message = None
+        elif isinstance(answer, InitProducerIdResponse) and isinstance(request, InitProducerIdRequest):
+            # The log takes any epoch of a producer that it does not know, and clients of this kind raise it themselves.
+            is_new = answer.error_code == 0 and request.transactional_id is None and answer.producer_epoch == 0
+            if is_new and self.does("high producer epoch"):
+                answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
+        if getattr(answer, "throttle_time_ms", None) == 0 and self.does("throttled"):
+            setattr(answer, "throttle_time_ms", self.random.randint(1, MOST_THROTTLE_MS))  # noqa: B010
+
+    def _reshape_versions(self, answer: ApiVersionsResponse) -> None:
+        if answer.error_code:
+            return
+        offered = {each.api_key: each for each in answer.api_keys}
+        raised = [offered[api.value] for api in RAISED if api.value in offered]
+        if raised and self.does("higher versions"):
+            for each in raised:
+                if each.max_version == response_versions(each.api_key):
+                    each.max_version += self.random.randint(1, 3)
+        if self.does("unknown APIs"):
+            number = FIRST_UNKNOWN_API + self.random.randrange(100)
+            row = ApiVersion(api_key=number, min_version=0, max_version=self.random.randrange(10))
+            answer.api_keys.insert(self.random.randrange(len(answer.api_keys) + 1), row)
+
+    def metadata_before(self, request: bytes, answer: bytes) -> bytes:
+        """Returns what was answered to the same request before its answer changed, where that is drawn; both as
+        they are encoded."""
+        told = self.metadata.pop(request, None) or MetadataHistory(answer, answer)
+        if told.newest != answer:
+            told.newest, told.before = answer, told.newest
+        if len(answer) <= MOST_METADATA_BYTES:
+            self.metadata[request] = told
+        if len(self.metadata) > MOST_METADATA:
+            del self.metadata[next(iter(self.metadata))]
+        return told.before if told.before != answer and self.does("old metadata") else answer
+
+    def _reshape_metadata(self, answer: MetadataResponse) -> None:
+        if self.does("other order"):
             self.random.shuffle(answer.brokers)
             self.random.shuffle(answer.topics)
             for topic in answer.topics:
                 self.random.shuffle(topic.partitions)
-            self.done["other order"] += 1
-        if getattr(answer, "throttle_time_ms", None) == 0 and self.draw("throttled"):
-            setattr(answer, "throttle_time_ms", self.random.randint(1, MOST_THROTTLE_MS))  # noqa: B010
-            self.done["throttled"] += 1
+        led = [each for topic in answer.topics for each in topic.partitions if each.error_code == 0]
+        if led and self.does("no leader"):
+            one = self.random.choice(led)
+            one.error_code, one.leader_id = ErrorCode.LEADER_NOT_AVAILABLE.value, NO_NODE
+        moved = [each for each in answer.brokers if each.host in ADDRESSES]
+        if moved and self.does("other address"):
+            for broker in moved:
+                broker.host = ADDRESSES[broker.host]
+
+    def _reshape_fetch(self, answer: FetchResponse) -> None:
+        partitions = [each for topic in answer.responses for each in topic.partitions]
+        aborted = [each for each in partitions if each.aborted_transactions is not None]
+        several = [each for each in aborted if len(each.aborted_transactions or ()) > 1]
+        if several and self.does("other order"):
+            for each in several:
+                self.random.shuffle(each.aborted_transactions or [])
+        none = [each for each in aborted if not each.aborted_transactions]
+        if none and self.does("null"):
+            for each in none:
+                each.aborted_transactions = None
+        full = [each for each in partitions if each.records]
+        if full and self.does("empty fetch"):
+            for each in full:
+                each.records = b""
+            return
+        for each in full:
+            records = b"".join(each.records) if isinstance(each.records, list) else bytes(each.records or b"")
+            starts = [position for position, _ in batches(records)]
+            if len(starts) > 1 and self.does("cut batch"):
+                each.records = records[: self.random.randrange(starts[-1] + 1, len(records))]
 
     def tag(self, api: ApiKey, version: int, body: bytes) -> bytes:
         """body: an answer whose last byte says that there are no tagged fields."""
@@ -130,93 +261,14 @@ class Odd:
 
 
 @cache
+def response_versions(number: int) -> int:
+    """Returns the highest version that Kafka 4.3 knows of an API."""
+    return load(response_class(number).__module__.rpartition(".")[2]).versions.highest or 0
+
+
+@cache
 def ends_in_tag_count(api: ApiKey, version: int) -> bool:
     """Whether an answer's last byte is the count of its tagged fields: it is flexible, and has none of its own."""
     answer_class = response_class(api.value)
     fields = load(answer_class.__module__.rpartition(".")[2]).fields
     return is_flexible(answer_class, version) and all(field.tag is None for field in fields)
-
-
-class OddRequests:
-    """`odradek.broker.network.connection_host.FrameReceiver`."""
-
-    def __init__(self, plain: FrameReceiver, odd: Odd, dispatcher: Dispatcher[Broker]) -> None:
-        self.plain = plain
-        self.odd = odd
-        self._dispatcher = dispatcher
-
-    @property
-    def logins(self) -> LoginCounts | None:
-        return self.plain.logins
-
-    def connected(self, connection: ConnectionInfo) -> None:
-        self.plain.connected(connection)
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return self.plain.too_long(reason, connection)
-
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        if len(frame) < REQUEST_START.size or not connection.is_authenticated:
-            return self.plain.start(frame, connection)
-        number, version = KEY_AND_VERSION.unpack_from(frame)
-        api = BY_NUMBER.get(number)
-        if api is None or not self._dispatcher.serves(number, version):
-            return self.plain.start(frame, connection)
-        _, _, size = REQUEST_START.unpack_from(frame)
-        _, position = read_client_id(frame, size, request_header_version(number, version) == 2)
-        request = reader(request_class(number), version)(frame, position)[0]
-        code = self.odd.passing_error(api, request)
-        if code is not None:
-            return self.made_odd(api, version, self._dispatcher.refusal(frame, connection, code))
-        if self.odd.hurry(request):
-            frame = memoryview(bytearray(bytes(frame[:position]) + encode(request, version)))
-        reply = self.plain.start(frame, connection)
-        if isinstance(reply, list):
-            return self.made_odd(api, version, reply)
-        return OddReply(reply, lambda answer: self.made_odd(api, version, answer))
-
-    def made_odd(self, api: ApiKey, version: int, answer: list[Chunk]) -> list[Chunk]:
-        if not answer or api is ApiKey.FETCH:  # whose records stay where they are
-            return answer
-        data = b"".join(in_memory(answer))
-        answer_class = response_class(api.value)
-        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
-        message = decode(answer_class, version, data, position)
-        _, correlation_id = RESPONSE_START.unpack_from(data)
-        self.odd.reshape(message)
-        again = b"".join(in_memory(response_writer(api.value, answer_class, version)(correlation_id, message)))
-        body = self.odd.tag(api, version, again[LENGTH_BYTES:])
-        return [len(body).to_bytes(LENGTH_BYTES) + body]
-
-
-class OddReply:
-    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
-
-    def __init__(self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]]) -> None:
-        self._reply = reply
-        self._made_odd = made_odd
-
-    @property
-    def size_bytes(self) -> int:
-        return self._reply.size_bytes
-
-    @property
-    def overlapping_key(self) -> int | None:
-        return self._reply.overlapping_key
-
-    @property
-    def waits_for_others(self) -> bool:
-        return self._reply.waits_for_others
-
-    @property
-    def is_done(self) -> bool:
-        return self._reply.is_done
-
-    def when_done(self, action: Callable[[object], None]) -> None:
-        self._reply.when_done(lambda _: action(self))
-
-    def chunks(self) -> list[Chunk]:
-        return self._made_odd(self._reply.chunks())
-
-    def abandon(self) -> None:
-        self._reply.abandon()

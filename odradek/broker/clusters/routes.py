@@ -16,6 +16,7 @@ from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.exchanges import MOST_EXCHANGES
 from odradek.broker.clusters.live_recording import send_recording
 from odradek.broker.clusters.nodes import MOST_NODES
+from odradek.broker.clusters.odd import PERCENT
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.releases import release_named
@@ -360,9 +361,12 @@ async def odd(cluster: Cluster, request: web.Request) -> object:
 
 
 async def be_odd(cluster: Cluster, request: web.Request) -> object:
-    """`{"seed": n}`; 0 ends it."""
-    found = await told_object(request, frozenset({"seed"}))
-    cluster.faults.be_odd(whole(found.get("seed"), "seed"))
+    """`{"seed": n, "percent": {"cut write": 100}}`; seed 0 ends it."""
+    found = await told_object(request, frozenset({"seed", "percent"}))
+    percent = mapping(found.get("percent", {}), "percent")
+    only(percent, PERCENT.keys(), "percent")
+    seed = whole(found.get("seed"), "seed")
+    cluster.faults.be_odd(seed, {name: whole(value, f"percent.{name}", 0, 100) for name, value in percent.items()})
     return await odd(cluster, request)
 
 

@@ -1,0 +1,263 @@
+"""Odd answers in the place of plain ones, before the rules: a rule sees what a client sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.clusters.odd import Odd, WatchedConnection
+from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode, reader
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.frames import (
+    LENGTH_BYTES,
+    RESPONSE_START,
+    read_client_id,
+    request_header_version,
+    response_has_tags,
+    response_writer,
+)
+from odradek.protocol.messages import request_class, response_class
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.serving import ServingBroker
+    from odradek.protocol.struct import Message
+
+NEVER: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+BY_NUMBER: Final = {api.value: api for api in ApiKey if api not in NEVER}
+MOST_RESHAPED_BYTES: Final = 1024 * 1024  # of a Fetch; a larger one stays as it is
+IDLE_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class OddRequest:
+    """One request whose answer may be odd. `encoded`: what it asks, without its header."""
+
+    api: ApiKey
+    version: int
+    message: Message
+    encoded: bytes
+
+
+class OddRequests:
+    """`odradek.broker.network.connection_host.FrameReceiver`."""
+
+    def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
+        """node: where they come in; the first one of a cluster always knows the newest metadata."""
+        self.plain = plain
+        self.odd = odd
+        self._dispatcher = serving.dispatcher
+        self._loop = serving.broker.loop
+        self._timers = timers
+        self._is_first = node == serving.broker.config.node_id
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self.plain.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self.plain.connected(connection)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self.plain.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        if len(frame) < REQUEST_START.size or not connection.is_authenticated:
+            return self.plain.start(frame, connection)
+        number, version = KEY_AND_VERSION.unpack_from(frame)
+        api = BY_NUMBER.get(number)
+        if api is None or not self._dispatcher.serves(number, version):
+            return self.plain.start(frame, connection)
+        _, _, size = REQUEST_START.unpack_from(frame)
+        _, position = read_client_id(frame, size, request_header_version(number, version) == 2)
+        message = reader(request_class(number), version)(frame, position)[0]
+        request = OddRequest(api, version, message, bytes(frame[position:]))
+        size = len(frame)
+        watched = self._watched(connection)
+        code = self.odd.passing_error(api, message)
+        if code is not None:
+            return self._answered(request, self._dispatcher.refusal(frame, connection, code), size, connection)
+        if self.odd.hurry(message):
+            frame = memoryview(bytearray(bytes(frame[:position]) + encode(message, version)))
+        reply = self.plain.start(frame, connection)
+        if isinstance(reply, list):
+            return self._answered(request, reply, size, connection)
+        watched.in_flight += 1
+        return OddReply(reply, partial(self.made_odd, request), watched, self._writer(connection))
+
+    def _answered(
+        self, request: OddRequest, answer: list[Chunk], size: int, connection: ConnectionInfo
+    ) -> list[Chunk] | Parked:
+        answer = self.made_odd(request, answer)
+        watched = self.odd.connections[connection.connection_id]
+        if watched.in_flight or not answer or not self.odd.does("cut write"):
+            return answer
+        watched.in_flight += 1
+        reply = OddReply(Ready(answer, size), list, watched, self._writer(connection))
+        reply.is_cut = True
+        return reply
+
+    def _writer(self, connection: ConnectionInfo) -> CutWriter:
+        return CutWriter(self.odd, connection, self._loop)
+
+    def _watched(self, connection: ConnectionInfo) -> WatchedConnection:
+        """Counts a request of a connection, which closes, where that is drawn, once it has been idle for IDLE_MS."""
+        key = connection.connection_id
+        watched = self.odd.connections.get(key)
+        if watched is None:
+            watched = self.odd.connections[key] = WatchedConnection()
+            connection.when_closed(lambda: self._forget(key))
+            if self.odd.draw("closed idle"):
+                self._timers.after(IDLE_MS, lambda: self._look(connection, 0))
+        watched.requests += 1
+        return watched
+
+    def _forget(self, key: int) -> None:
+        self.odd.connections.pop(key, None)
+
+    def _look(self, connection: ConnectionInfo, seen: int) -> None:
+        watched = self.odd.connections.get(connection.connection_id)
+        if watched is None or self.odd.is_over:
+            return
+        if watched.requests != seen or watched.in_flight:
+            requests = watched.requests
+            self._timers.after(IDLE_MS, lambda: self._look(connection, requests))
+            return
+        self.odd.done["closed idle"] += 1
+        if connection.transport is not None:
+            connection.transport.abort()
+
+    def made_odd(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
+        api, version = request.api, request.version
+        if not answer or (api is ApiKey.FETCH and sum(map(len, answer)) > MOST_RESHAPED_BYTES):
+            return answer
+        data = b"".join(in_memory(answer))
+        answer_class = response_class(api.value)
+        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
+        _, correlation_id = RESPONSE_START.unpack_from(data)
+        if api is ApiKey.METADATA and not self._is_first:
+            asked = version.to_bytes(2) + request.encoded
+            data = data[:position] + self.odd.metadata_before(asked, data[position:])
+        message = decode(answer_class, version, data, position)
+        self.odd.reshape(message, request.message)
+        again = b"".join(in_memory(response_writer(api.value, answer_class, version)(correlation_id, message)))
+        body = self.odd.tag(api, version, again[LENGTH_BYTES:])
+        return [len(body).to_bytes(LENGTH_BYTES) + body]
+
+
+@dataclass(slots=True)
+class Ready:
+    """An answer that is there already; `odradek.broker.runtime.delayed.Parked`."""
+
+    answer: list[Chunk]
+    size_bytes: int
+    overlapping_key: int | None = None
+    waits_for_others: bool = False
+    is_done: bool = True
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        action(self)
+
+    def abandon(self) -> None:
+        """Nothing waits for it."""
+
+    def chunks(self) -> list[Chunk]:
+        return self.answer
+
+
+@dataclass(frozen=True, slots=True)
+class CutWriter:
+    """Writes the beginning of an answer by itself, in a turn of the loop of its own."""
+
+    odd: Odd
+    connection: ConnectionInfo
+    loop: asyncio.AbstractEventLoop
+
+    def cut(self, answer: list[Chunk], go_on: Callable[[list[Chunk]], None]) -> None:
+        """go_on: gets the rest, once what was written before has left."""
+        data = b"".join(in_memory(answer))
+        at = self.odd.random.randrange(1, len(data))
+        rest: list[Chunk] = [data[at:]]
+        self.loop.call_soon(self._write, data[:at])
+        self.loop.call_soon(lambda: self.loop.call_soon(go_on, rest))
+
+    def _write(self, first: bytes) -> None:
+        transport = self.connection.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(first)
+
+
+class OddReply:
+    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+
+    def __init__(
+        self,
+        reply: Parked,
+        made_odd: Callable[[list[Chunk]], list[Chunk]],
+        watched: WatchedConnection,
+        writer: CutWriter,
+    ) -> None:
+        self.is_done = False
+        self.is_cut = False  # decided already
+        self._reply = reply
+        self._made_odd = made_odd
+        self._watched = watched
+        self._writer = writer
+        self._outcome: list[Chunk] | CloseConnection = []
+        self._on_done: Callable[[object], None] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reply.size_bytes
+
+    @property
+    def overlapping_key(self) -> int | None:
+        return self._reply.overlapping_key
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._reply.waits_for_others
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        self._on_done = action
+        self._reply.when_done(self._answered)
+
+    def _answered(self, _: object) -> None:
+        if self._on_done is None:
+            return
+        try:
+            answer = self._made_odd(self._reply.chunks())
+        except CloseConnection as closes:
+            self._done(closes)
+            return
+        # Where others are in flight, it is not known whose turn it is.
+        is_alone = self._watched.in_flight == 1 and len(answer) == 1
+        if is_alone and (self.is_cut or self._writer.odd.does("cut write")):
+            self._writer.cut(answer, self._done)
+        else:
+            self._done(answer)
+
+    def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
+        self._watched.in_flight -= 1
+        self.is_done = True
+        self._outcome = outcome
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)
+
+    def chunks(self) -> list[Chunk]:
+        if isinstance(self._outcome, CloseConnection):
+            raise self._outcome
+        return self._outcome
+
+    def abandon(self) -> None:
+        self._on_done = None
+        self._reply.abandon()
