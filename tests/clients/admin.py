@@ -4,10 +4,11 @@ import re
 import uuid
 from collections.abc import Mapping
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
-from tests.clients.speakers import wait_for
+from tests.clients.speakers import PATIENCE_S, wait_for
 
 
 def new_admin(bootstrap: str) -> AdminClient:
@@ -28,8 +29,18 @@ def create_topic(
     return name
 
 
+def list_topics(client: AdminClient | Producer, topic: str | None = None) -> ClusterMetadata:
+    """Asks again where librdkafka gives up the connection of its bootstrap address, and what it has asked there."""
+    while True:
+        try:
+            return client.list_topics(**({} if topic is None else {"topic": topic}), timeout=PATIENCE_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TRANSPORT:
+                raise
+
+
 def is_led(admin: AdminClient, name: str, partitions: int) -> bool:
-    described = admin.list_topics(name, timeout=10).topics[name]
+    described = list_topics(admin, name).topics[name]
     return (
         described.error is None
         and len(described.partitions) == partitions

@@ -23,7 +23,7 @@ from kafka import TopicPartition as PythonTopicPartition
 from kafka.errors import ElectionNotNeededError, NoError
 from kafka.structs import TopicPartitionReplica
 
-from tests.clients.admin import create_topic, is_led, new_admin
+from tests.clients.admin import create_topic, is_led, list_topics, new_admin
 from tests.clients.speakers import SPEAKERS, Message, wait_for
 from tests.support.broker_process import BrokerProcess
 
@@ -101,7 +101,7 @@ def test_an_impossible_topic_is_refused(
 def test_validate_only_creates_nothing(admin: AdminClient) -> None:
     name = fresh("only-validated")
     result(admin.create_topics([NewTopic(name, 1, 1)], validate_only=True))
-    assert name not in admin.list_topics(timeout=10).topics
+    assert name not in list_topics(admin).topics
 
 
 def test_a_topic_without_numbers_gets_the_broker_s_defaults(admin: AdminClient) -> None:
@@ -115,7 +115,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(admin: AdminClient, bootst
     first_id = str(result(admin.describe_topics(TopicCollection([name]))).topic_id)
     CONFLUENT.produce(bootstrap, name, [Message(b"old")] * 3)
     result(admin.delete_topics([name]))
-    wait_for("the deletion", lambda: name not in admin.list_topics(timeout=10).topics)
+    wait_for("the deletion", lambda: name not in list_topics(admin).topics)
     assert refusal(admin.delete_topics([name])) == "UNKNOWN_TOPIC_OR_PART"
     create_topic(bootstrap, name, exact=True)
     assert str(result(admin.describe_topics(TopicCollection([name]))).topic_id) != first_id

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
+from tests.clients.admin import list_topics
 from tests.support.blocking_testing import blocking
 
 DAY_MS = 24 * 3600 * 1000
@@ -80,8 +81,8 @@ def test_clusters_know_nothing_of_one_another(odradek: Odradek) -> None:
     with odradek.cluster() as one, odradek.cluster() as other:
         make_topic(one, "orders")
         produce(one, "orders", "a")
-        assert "orders" in AdminClient({"bootstrap.servers": one.bootstrap}).list_topics(timeout=10).topics
-        assert "orders" not in AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=10).topics
+        assert "orders" in list_topics(AdminClient({"bootstrap.servers": one.bootstrap})).topics
+        assert "orders" not in list_topics(AdminClient({"bootstrap.servers": other.bootstrap})).topics
 
 
 def test_a_commit_is_caught_between_its_two_markers(kafka: Cluster) -> None:
@@ -177,7 +178,7 @@ def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
 def test_an_edit_that_cannot_be_made_closes_the_connection(kafka: Cluster, edit: dict[str, object]) -> None:
     make_topic(kafka, "orders")
     kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}, "times": 1})
-    assert "orders" in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=20).topics
+    assert "orders" in list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).topics
     kafka.wait(fault="odd")
 
 

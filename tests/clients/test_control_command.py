@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from odradek.testing.sync import Odradek
 from odradek.tools.commands.control import CALLS
 from odradek.tools.commands.tree import run
+from tests.clients.admin import list_topics
 
 Control = Callable[..., Any]
 
@@ -96,7 +97,7 @@ def test_a_checkpoint_is_gone_back_to(control: Control, cluster: dict[str, Any])
     control("checkpoint", "-C", cluster["id"], "before")
     control("preset", "-C", cluster["id"], "open-transaction", "topic=orders")
     control("rewind", "-C", cluster["id"], "before")
-    topics = AdminClient({"bootstrap.servers": cluster["bootstrap"]}).list_topics(timeout=10).topics
+    topics = list_topics(AdminClient({"bootstrap.servers": cluster["bootstrap"]})).topics
     assert topics == {}
 
 

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
+from tests.clients.admin import list_topics
 
 NODES = (1, 2, 3)
 
@@ -33,7 +34,7 @@ def make_topic(kafka: Cluster, name: str, partitions: int = 1) -> None:
 
 def leaders(kafka: Cluster, topic: str) -> list[int]:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = list_topics(admin, topic).topics[topic].partitions
     return [partitions[index].leader for index in sorted(partitions)]
 
 
@@ -60,7 +61,7 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
 
 def test_nodes_are_told_to_clients_and_leaders_are_spread(kafka: Cluster) -> None:
     make_topic(kafka, "orders", 6)
-    brokers = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).brokers
+    brokers = list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).brokers
     assert sorted(brokers) == [*NODES]
     assert len({broker.port for broker in brokers.values()}) == 3
     assert sorted(leaders(kafka, "orders")) == [1, 1, 2, 2, 3, 3]
@@ -141,12 +142,12 @@ def test_what_a_stopped_node_led_is_led_by_others(kafka: Cluster) -> None:
     survivors = ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes() if each["id"] != gone)
     kafka.stop_node(gone)
     admin = AdminClient({"bootstrap.servers": survivors})
-    assert sorted(admin.list_topics(timeout=10).brokers) == [each for each in NODES if each != gone]
-    for partition in admin.list_topics("orders", timeout=10).topics["orders"].partitions.values():
+    assert sorted(list_topics(admin).brokers) == [each for each in NODES if each != gone]
+    for partition in list_topics(admin, "orders").topics["orders"].partitions.values():
         assert partition.leader != gone
     kafka.start_node(gone)
     produce(kafka, "orders", "a")
-    assert sorted(AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).brokers) == [*NODES]
+    assert sorted(list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).brokers) == [*NODES]
 
 
 def test_a_killed_node_is_told_of_until_its_session_is_over(kafka: Cluster) -> None:
@@ -156,9 +157,9 @@ def test_a_killed_node_is_told_of_until_its_session_is_over(kafka: Cluster) -> N
     survivors = ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes() if each["id"] != gone)
     kafka.stop_node(gone, clean=False)
     admin = AdminClient({"bootstrap.servers": survivors})
-    assert admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader == gone
+    assert list_topics(admin, "orders").topics["orders"].partitions[0].leader == gone
     kafka.clock.advance(9_000)
-    assert admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader != gone
+    assert list_topics(admin, "orders").topics["orders"].partitions[0].leader != gone
 
 
 def test_a_cluster_without_a_node_that_runs_comes_back(kafka: Cluster) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
+from tests.clients.admin import list_topics
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_a_preset_and_its_parameters_are_checked(kafka: Cluster) -> None:
     ):
         with pytest.raises(Refused, match=said):
             kafka.preset(name, **parameters)
-    assert AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics == {}
+    assert list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).topics == {}
 
 
 def test_a_preset_that_must_wait_for_others_is_refused(odradek: Odradek) -> None:
