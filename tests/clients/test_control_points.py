@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -13,6 +14,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.testing.sync import Cluster, Odradek, Unused
+from tests.clients.admin import list_topics
 from tests.support.wire import ClosedByBroker, Wire
 
 
@@ -211,7 +213,15 @@ def test_readers_are_told_of_one_partition(kafka: Cluster, api: str, at: str) ->
             break
     assert found == {0, 1}
     kafka.wait(fault="moved")
+    answers = [each["answer"] for each in kafka.requests(api=api)]
+    partitions = [each for answer in answers if answer for topic in topics_of(answer) for each in topic["partitions"]]
+    assert [each["partitionIndex"] for each in partitions if each["errorCode"]] == [1]
     consumer.close()
+
+
+def topics_of(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    topics: list[Mapping[str, Any]] = answer["responses" if "responses" in answer else "topics"]
+    return topics
 
 
 @pytest.mark.parametrize(
@@ -226,7 +236,7 @@ def test_readers_are_told_of_one_partition(kafka: Cluster, api: str, at: str) ->
 def test_arrays_of_an_answer_are_reshaped(kafka: Cluster, edit: dict[str, object], brokers: int, topics: int) -> None:
     kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}})
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.list_topics("orders", timeout=10)
+    list_topics(admin, "orders")
     answer = kafka.requests(api="Metadata")[-1]["answer"]
     assert (len(answer["brokers"]), len(answer["topics"])) == (brokers, topics)
     if topics:

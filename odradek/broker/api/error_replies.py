@@ -74,6 +74,20 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
     return response
 
 
+def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
+    """Builds a response that says `code` for each partition of `request`, though its API may have one for the whole."""
+    response = _derived(api_key, version, goes_on=True).build(request, code.value, None)
+    assert isinstance(response, Message)
+    return response
+
+
+@cache
+def answers_partitions(api_key: ApiKey, version: int) -> bool:
+    """Whether the elements of its answers are partitions with a code each."""
+    arrays = _derived(api_key, version, goes_on=True).arrays
+    return any(NUMBERS.intersection(below.struct.__slots__) for *_, topics in arrays for *_, below in topics.arrays)
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """The fields that an error reply sets in one struct of a response, at one version."""
@@ -105,11 +119,11 @@ class _Answer:
 
 
 @cache
-def _derived(api_key: ApiKey, version: int) -> _Answer:
+def _derived(api_key: ApiKey, version: int, *, goes_on: bool = False) -> _Answer:
     requests, responses = (load(each(api_key.value).__module__.rpartition(".")[2]) for each in CLASSES)
     derivation = _Derivation(requests, responses, version, NONE_OF.get(api_key, {}))
-    says_it_twice = version <= SAYS_IT_TWICE.get(api_key, -1)
-    return derivation.part(responses.name, responses.fields, requests.fields, goes_on=says_it_twice)
+    goes_on = goes_on or version <= SAYS_IT_TWICE.get(api_key, -1)
+    return derivation.part(responses.name, responses.fields, requests.fields, goes_on=goes_on)
 
 
 CLASSES = (request_class, response_class)

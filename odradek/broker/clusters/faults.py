@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
-from odradek.broker.api.error_replies import error_reply
+from odradek.broker.api.error_replies import partition_errors
 from odradek.broker.clusters.exchanges import Exchanges, WatchedRequests
 from odradek.broker.clusters.holds import Holds, held_at
 from odradek.broker.clusters.odd import Odd
@@ -369,7 +369,7 @@ class FaultyExchange:
         assert isinstance(request, Message)
         assert action.error is not None
         places = self._host.faults.places(self._seen, action)
-        refusal = error_reply(api, version, request, action.error, None)
+        refusal = partition_errors(api, version, request, action.error)
         self._host.tell_log_start(refusal)
         keep_only(refusal, places, self._host.topic_named)
         self._refused = refusal

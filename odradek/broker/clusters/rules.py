@@ -15,10 +15,11 @@ from enum import Enum
 from random import Random
 from typing import Any
 
+from odradek.broker.api.error_replies import answers_partitions
 from odradek.broker.clusters.problems import Problem, bad, mapping, only, text, unknown, whole
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages import REQUESTS, request_class, response_class
 from odradek.protocol.struct import Struct
 
 
@@ -32,7 +33,7 @@ class Point(Enum):
     LOADING = "loading"  # before a coordinator reads partitions of its topic
 
 
-APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
+APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey if key.value in REQUESTS}
 LONGEST_DELAY_MS = 7 * 24 * 3600 * 1000
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -233,6 +234,8 @@ class Rule:
         if any(name in match and match[name] not in seen.named.get(name, ()) for name in BY_NAME):
             return False
         numbers = self.do.partitions
+        if numbers is not None and (seen.api is None or not answers_partitions(seen.api, seen.version)):
+            return False
         if numbers is not None and not any(
             each in numbers for topic, each in seen.places if self._is_place(topic, each)
         ):
@@ -322,6 +325,10 @@ def _versions(value: object) -> tuple[int, int] | None:
     return first, int(found[2]) if found[2] else 2**15 if found[3] else first
 
 
+def versions_of(api: ApiKey) -> range:
+    return range(request_class(api.value).MIN_VERSION, request_class(api.value).MAX_VERSION + 1)
+
+
 def attribute_of(name: str) -> str:
     """MemberEpoch → member_epoch, as the message classes spell it."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
@@ -366,6 +373,8 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
     if partitions is not None:
         if "error" not in told or not isinstance(partitions, list) or not partitions:
             raise bad("do.partitions", "a list of numbers, beside error")
+        if api is not None and not any(answers_partitions(api, each) for each in versions_of(api)):
+            raise Problem(400, f"answers of {api.kafka_name} say no error of single partitions", field="do.partitions")
         partitions = frozenset(whole(each, "do.partitions") for each in partitions)
     error = None
     if "error" in told:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from odradek.broker.clusters.problems import Problem, bad, only, text, unknown, whole
 from odradek.broker.clusters.state import client, member, share_record
 from odradek.broker.control.page.in_process import InProcessClient
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
@@ -59,7 +59,7 @@ async def wait(
     while True:
         facts = await look(cluster, told)
         wanted = {name: told[name] for name in KINDS[kind] - PLACES if name in told}
-        if all(_is_met(name, value, facts.get(name)) for name, value in wanted.items()):
+        if "error" not in facts and all(_is_met(name, value, facts.get(name)) for name, value in wanted.items()):
             return True, facts
         if loop.time() >= until_s or is_gone():
             return False, facts
@@ -111,6 +111,8 @@ async def _transaction(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     async with _Asking(cluster) as ask:
         request = DescribeTransactionsRequest(transactional_ids=[name])
         found = (await ask.ask(request, DescribeTransactionsResponse)).transaction_states[0]
+    if found.error_code not in (ErrorCode.NONE.value, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.value):
+        return {"transaction": name, "error": ErrorCode(found.error_code).name}
     partitions = [f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions]
     state = found.transaction_state or None
     return {"transaction": name, "state": state, "producer_id": found.producer_id, "partitions": partitions}

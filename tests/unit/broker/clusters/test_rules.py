@@ -1,5 +1,7 @@
 """Rules of faults: what is refused, by name, and which requests a rule acts on."""
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.broker.clusters.problems import Problem
@@ -12,6 +14,12 @@ from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.struct import Message
 
@@ -52,6 +60,12 @@ def seen(request: Message, **about: object) -> Seen:
         ({"match": {"when": "ProducerEpoch = 0", "api": "EndTxn"}}, "match.when", "a comparison"),
         ({"match": {"versions": "x"}}, "match.versions", "3-5"),
         ({"frequency": 1}, "frequency", "unknown"),
+        ({"match": {"api": "LeaderAndIsr"}}, "match.api", "unknown"),  # whose messages are not served
+        (
+            {"match": {"api": "EndTxn"}, "do": {"error": "NOT_COORDINATOR", "partitions": [0]}},
+            "do.partitions",
+            "no error of single partitions",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_field_and_what_is_allowed(
@@ -90,6 +104,18 @@ def test_a_topic_and_its_partition_are_matched_together() -> None:
 
     assert one.hit(seen(asked("orders", 1)))
     assert not one.hit(seen(asked("orders", 0)))
+
+
+def test_single_partitions_are_refused_where_that_version_answers_each_of_them() -> None:
+    do = {"error": "NOT_COORDINATOR", "partitions": [0]}
+    topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+    old = OffsetFetchRequest(group_id="g", topics=topics)
+    groups = [
+        OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="orders", partition_indexes=[0])])
+    ]
+    grouped = OffsetFetchRequest(groups=groups)
+    assert rule(do=do).hit(replace(seen(old), version=7))
+    assert not rule(do=do).hit(replace(seen(grouped), version=8))  # its partitions stand below groups
 
 
 def test_a_topic_is_known_by_its_id() -> None:
