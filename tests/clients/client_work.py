@@ -1,0 +1,114 @@
+"""What clients under test do in their work: a record is produced, a transaction commits one, a record is consumed.
+
+Each ends when the work is done, whatever the broker makes of single requests on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TypeAlias
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from odradek.client import TopicPartition as OwnPartition
+from odradek.client import sync as own
+from odradek.testing.sync import Cluster
+from tests.clients.admin import list_topics
+from tests.clients.speakers import wait_for
+
+CLIENT = "matrix"
+TRANSACTIONAL_ID = "t"
+GROUP = "g"
+TOPIC = "orders"
+PATIENCE_S = 60
+Work: TypeAlias = Callable[[Cluster, int], None]  # and how many ms the client waits for an answer
+
+
+def librdkafka_settings(kafka: Cluster, timeout_ms: int) -> dict[str, object]:
+    backoff = {"reconnect.backoff.max.ms": 100, "retry.backoff.max.ms": 100}
+    return {"bootstrap.servers": kafka.bootstrap, "client.id": CLIENT, "socket.timeout.ms": timeout_ms, **backoff}
+
+
+def librdkafka_produce(kafka: Cluster, timeout_ms: int) -> None:
+    producer = Producer({**librdkafka_settings(kafka, timeout_ms), "enable.idempotence": True})
+    producer.produce(TOPIC, b"a", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
+    producer = Producer({**librdkafka_settings(kafka, timeout_ms), "transactional.id": TRANSACTIONAL_ID})
+    list_topics(producer, TOPIC)
+    # It gives up the connection of its bootstrap address now, and what it has asked there: FindCoordinator, else.
+    first = kafka.requests(client_id=CLIENT)[0]["connection"]
+    wait_for("the bootstrap connection to end", lambda: all(each["id"] != first for each in kafka.connections()))
+    again_and_again(producer.init_transactions)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"a", partition=0)
+    again_and_again(producer.commit_transaction)
+
+
+def again_and_again(call: Callable[[float], object]) -> None:
+    """As librdkafka asks for where an error is retriable."""
+    while True:
+        try:
+            call(PATIENCE_S)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+def librdkafka_consume(kafka: Cluster, timeout_ms: int) -> None:
+    settings = {"group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    refresh = {"topic.metadata.refresh.interval.ms": 500, "fetch.wait.max.ms": 100}
+    consumer = Consumer({**librdkafka_settings(kafka, timeout_ms), **settings, **refresh})
+    consumer.assign([TopicPartition(TOPIC, 0)])
+    until_s = monotonic() + PATIENCE_S
+    while (message := consumer.poll(1)) is None or message.error() is not None:
+        assert monotonic() < until_s
+    assert message.value() == b"a"
+    again_and_again(lambda _: consumer.commit(message=message, asynchronous=False))
+    consumer.close()
+
+
+def own_producer(kafka: Cluster, timeout_ms: int, transactional_id: str | None = None) -> own.Producer:
+    return own.Producer(
+        bootstrap_servers=kafka.bootstrap,
+        client_id=CLIENT,
+        transactional_id=transactional_id,
+        request_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=PATIENCE_S * 1000,
+    )
+
+
+def own_produce(kafka: Cluster, timeout_ms: int) -> None:
+    with own_producer(kafka, timeout_ms) as producer:
+        producer.send(TOPIC, b"a", partition=0).result(PATIENCE_S)
+
+
+def own_transact(kafka: Cluster, timeout_ms: int) -> None:
+    with own_producer(kafka, timeout_ms, TRANSACTIONAL_ID) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"a", partition=0).result(PATIENCE_S)
+        producer.commit_transaction()
+
+
+def own_consume(kafka: Cluster, timeout_ms: int) -> None:
+    with own.Consumer(
+        bootstrap_servers=kafka.bootstrap,
+        client_id=CLIENT,
+        group_id=GROUP,
+        request_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=PATIENCE_S * 1000,
+    ) as consumer:
+        consumer.assign([OwnPartition(TOPIC, 0)])
+        assert consumer.getone().value == b"a"
+        consumer.commit()
+
+
+CLIENTS: Mapping[str, Mapping[str, Work]] = {
+    "librdkafka": {"produce": librdkafka_produce, "transact": librdkafka_transact, "consume": librdkafka_consume},
+    "own": {"produce": own_produce, "transact": own_transact, "consume": own_consume},
+}
