@@ -3,7 +3,7 @@
 calls       create, fork, checkpoint, rewind, delete by HTTP, and the first answer of a new cluster
 memory      so many clusters alive at a time, each used by a producer and a consumer of librdkafka, forked, deleted
 others      a start of kfake and of Apache Kafka 4.3.1, until the first answer
-control     CPU of requests with control on and no rule, beside a broker without it
+control     CPU of requests with control on and no rule, with and without the last ones kept, beside a broker without it
 neighbours  how long a client of one cluster waits, and for how much CPU, while another cluster is busy
 """
 
@@ -169,28 +169,36 @@ def others(work: Path, with_kafka: bool) -> None:
 
 
 def control(work: Path) -> None:
-    """The two brokers take turns; the quietest turns of each are compared."""
+    """The brokers take turns; the quietest turns of each are compared."""
     with ExitStack() as stack:
         sides = [
-            stack.enter_context(BrokerProcess(work / f"control-{is_on}", {"odradek.control.enable": is_on}))
-            for is_on in ("false", "true")
+            stack.enter_context(
+                BrokerProcess(
+                    work / f"control-{is_on}-{keeps}",
+                    {"odradek.control.enable": is_on, "odradek.control.requests.enable": keeps},
+                )
+            )
+            for is_on, keeps in (("false", "true"), ("true", "false"), ("true", "true"))
         ]
         for operation in OPERATIONS:
             if not operation.name.lower().startswith(tuple(each.lower() for each in CONTROLLED)):
                 continue
             with ExitStack() as turns_stack:
                 turns = [operation.begin(side.bootstrap, turns_stack) for side in sides]
-                costs: list[list[float]] = [[], []]
+                costs: list[list[float]] = [[] for _ in sides]
                 for number in range(FIRST_TURNS + TURNS):
-                    for side in (0, 1) if number % 2 else (1, 0):
+                    for side in range(len(sides)) if number % 2 else reversed(range(len(sides))):
                         pid = sides[side].pid
                         assert pid is not None
                         spent = cpu_seconds(pid)
                         done = turns[side]()
                         if number >= FIRST_TURNS:
                             costs[side].append((cpu_seconds(pid) - spent) / done * 1e6)
-            off, on = (cost(each) for each in costs)
-            print(f"control off → on: {operation.name:34} {off:8.1f} → {on:8.1f} µs  {(on / off - 1) * 100:+5.1f} %")
+            off, on, keeping = (cost(each) for each in costs)
+            print(
+                f"{operation.name:34} control off {off:8.1f} µs, on {(on / off - 1) * 100:+5.1f} %,"
+                f" on with requests kept {(keeping / off - 1) * 100:+5.1f} %"
+            )
 
 
 def noises(odradek: Odradek, busy: Cluster) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -18,6 +18,7 @@ from odradek.broker.control.measures import Traffic
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.admission import Admissions
+from odradek.broker.network.connection import Connection
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.starting import CannotStart
@@ -25,6 +26,8 @@ from odradek.broker.security.authorization import authorizer_of
 from odradek.broker.security.listeners import load_certificates, tls_handshakes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.control.http_connections import AddRoutes
@@ -45,17 +48,20 @@ class ServingBroker:
         time: ControlledTime | None = None,
         add_routes: AddRoutes | None = None,
         is_alone: bool = True,
+        make_connection: Callable[[Server], Connection] = Connection,
     ) -> None:
         """
-        time        its clock and timers; None for the system's
-        add_routes  puts more pages on the HTTP port
-        is_alone    whether the process is for this broker, which then watches over the loop
+        time             its clock and timers; None for the system's
+        add_routes       puts more pages on the HTTP port
+        make_connection  of this class, or of one derived from it
+        is_alone         whether the process is for this broker, which then watches over the loop
         """
         steady_clock = None if time is None else time.steady
         self.broker = Broker(config, loop, clock=time, timers=time, steady_clock=steady_clock, is_alone=is_alone)
         self.control: ControlListener | None = None  # metrics and health
         self.servers: list[Server] = []
         self._add_routes = add_routes
+        self.make_connection = make_connection
 
     async def start(self) -> None:
         """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
@@ -101,6 +107,7 @@ class ServingBroker:
                 handshakes=tls_handshakes(listener, certificates, config, broker.loop),
                 authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
                 admissions=admissions,
+                make_connection=self.make_connection,
             )
             self.servers.append(server)
             await server.listen(sockets[listener.name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -67,8 +67,10 @@ class FakeTransport(asyncio.Transport):
 class Peer:
     """What a client would see. Bytes that the connection does not want to read yet stay unread, as in a socket."""
 
-    def __init__(self, server: Server, host: str = "127.0.0.1") -> None:
-        self.connection = Connection(server)
+    def __init__(
+        self, server: Server, host: str = "127.0.0.1", make_connection: Callable[[Server], Connection] = Connection
+    ) -> None:
+        self.connection = make_connection(server)
         self.transport = FakeTransport(host)
         self._unread = bytearray()
         self._answers_read = 0

@@ -125,8 +125,10 @@ class Clusters:
         release     that it emulates
         """
         time = ControlledTime(self._loop)
-        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, recorder), release)
-        serving = ServingBroker(config, self._loop, time=time, add_routes=add_routes)
+        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)
+        serving = ServingBroker(
+            config, self._loop, time=time, add_routes=add_routes, make_connection=cluster.faults.connections(config)
+        )
         self._clusters[DEFAULT] = cluster
         await self._start(cluster, serving)
         return serving
@@ -166,7 +168,7 @@ class Clusters:
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
         inherited = source.settings if source is not None else {} if release is None else release.defaults
-        cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time))
+        cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time, self._loop.time))
         cluster.release = release if source is None else source.release
         cluster.node_count = nodes or (1 if source is None else source.node_count)
         self._clusters[name] = cluster
@@ -256,7 +258,14 @@ class Clusters:
         own = {"log.dirs": str(cluster.directory), "odradek.port": str(cluster.port), "odradek.http.port": "-1"}
         try:
             config, _ = configure({}, {}, {**cluster.settings, **own})
-            await self._start(cluster, ServingBroker(config, self._loop, time=cluster.time, is_alone=False))
+            serving = ServingBroker(
+                config,
+                self._loop,
+                time=cluster.time,
+                is_alone=False,
+                make_connection=cluster.faults.connections(config),
+            )
+            await self._start(cluster, serving)
         except (CannotStart, ConfigError, KafkaError, OSError) as error:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
 

@@ -1,18 +1,19 @@
 """The last requests of a cluster and their answers, as its clients saw them: what rules did to them included.
 
-Bytes are kept as they are, up to MOST_BYTES in all, and decoded when somebody asks. A request or an answer of more than
-MOST_KEPT_BYTES is kept by its size only, and so is whatever may hold a secret.
+`odradek/broker/network/kept_exchanges.py` keeps their bytes; here they are decoded. A recorder is told of each exchange
+as it begins and ends.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from struct import error as PackingError
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.clusters.problems import Problem
+from odradek.broker.network.kept_exchanges import HEAD_BYTES, KeptExchanges
 from odradek.broker.runtime.delayed import CloseConnection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, reader
@@ -21,182 +22,134 @@ from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import RESPONSE_START, read_client_id, request_header_version, response_has_tags
 from odradek.protocol.kafka_json import kafka_json
 from odradek.protocol.messages import request_class, response_class
-from odradek.protocol.recording_masks import BY_NUMBER, SECRET
+from odradek.protocol.recording_masks import BY_NUMBER
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
-    from odradek.broker.runtime.clock import Clock
+    from odradek.broker.network.kept_exchanges import KeptClient, KeptExchange, Paced
     from odradek.broker.runtime.delayed import Parked
 
 E = TypeVar("E")  # an exchange under way
-MOST_EXCHANGES: Final = 1_000
-MOST_BYTES: Final = 4 * 1024 * 1024
-MOST_KEPT_BYTES: Final = 16 * 1024  # of a request, and of an answer
-
-
-@dataclass(slots=True)
-class ClusterExchange:
-    """`request` and `answer` are None where they are not kept; times in ms of the cluster's clock."""
-
-    number: int
-    api: ApiKey
-    version: int
-    correlation_id: int
-    connection: int
-    received_ms: int
-    request_bytes: int
-    request: bytes | None
-    answered_ms: int | None = None
-    answer_bytes: int = 0
-    answer: bytes | None = None
-    is_closed: bool = False
-    client: SeenClient | None = None
-
-    @property
-    def kept_bytes(self) -> int:
-        return len(self.request or b"") + len(self.answer or b"")
-
-    def told(self) -> dict[str, object]:
-        """Returns its JSON: `answered_ms` is None while the client waits, `closed` tells that the connection was."""
-        client_id, request = self._decoded_request()
-        return {
-            "number": self.number,
-            "api": self.api.kafka_name,
-            "version": self.version,
-            "client_id": client_id,
-            "correlation_id": self.correlation_id,
-            "connection": self.connection,
-            "received_ms": self.received_ms,
-            "request_bytes": self.request_bytes,
-            "request": request,
-            "answered_ms": self.answered_ms,
-            "answer_bytes": self.answer_bytes,
-            "answer": self._decoded_answer(),
-            "closed": self.is_closed,
-        }
-
-    def _decoded_request(self) -> tuple[str | None, Mapping[str, object] | None]:
-        if self.request is None:
-            return None, None
-        frame, number = memoryview(self.request), self.api.value
-        try:
-            _, _, size = REQUEST_START.unpack_from(frame)
-            client_id, position = read_client_id(frame, size, request_header_version(number, self.version) == 2)
-            message = reader(request_class(number), self.version)(frame, position)[0]
-        except (MalformedMessage, ValueError, IndexError):
-            return None, None
-        return client_id, kafka_json(message, self.version)
-
-    def _decoded_answer(self) -> Mapping[str, object] | None:
-        if not self.answer:
-            return None
-        kind = response_class(self.api.value)
-        position = RESPONSE_START.size + response_has_tags(self.api.value, kind, self.version)
-        try:
-            return kafka_json(decode(kind, self.version, self.answer, position), self.version)
-        except (MalformedMessage, ValueError, IndexError):
-            return None  # ApiVersions of a version that is not served, for one
-
-
-@dataclass(slots=True)
-class SeenClient:
-    """client_id: of the first request of its connection; in_flight: requests without an answer."""
-
-    client_id: str | None = None
-    in_flight: int = 0
-    has_asked: bool = False
 
 
 class Exchanges:
-    """The last MOST_EXCHANGES of one cluster, over its restarts."""
+    """What connections keep of one cluster's exchanges, decoded for whoever asks."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self._kept: deque[ClusterExchange] = deque()
-        self._kept_bytes = 0
-        self._numbers = 0
-        self.clients: dict[int, SeenClient] = {}  # by the identity of their connections
+    def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
+        self.kept = KeptExchanges(time, now_s)
+        self.are_kept = True
+
+    def require(self) -> None:
+        """Raises Problem where nothing is kept."""
+        if not self.are_kept:
+            raise Problem(409, "odradek.control.requests.enable is false here, so that no requests are kept")
 
     def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
-        """Yields those behind `number`, the oldest first; of this API and client only, where they are given."""
-        for each in list(self._kept):
-            if each.number <= number or (api is not None and each.api.kafka_name != api):
+        """Yields those behind `number`, the oldest first; of this API and client only, where they are given.
+
+        Raises Problem.
+        """
+        self.require()
+        for each_number, each in self.kept.last():
+            kind = None if each_number <= number else kind_of(each.request)
+            if kind is None or (api is not None and kind[0].kafka_name != api):
                 continue
-            told = each.told()
+            told = as_json(each_number, each, *kind)
             if client_id is None or told["client_id"] == client_id:
                 yield told
 
-    def connected(self, connection: ConnectionInfo) -> None:
-        key = id(connection)
-        self.clients[key] = SeenClient()
+    def client(self, connection: ConnectionInfo) -> SeenClient | None:
+        """None before its first request."""
+        found = self.kept.clients.get(id(connection))
+        return None if found is None else seen(found)
 
-        def closed() -> None:
-            self.clients.pop(key, None)
+    def clients(self) -> Iterator[SeenClient]:
+        """Raises Problem."""
+        self.require()
+        return map(seen, self.kept.clients.values())
 
-        connection.when_closed(closed)
 
-    def _client(self, frame: memoryview, number: int, version: int, connection: ConnectionInfo) -> SeenClient:
-        client = self.clients.get(id(connection))
-        if client is None:  # control came after it
-            self.connected(connection)
-            client = self.clients[id(connection)]
-        if not client.has_asked:
-            client.has_asked = True
-            _, _, size = REQUEST_START.unpack_from(frame)
-            with suppress(MalformedMessage, ValueError, IndexError):
-                client.client_id = read_client_id(frame, size, request_header_version(number, version) == 2)[0]
-        client.in_flight += 1
-        return client
+@dataclass(frozen=True, slots=True)
+class SeenClient:
+    """client_id: of the first request of its connection; in_flight: requests without an answer."""
 
-    def begin(self, frame: memoryview, connection: ConnectionInfo) -> ClusterExchange | None:
-        """None for what is no request of Kafka's, such as the bytes of a login."""
-        if len(frame) < REQUEST_START.size or not connection.is_authenticated:
-            return None
-        number, version = KEY_AND_VERSION.unpack_from(frame)
-        api = BY_NUMBER.get(number)
-        if api is None or not (request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION):
-            return None
-        is_kept = len(frame) <= MOST_KEPT_BYTES and api not in SECRET
-        self._numbers += 1
-        begun = ClusterExchange(
-            self._numbers,
-            api,
-            version,
-            int.from_bytes(frame[4:8], signed=True),
-            connection.connection_id,
-            self.clock.now_ms(),
-            len(frame),
-            bytes(frame) if is_kept else None,
-            client=self._client(frame, number, version, connection),
-        )
-        self._kept.append(begun)
-        self._kept_bytes += begun.kept_bytes
-        self._trim()
-        return begun
+    client_id: str | None
+    in_flight: int
 
-    def end(self, exchange: ClusterExchange, answer: list[Chunk] | None) -> None:
-        """None: the connection was closed instead."""
-        exchange.answered_ms = self.clock.now_ms()
-        if exchange.client is not None:
-            exchange.client.in_flight -= 1
-        exchange.is_closed = answer is None
-        exchange.answer_bytes = sum(map(len, answer or ()))
-        is_left_behind = not self._kept or self._kept[0].number > exchange.number
-        if not answer or is_left_behind or exchange.api in SECRET or exchange.answer_bytes > MOST_KEPT_BYTES:
-            return
-        self._kept_bytes -= exchange.kept_bytes
-        exchange.answer = b"".join(in_memory(answer))
-        self._kept_bytes += exchange.kept_bytes
-        self._trim()
 
-    def _trim(self) -> None:
-        while len(self._kept) > MOST_EXCHANGES or self._kept_bytes > MOST_BYTES:
-            self._kept_bytes -= self._kept.popleft().kept_bytes
+def seen(client: KeptClient) -> SeenClient:
+    return SeenClient(client_id_in(client.first), len(client.unanswered))
+
+
+def client_id_in(frame: bytes) -> str | None:
+    try:
+        _, _, size = REQUEST_START.unpack_from(frame)
+        return read_client_id(memoryview(frame), size, False)[0]
+    except (MalformedMessage, PackingError, ValueError, IndexError):
+        return None
+
+
+def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
+    """API and version of a request; None for what is no request of Kafka's."""
+    if len(frame) < HEAD_BYTES:
+        return None
+    number, version = KEY_AND_VERSION.unpack_from(frame)
+    api = BY_NUMBER.get(number)
+    if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
+        return None
+    return api, version
+
+
+def as_json(number: int, exchange: KeptExchange, api: ApiKey, version: int) -> dict[str, object]:
+    """`answered_ms` is None while the client waits, `closed` tells that the connection was."""
+    client_id, request = _decoded_request(exchange, api, version)
+    answered = exchange.answered_pace
+    return {
+        "number": number,
+        "api": api.kafka_name,
+        "version": version,
+        "client_id": client_id,
+        "correlation_id": int.from_bytes(exchange.request[4:8], signed=True),
+        "connection": exchange.connection_id,
+        "received_ms": exchange.received_pace.wall_ms(exchange.received_s),
+        "request_bytes": exchange.request_bytes,
+        "request": request,
+        "answered_ms": None if answered is None else answered.wall_ms(exchange.answered_s),
+        "answer_bytes": exchange.answer_bytes,
+        "answer": _decoded_answer(exchange, api, version),
+        "closed": exchange.is_closed,
+    }
+
+
+def _decoded_request(
+    exchange: KeptExchange, api: ApiKey, version: int
+) -> tuple[str | None, Mapping[str, object] | None]:
+    if len(exchange.request) < exchange.request_bytes:
+        return None, None
+    frame = memoryview(exchange.request)
+    try:
+        _, _, size = REQUEST_START.unpack_from(frame)
+        client_id, position = read_client_id(frame, size, request_header_version(api.value, version) == 2)
+        message = reader(request_class(api.value), version)(frame, position)[0]
+    except (MalformedMessage, PackingError, ValueError, IndexError):
+        return None, None
+    return client_id, kafka_json(message, version)
+
+
+def _decoded_answer(exchange: KeptExchange, api: ApiKey, version: int) -> Mapping[str, object] | None:
+    if exchange.answer is None:
+        return None
+    kind = response_class(api.value)
+    position = RESPONSE_START.size + response_has_tags(api.value, kind, version)
+    try:
+        return kafka_json(decode(kind, version, b"".join(in_memory([exchange.answer])), position), version)
+    except (MalformedMessage, ValueError, IndexError):
+        return None  # ApiVersions of a version that is not served, for one
 
 
 class Watch(Protocol[E]):
-    """Whoever is told of each exchange: `Exchanges`, or a recorder."""
+    """Whoever is told of each exchange: a recorder."""
 
     def connected(self, connection: ConnectionInfo) -> None: ...
 

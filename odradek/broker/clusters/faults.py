@@ -1,7 +1,7 @@
 """Faults at work: they stand in the place of what answers frames while there are rules. `steps.py` has those between
 the steps of the broker itself.
 
-In front of them stands what remembers the last exchanges. A broker without control has the dispatcher itself.
+In front of them stand recorders. A broker without control has the dispatcher itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import partition_errors
-from odradek.broker.clusters.exchanges import Exchanges, WatchedRequests
+from odradek.broker.clusters.exchanges import Exchanges
 from odradek.broker.clusters.holds import Holds, held_at
 from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.odd_requests import OddRequests
@@ -23,6 +23,8 @@ from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_i
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
+from odradek.broker.network.connection import Connection
+from odradek.broker.network.kept_exchanges import KeptConnection
 from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.api_keys import ApiKey
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.clusters.nodes import Nodes
     from odradek.broker.clusters.recorder import Recorder
+    from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.network.server import Server
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.serving import ServingBroker
@@ -63,11 +67,11 @@ CODES = {code.value: code for code in ErrorCode}
 class Faults:
     """The rules of one cluster."""
 
-    def __init__(self, time: ControlledTime, recorder: Recorder | None = None) -> None:
+    def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
         """recorder: stands in front of rules and exchanges, as all in `recorders`; `put` puts them there."""
         self.recorders = [] if recorder is None else [recorder]
         self.timers: Timers = time
-        self.exchanges = Exchanges(time)
+        self.exchanges = Exchanges(time, now_s)
         self.holds = Holds()
         self.rules: dict[str, Rule] = {}
         self.odd: Odd | None = None
@@ -77,7 +81,13 @@ class Faults:
 
     def follow(self, time: ControlledTime) -> None:
         """Goes by this clock from now on."""
-        self.timers = self.exchanges.clock = time
+        self.timers = self.exchanges.kept.time = time
+
+    def connections(self, config: BrokerConfig) -> Callable[[Server], Connection]:
+        """Returns what makes them at a broker with these settings."""
+        kept = self.exchanges.kept
+        self.exchanges.are_kept = config.odradek_control_requests_enable
+        return (lambda server: KeptConnection(server, kept)) if self.exchanges.are_kept else Connection
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
         """To a broker that has just started."""
@@ -153,7 +163,7 @@ class Faults:
             if self.odd is not None:
                 plain = OddRequests(plain, self.odd, self._serving, self.timers, node)
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
-            watched: FrameReceiver = WatchedRequests(answering, self.exchanges)
+            watched: FrameReceiver = answering
             for recorder in self.recorders:
                 watched = recorder.wrap(watched, node)
             server.requests = watched

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiohttp import web
 
 from odradek.broker.clusters.clusters import DEFAULT
-from odradek.broker.clusters.exchanges import MOST_EXCHANGES
 from odradek.broker.clusters.live_recording import send_recording
 from odradek.broker.clusters.nodes import MOST_NODES
 from odradek.broker.clusters.odd import PERCENT
@@ -25,6 +24,7 @@ from odradek.broker.clusters.state import Row, connections, page_of, producers, 
 from odradek.broker.clusters.waiting import LONGEST_MS, topic_facts, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.routes import CONTROLLED
+from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -96,11 +96,12 @@ def sessions(cluster: Cluster) -> Iterator[Row]:
 
 
 def connections(cluster: Cluster) -> Iterator[Row]:
-    """Yields open connections; `client_id` is that of the first request, None before it."""
-    clients = cluster.faults.exchanges.clients
+    """Yields open connections; `client_id` is that of the first request; None before it, and where no requests are
+    kept."""
+    exchanges = cluster.faults.exchanges
     for server, _, node in cluster.running_nodes.doors():
         for info in server.connections():
-            client = clients.get(id(info))
+            client = exchanges.client(info)
             yield {
                 "id": info.connection_id,
                 "node": node,
@@ -111,12 +112,13 @@ def connections(cluster: Cluster) -> Iterator[Row]:
                 "client_id": None if client is None else client.client_id,
                 "software": info.client_software_name,
                 "software_version": info.client_software_version,
-                "in_flight": 0 if client is None else client.in_flight,
+                "in_flight": client.in_flight if client is not None else 0 if exchanges.are_kept else None,
             }
 
 
 def client(cluster: Cluster, client_id: str) -> Row:
-    found = [each for each in cluster.faults.exchanges.clients.values() if each.client_id == client_id]
+    """Raises Problem."""
+    found = [each for each in cluster.faults.exchanges.clients() if each.client_id == client_id]
     in_flight = sum(each.in_flight for each in found)
     return {"client": client_id, "connections": len(found), "in_flight": in_flight, "idle": in_flight == 0}
 

@@ -45,9 +45,15 @@ def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None]) -
 def faulty_round(plain: type[MarkerRound], faults: Faults) -> type[MarkerRound]:
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
         def prepared(self) -> None:
+            if not faults.rules:
+                super().prepared()
+                return
             pause(faults, Point.PREPARED, self._seen(), super().prepared)
 
         def completed(self) -> None:
+            if not faults.rules:
+                super().completed()
+                return
             pause(faults, Point.COMPLETED, self._seen(), super().completed)
 
         def _seen(self) -> Seen:
@@ -72,11 +78,7 @@ class FaultyMarkers:
         self._released: set[tuple[int, int, TopicPartition]] = set()  # and not written yet
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        if (
-            not self._held
-            and not self._released
-            and not any(rule.at is Point.MARKER for rule in self._faults.rules.values())
-        ):
+        if not self._faults.rules and not self._held and not self._released:
             self._plain.write(markers, then)
             return
         refused: list[dict[TopicPartition, ErrorCode]] = []

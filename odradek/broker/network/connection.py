@@ -400,7 +400,8 @@ class Connection(asyncio.BufferedProtocol):
                     chunks = oldest.chunks()
                 except CloseConnection as error:
                     in_flight.clear()
-                    self._write(error.last_answer)
+                    if error.last_answer:
+                        self._write(error.last_answer)
                     self._hang_up(str(error))
                     return
             else:

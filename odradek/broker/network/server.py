@@ -67,11 +67,13 @@ class Server:
         authentication_timeout_ms: int | None = None,
         admissions: Admissions | None = None,
         now_s: Callable[[], float] = perf_counter,
+        make_connection: Callable[[Server], Connection] = Connection,
     ) -> None:
         """
         authentication_timeout_ms  for a listener on which connections begin unauthenticated; None on others
         admissions                 shared by the listeners of a broker
         now_s                      times what a connection uses of a turn of the loop
+        make_connection            of this class, or of one derived from it
         """
         self.handshakes = handshakes
         self.requests = requests
@@ -93,6 +95,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._all_gone: asyncio.Event | None = None
         self._authentication_timeout_ms = authentication_timeout_ms
+        self._make_connection = make_connection
         self._deadlines: dict[Connection, TimerHandle] = {}
 
     @property
@@ -111,7 +114,7 @@ class Server:
     async def listen(self, bound: socket.socket) -> None:
         """Accept connections on a socket that `bind` made; from now on it is the server's."""
         self._listener = await self.loop.create_server(
-            lambda: Connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
+            lambda: self._make_connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
         )
         if self.limits.max_idle_ms is not None:
             self._sweep_later(self.limits.max_idle_ms)

@@ -44,18 +44,36 @@ def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
     return due_ms + max(0, math.ceil((at_ms - due_ms) / max(scan.interval_ms, 1))) * max(scan.interval_ms, 1)
 
 
+class Pace:
+    """A clock from when it last began to run, stopped or jumped."""
+
+    __slots__ = ("at_ms", "is_frozen", "shift_ms", "since_s")
+
+    def __init__(self, at_ms: float, since_s: float, shift_ms: float, is_frozen: bool) -> None:
+        """
+        at_ms     the time that timers go by, when the loop's was `since_s`
+        shift_ms  how far the wall clock is before it
+        """
+        self.at_ms = at_ms
+        self.since_s = since_s
+        self.shift_ms = shift_ms
+        self.is_frozen = is_frozen
+
+    def timers_ms(self, loop_s: float) -> float:
+        return self.at_ms if self.is_frozen else self.at_ms + (loop_s - self.since_s) * 1000
+
+    def wall_ms(self, loop_s: float) -> int:
+        return int(self.timers_ms(loop_s) + self.shift_ms)
+
+
 class ControlledTime:
     """A `Clock` and `Timers`; loop thread only. Actions run in the order of their due times, then as armed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: int | None = None, *, is_frozen: bool = False) -> None:
         """now_ms: where it begins; None for the system's time"""
         self._loop = loop
-        self._at_ms = float(
-            time_ns() // 1_000_000 if now_ms is None else now_ms
-        )  # when it last began to run or stopped
-        self._since_s = loop.time()
-        self._shift_ms = 0.0
-        self.is_frozen = is_frozen
+        at_ms = float(time_ns() // 1_000_000 if now_ms is None else now_ms)
+        self.pace = Pace(at_ms, loop.time(), 0.0, is_frozen)  # another one from when it freezes, goes on or jumps
         self._numbers = count()
         self._armed: list[Armed] = []  # a heap
         self._scans: list[Armed] = []  # few; kept apart, since an advance leaves most of their turns out
@@ -65,7 +83,11 @@ class ControlledTime:
         self._moving = asyncio.Lock()
 
     def now_ms(self) -> int:
-        return int(self._time_ms() + self._shift_ms)
+        return self.pace.wall_ms(self._loop.time())
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.pace.is_frozen
 
     @property
     def steady(self) -> Clock:
@@ -87,15 +109,13 @@ class ControlledTime:
 
     def freeze(self) -> None:
         if not self.is_frozen:
-            self._at_ms = self._time_ms()
-            self.is_frozen = True
+            self._stand_at(self._time_ms())
             self._sleep()
 
     def resume(self) -> None:
         """Goes on from where it stands, at the system's pace."""
         if self.is_frozen:
-            self._since_s = self._loop.time()
-            self.is_frozen = False
+            self.pace = Pace(self.pace.at_ms, self._loop.time(), self.pace.shift_ms, False)
             self._wake_later()
 
     async def advance(self, ms: float, settled: Callable[[], Awaitable[None]]) -> None:
@@ -107,14 +127,14 @@ class ControlledTime:
         async with self._moving:
             was_frozen = self.is_frozen
             self.freeze()
-            until_ms = self._at_ms + ms
+            until_ms = self.pace.at_ms + ms
             try:
                 await settled()
                 while (due_ms := self._next_ms(until_ms)) is not None and due_ms <= until_ms:
-                    self._at_ms = max(self._at_ms, due_ms)
+                    self._stand_at(max(self.pace.at_ms, due_ms))
                     self._run_due()
                     await settled()
-                self._at_ms = until_ms
+                self._stand_at(until_ms)
             finally:
                 if not was_frozen:
                     self.resume()
@@ -129,7 +149,8 @@ class ControlledTime:
 
     def jump(self, ms: float) -> None:
         """Sets the wall clock forward or back, of which timers notice nothing."""
-        self._shift_ms += ms
+        pace = self.pace
+        self.pace = Pace(pace.at_ms, pace.since_s, pace.shift_ms + ms, pace.is_frozen)
 
     def stop(self) -> None:
         """Forgets all timers: whose they were is gone."""
@@ -147,7 +168,10 @@ class ControlledTime:
             self._cancelled = 0
 
     def _time_ms(self) -> float:
-        return self._at_ms if self.is_frozen else self._at_ms + (self._loop.time() - self._since_s) * 1000
+        return self.pace.timers_ms(self._loop.time())
+
+    def _stand_at(self, at_ms: float) -> None:
+        self.pace = Pace(at_ms, 0.0, self.pace.shift_ms, True)
 
     def _next_ms(self, until_ms: float) -> float | None:
         """When something is due next. Until then, or `until_ms`, nothing happens, so the turns of scans that would find
@@ -160,7 +184,7 @@ class ControlledTime:
         for due_ms, scan in scans:
             found_ms = scan.due_ms() if due_ms <= busy_ms else None
             if found_ms is not None:
-                busy_ms = min(busy_ms, turn_ms(due_ms, scan, found_ms - self._shift_ms))
+                busy_ms = min(busy_ms, turn_ms(due_ms, scan, found_ms - self.pace.shift_ms))
         self._scans = [
             (turn_ms(due_ms, action, busy_ms), number, timer)
             for due_ms, number, timer in self._scans

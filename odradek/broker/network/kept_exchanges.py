@@ -1,0 +1,201 @@
+"""The last requests of a broker under control and their answers, as its clients saw them.
+
+A connection notes the bytes that exist anyway, and when; nothing of them is decoded before somebody asks. A request or
+an answer of more than MOST_KEPT_BYTES is kept by its size only, and so is whatever may hold a secret.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
+
+from odradek.broker.network.connection import Connection
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.recording_masks import SECRET
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from odradek.broker.network.connection_host import ConnectionHost
+    from odradek.broker.runtime.controlled_time import Pace
+
+MOST_EXCHANGES: Final = 1_000
+SPARE_EXCHANGES: Final = 100  # more than these are there when the oldest ones go
+MOST_BYTES: Final = 4 * 1024 * 1024
+MOST_KEPT_BYTES: Final = 16 * 1024  # of a request, and of an answer
+HEAD_BYTES: Final = 8  # of a frame: API key, version, correlation id
+SECRET_KEYS: Final = frozenset(api.value for api in SECRET)  # each fits into one byte
+
+
+class KeptExchange:
+    """request: its frame, or the beginning of it. answer: with its length; None where it is not kept.
+
+    Times are those of the loop, at the pace that the cluster's clock had. `answered_pace` is None while the client
+    waits; `is_closed` tells that its connection was closed instead.
+    """
+
+    __slots__ = (
+        "answer",
+        "answer_bytes",
+        "answered_pace",
+        "answered_s",
+        "connection_id",
+        "is_closed",
+        "is_secret",
+        "received_pace",
+        "received_s",
+        "request",
+        "request_bytes",
+    )
+
+    connection_id: int
+    received_pace: Pace
+    received_s: float
+    request: bytes
+    request_bytes: int
+    is_secret: bool
+    answered_pace: Pace | None
+    answered_s: float
+    answer: Chunk | None
+    answer_bytes: int
+    is_closed: bool
+
+
+class Paced(Protocol):
+    """`odradek.broker.runtime.controlled_time.ControlledTime`."""
+
+    @property
+    def pace(self) -> Pace: ...
+
+
+class KeptExchanges:
+    """The last MOST_EXCHANGES of one cluster, over its restarts; their bytes are MOST_BYTES at most."""
+
+    __slots__ = ("clients", "dropped", "exchanges", "kept_bytes", "now_s", "time")
+
+    def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
+        """now_s: the time of the loop"""
+        self.time = time
+        self.now_s = now_s
+        self.exchanges: deque[KeptExchange] = deque()
+        self.kept_bytes = 0
+        self.dropped = 0  # the number of the last one that is not kept any more
+        self.clients: dict[int, KeptClient] = {}  # by the identity of what is known of their connections
+
+    def last(self) -> Iterator[tuple[int, KeptExchange]]:
+        """Yields them with their numbers, the oldest first."""
+        self.trim()
+        return enumerate(list(self.exchanges), self.dropped + 1)
+
+    def trim(self) -> None:
+        while len(self.exchanges) > MOST_EXCHANGES or self.kept_bytes > MOST_BYTES:
+            oldest = self.exchanges.popleft()
+            self.dropped += 1
+            self.kept_bytes -= len(oldest.request)
+            if oldest.answer is not None:
+                self.kept_bytes -= len(oldest.answer)
+                oldest.answer = None
+            oldest.is_secret = True  # its answer may still come, and is not kept
+
+
+class KeptClient:
+    """A connection that has asked something. first: the beginning of its first request."""
+
+    __slots__ = ("first", "unanswered")
+
+    def __init__(self, first: bytes, unanswered: deque[KeptExchange | None]) -> None:
+        self.first = first
+        self.unanswered = unanswered
+
+
+class KeptConnection(Connection):
+    """A connection whose exchanges are kept."""
+
+    __slots__ = ("_client", "_kept", "_unanswered")
+
+    def __init__(self, server: ConnectionHost[Connection], kept: KeptExchanges) -> None:
+        super().__init__(server)
+        self._kept = kept
+        self._client: KeptClient | None = None  # from its first request
+        self._unanswered: deque[KeptExchange | None] = deque()  # in their order; None for what is not kept at all
+
+    def _handle(self, frame: memoryview) -> None:
+        info = self.info
+        if not info.is_authenticated:  # bytes of a login
+            self._unanswered.append(None)
+            Connection._handle(self, frame)
+            return
+        kept = self._kept
+        size = len(frame)
+        request = bytes(frame) if size <= MOST_KEPT_BYTES else bytes(frame[:HEAD_BYTES])
+        is_secret = size < HEAD_BYTES or request[1] in SECRET_KEYS
+        if is_secret:
+            request = request[:HEAD_BYTES]
+        exchange = KeptExchange()
+        exchange.connection_id = info.connection_id
+        exchange.received_pace = kept.time.pace
+        exchange.received_s = kept.now_s()
+        exchange.request = request
+        exchange.request_bytes = size
+        exchange.answered_pace = None
+        exchange.answer = None
+        exchange.answer_bytes = 0
+        exchange.is_closed = False
+        exchange.is_secret = is_secret
+        if self._client is None:
+            self._introduce(frame)
+        self._unanswered.append(exchange)
+        exchanges = kept.exchanges
+        exchanges.append(exchange)
+        kept.kept_bytes += len(request)
+        if len(exchanges) > MOST_EXCHANGES + SPARE_EXCHANGES or kept.kept_bytes > MOST_BYTES:
+            kept.trim()
+        Connection._handle(self, frame)
+
+    def _write(self, chunks: list[Chunk]) -> None:
+        exchange = self._unanswered.popleft() if self._unanswered else None
+        if exchange is not None:
+            kept = self._kept
+            exchange.answered_pace = kept.time.pace
+            exchange.answered_s = kept.now_s()
+            if chunks:
+                answer = chunks[0]
+                size = len(answer) if len(chunks) == 1 else sum(map(len, chunks))
+                exchange.answer_bytes = size
+                if size <= MOST_KEPT_BYTES and not exchange.is_secret:
+                    exchange.answer = answer if len(chunks) == 1 else b"".join(in_memory(chunks))
+                    kept.kept_bytes += size
+                    if kept.kept_bytes > MOST_BYTES:
+                        kept.trim()
+        Connection._write(self, chunks)
+
+    def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
+        Connection._send_from_files(self, transport, chunks)
+        sender = self._file_sender
+        if sender is not None and not sender.is_done:
+            self._unanswered.appendleft(None)  # the sender is one of those in flight, and is answered once it is done
+
+    def _refuse(self, reason: str) -> None:
+        self._unanswered.append(None)  # nobody has read the request
+        Connection._refuse(self, reason)
+
+    def _hang_up(self, reason: str) -> None:
+        if self._unanswered:
+            exchange = self._unanswered[-1] if self._in_flight else self._unanswered[0]
+            if exchange is not None:
+                exchange.answered_pace = self._kept.time.pace
+                exchange.answered_s = self._kept.now_s()
+                exchange.is_closed = True
+        Connection._hang_up(self, reason)
+
+    def _introduce(self, frame: memoryview) -> None:
+        """Makes the client known, as its first request tells of it."""
+        clients, key = self._kept.clients, id(self.info)
+        self._client = KeptClient(bytes(frame[:MOST_KEPT_BYTES]), self._unanswered)
+        clients[key] = self._client
+
+        def closed() -> None:
+            clients.pop(key, None)
+
+        self.info.when_closed(closed)

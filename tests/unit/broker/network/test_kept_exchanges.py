@@ -1,0 +1,230 @@
+"""The exchanges that connections keep for tests of clients: which, how many, and how many of their bytes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.clusters.exchanges import Exchanges
+from odradek.broker.clusters.problems import Problem
+from odradek.broker.network.connection import Connection
+from odradek.broker.network.kept_exchanges import MOST_BYTES, MOST_EXCHANGES, MOST_KEPT_BYTES, KeptConnection
+from odradek.broker.network.server import Server
+from odradek.broker.runtime.controlled_time import Pace
+from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.protocol.file_slice import Chunk
+from odradek.protocol.frames import request_bytes, response_chunks
+from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.struct import Message
+from tests.support.peer import Peer, server_around
+
+
+def frame(name: str = "t", message: Message | None = None, version: int = 12) -> bytes:
+    request = message or MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+    return request_bytes(request, version, 7, "a-client")
+
+
+class Later:
+    """An answer that a test gives when it likes."""
+
+    overlapping_key = 3  # Metadata
+    waits_for_others = True
+    size_bytes = 10
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.answer: list[Chunk] | CloseConnection = []
+        self._action: Callable[[object], None] = lambda _: None
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        self._action = action
+
+    def give(self, answer: list[Chunk] | CloseConnection) -> None:
+        self.answer, self.is_done = answer, True
+        self._action(self)
+
+    def chunks(self) -> list[Chunk]:
+        if isinstance(self.answer, CloseConnection):
+            raise self.answer
+        return self.answer
+
+    def abandon(self) -> None: ...
+
+
+class Answering:
+    """Answers each frame with the next of `replies`, and then with nothing."""
+
+    logins = None
+
+    def __init__(self, *replies: list[Chunk] | Later | CloseConnection) -> None:
+        self.replies = list(replies)
+
+    def connected(self, connection: ConnectionInfo) -> None: ...
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return None
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        reply = self.replies.pop(0) if self.replies else []
+        if isinstance(reply, CloseConnection):
+            raise reply
+        return reply
+
+
+@dataclass
+class Still:
+    """A clock that tests set."""
+
+    pace: Pace
+
+
+def kept_by(*replies: list[Chunk] | Later | CloseConnection) -> tuple[Peer, Exchanges, Still]:
+    time = Still(Pace(5, 0.0, 0.0, True))
+    exchanges = Exchanges(time, lambda: 1.0)
+
+    def connection(server: Server) -> Connection:
+        return KeptConnection(server, exchanges.kept)
+
+    return Peer(server_around(Answering(*replies)), make_connection=connection), exchanges, time
+
+
+def answer() -> list[Chunk]:
+    return list(response_chunks(3, 12, 7, MetadataResponse(brokers=[], topics=[])))
+
+
+async def test_the_last_ones_are_kept_and_chosen() -> None:
+    peer, exchanges, _ = kept_by()
+    for number in range(MOST_EXCHANGES + 250):
+        peer.send(frame(f"t{number}"))
+    found = list(exchanges.since(0, None, None))
+    assert [found[0]["number"], found[-1]["number"], len(found)] == [251, MOST_EXCHANGES + 250, MOST_EXCHANGES]
+    assert list(exchanges.since(MOST_EXCHANGES + 249, "Metadata", "a-client")) == found[-1:]
+    assert list(exchanges.since(0, "Produce", None)) == []
+    assert list(exchanges.since(0, None, "another")) == []
+
+
+async def test_an_exchange_has_the_times_of_the_clock_as_it_was_then() -> None:
+    later = Later()
+    peer, exchanges, time = kept_by(later)
+    peer.send(frame())
+    (waiting,) = exchanges.since(0, None, None)
+    assert (waiting["received_ms"], waiting["answered_ms"], waiting["answer"]) == (5, None, None)
+    time.pace = Pace(7, 0.5, 100.0, False)
+    later.give(answer())
+    (told,) = exchanges.since(0, None, None)
+    assert (told["received_ms"], told["answered_ms"], told["closed"]) == (5, 607, False)
+    assert told["answer"] is not None
+    assert told["client_id"] == "a-client"
+
+
+async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_none() -> None:
+    first, second = Later(), Later()
+    peer, exchanges, _ = kept_by(first, second)
+    peer.send(frame("one") + frame("two"))
+    second.give(answer())  # which waits for the first
+    assert [each["answered_ms"] for each in exchanges.since(0, None, None)] == [None, None]
+    (client,) = exchanges.clients()
+    assert (client.client_id, client.in_flight) == ("a-client", 2)
+    first.give([])
+    assert [each["answer_bytes"] for each in exchanges.since(0, None, None)] == [0, sum(map(len, answer()))]
+    assert [each.in_flight for each in exchanges.clients()] == [0]
+
+
+@pytest.mark.parametrize("is_parked", [False, True])
+async def test_a_connection_that_is_closed_in_place_of_an_answer_is_told(is_parked: bool) -> None:
+    later, earlier = Later(), Later()
+    peer, exchanges, _ = kept_by(*((later, earlier) if is_parked else (earlier, CloseConnection("a fault"))))
+    peer.send(frame("one") + frame("two"))
+    if is_parked:
+        later.give(CloseConnection("a fault"))
+    else:
+        earlier.give(answer())
+    closed = [each["closed"] for each in exchanges.since(0, None, None)]
+    answered = [each["answered_ms"] for each in exchanges.since(0, None, None)]
+    assert closed == ([True, False] if is_parked else [False, True])
+    assert answered == ([5, None] if is_parked else [5, 5])
+
+
+async def test_a_client_is_forgotten_when_its_connection_is_lost() -> None:
+    peer, exchanges, _ = kept_by()
+    peer.send(frame())
+    assert exchanges.client(peer.connection.info) is not None
+    peer.connection.connection_lost(None)
+    assert exchanges.client(peer.connection.info) is None
+
+
+async def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
+    waiting = [Later() for _ in range(MOST_EXCHANGES)]
+    exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
+    server = server_around(Answering(*waiting))
+    for _ in waiting:
+        Peer(server, make_connection=lambda server: KeptConnection(server, exchanges.kept)).send(frame())
+    for each in waiting:
+        each.give([bytes(MOST_KEPT_BYTES)])
+    kept = list(exchanges.since(0, None, None))
+    assert 0 < len(kept) <= MOST_BYTES // MOST_KEPT_BYTES
+    assert exchanges.kept.kept_bytes == sum(
+        len(each.request) + len(each.answer or b"") for each in exchanges.kept.exchanges
+    )
+
+
+async def test_an_answer_that_comes_when_its_request_is_left_behind_is_not_kept() -> None:
+    late = Later()
+    exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
+    server = server_around(Answering(late))
+    slow, quick = (
+        Peer(server, make_connection=lambda server: KeptConnection(server, exchanges.kept)) for _ in range(2)
+    )
+    slow.send(frame())
+    for _ in range(2 * MOST_EXCHANGES):
+        quick.send(frame())
+    bytes_before = exchanges.kept.kept_bytes
+    late.give([bytes(MOST_KEPT_BYTES)])
+    assert exchanges.kept.kept_bytes == bytes_before
+
+
+async def test_what_is_too_large_is_named_by_its_size() -> None:
+    large = frame("t" * MOST_KEPT_BYTES)
+    peer, exchanges, _ = kept_by([bytes(MOST_KEPT_BYTES), b"1"])
+    peer.send(large)
+    (told,) = exchanges.since(0, None, None)
+    assert (told["request"], told["answer"]) == (None, None)
+    assert (told["request_bytes"], told["answer_bytes"]) == (len(large) - 4, MOST_KEPT_BYTES + 1)
+
+
+async def test_secrets_are_not_kept() -> None:
+    peer, exchanges, _ = kept_by([b"a secret answer"])
+    peer.send(frame(message=AlterUserScramCredentialsRequest(), version=0))
+    (told,) = exchanges.since(0, None, None)
+    assert (told["api"], told["request"], told["answer"]) == ("AlterUserScramCredentials", None, None)
+    (kept,) = exchanges.kept.exchanges
+    assert (len(kept.request), kept.answer) == (8, None)
+
+
+async def test_bytes_of_a_login_are_no_exchange() -> None:
+    peer, exchanges, _ = kept_by([b"1234"], answer())
+    peer.connection.info.is_authenticated = False
+    peer.send(b"\0\0\0\x0d\0alice\0secret")
+    peer.connection.info.is_authenticated = True
+    peer.send(frame())
+    (told,) = exchanges.since(0, None, None)
+    assert told["answer_bytes"] == sum(map(len, answer()))
+    assert exchanges.kept.kept_bytes < 200
+
+
+async def test_what_is_no_request_of_kafkas_is_left_out() -> None:
+    peer, exchanges, _ = kept_by()
+    peer.send(b"\0\0\0\x08\x7f\x7f\0\0\0\0\0\0" + b"\0\0\0\x02\0\3" + frame())
+    assert [each["number"] for each in exchanges.since(0, None, None)] == [3]
+
+
+async def test_where_nothing_is_kept_it_is_said() -> None:
+    exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
+    exchanges.are_kept = False
+    with pytest.raises(Problem, match=r"odradek\.control\.requests\.enable"):
+        list(exchanges.since(0, None, None))
+    with pytest.raises(Problem, match=r"odradek\.control\.requests\.enable"):
+        exchanges.clients()
