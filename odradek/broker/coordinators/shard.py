@@ -397,10 +397,12 @@ class FollowUps:
 
     def __init__(self) -> None:
         self._depth = 0  # a reply that is released may bring the next request at once, whose turn is part of this one
-        self._turns: deque[Callable[[], None]] = deque()
+        self._turns: deque[Callable[[], None]] | None = None  # until there is one: an empty deque takes 0.7 KiB
 
     def add(self, turn: Callable[[], None]) -> None:
         """Run it when the turn under way has ended; at once if there is none."""
+        if self._turns is None:
+            self._turns = deque()
         self._turns.append(turn)
         if self._depth == 0:
             with self:

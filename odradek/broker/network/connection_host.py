@@ -56,7 +56,7 @@ class ConnectionHost(Protocol[C]):
 
     @property
     def receive_buffer(self) -> memoryview:
-        """Shared by all connections."""
+        """Shared by all connections of the loop."""
 
     @property
     def received(self) -> memoryview:

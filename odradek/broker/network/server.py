@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.admission import Admission, Admissions, ConnectionLimits, RequestMemory
@@ -51,6 +52,18 @@ def _bound(family: int, address: Any) -> socket.socket:
     return bound
 
 
+def _receive_buffer(loop: asyncio.AbstractEventLoop) -> memoryview:
+    """Shared by all servers of a loop: each handles what it has read before another one reads."""
+    found = _receive_buffers.get(loop)
+    if found is None:
+        found = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        _receive_buffers[loop] = found
+    return found
+
+
+_receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
+
+
 class Server:
     """Loop thread only. `listen`, then `stop`; connections call the rest."""
 
@@ -82,7 +95,7 @@ class Server:
         self.now_s = now_s
         self.listener_name = listener_name
         self.addresses = addresses
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.receive_buffer = _receive_buffer(loop)
         self.received = self.receive_buffer.toreadonly()
         queued_bytes = limits.queued_max_request_bytes
         self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None

@@ -4,14 +4,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, current_thread
 from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
 MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # compressed, that wait or are being opened
+IDLE_S: Final = 2.0  # so long a thread waits for another job: a process may hold many brokers that need none
 SETTLING_S: Final = 0.005  # of a turn of the loop, for what ended jobs lead to; then others have theirs
 
 
@@ -45,8 +46,9 @@ def outcome_of(job: Callable[[], T]) -> JobResult[T]:
 
 
 class ThreadWorkers:
-    """A bounded number of threads, started as they are needed. What they have done is settled by the loop together,
-    as waking it costs more than most of what follows, and in several turns if that takes longer than SETTLING_S.
+    """A bounded number of threads, started as they are needed; after IDLE_S without a job they end. What they have done
+    is settled by the loop together, as waking it costs more than most of what follows, and in several turns if that
+    takes longer than SETTLING_S.
 
     `close` waits for the jobs that were given before; later ones run in the thread that asks.
     """
@@ -58,14 +60,17 @@ class ThreadWorkers:
         name: str = "worker",
         watched: Callable[[Callable[[], None]], Callable[[], None]] = lambda settle: settle,
         now_s: Callable[[], float] = perf_counter,
+        idle_s: float = IDLE_S,
     ) -> None:
         """watched: makes of what the loop does about ended jobs something that is timed"""
         self._now_s = now_s
+        self._idle_s = idle_s
         self._loop = loop
         self._settle_timed = watched(self._settle)
         self._name = name
         self._most = threads
         self._threads: list[Thread] = []
+        self._changing = Lock()  # held where a thread may end, and where a job may need it
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None: the thread may end
         self._ended: deque[Callable[[], None]] = deque()
         self._unsettled = 0  # jobs whose `then` has not been called
@@ -81,12 +86,18 @@ class ThreadWorkers:
             self._ended.append(partial(then, outcome_of(job)))
 
         self._unsettled += 1
-        if len(self._threads) < min(self._unsettled, self._most):
+        with self._changing:
+            self._jobs.put(work)
+            if len(self._threads) >= min(self._unsettled, self._most):
+                return
             # A daemon: a process that ends without `close`, by an error, must not wait for it.
             thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
-            thread.start()
-        self._jobs.put(work)
+        thread.start()
+
+    @property
+    def thread_count(self) -> int:
+        return len(self._threads)
 
     @property
     def is_idle(self) -> bool:
@@ -96,13 +107,26 @@ class ThreadWorkers:
     def close(self) -> None:
         """Waits for the threads; what their jobs lead to still waits for the loop's next turn."""
         self._is_closed = True
-        for _ in self._threads:
+        with self._changing:
+            threads = list(self._threads)
+        for _ in threads:
             self._jobs.put(None)
-        for thread in self._threads:
+        for thread in threads:
             thread.join()
 
+    def _next(self) -> Callable[[], None] | None:
+        """Waits for a job; None if the thread is to end."""
+        while True:
+            try:
+                return self._jobs.get(timeout=self._idle_s)
+            except Empty:
+                with self._changing:
+                    if self._jobs.empty():
+                        self._threads.remove(current_thread())
+                        return None
+
     def _work(self) -> None:
-        while (work := self._jobs.get()) is not None:
+        while (work := self._next()) is not None:
             work()
             if not self._is_woken:
                 self._is_woken = True

@@ -9,6 +9,8 @@ import pytest
 from odradek.broker.runtime.workers import SETTLING_S, JobResult, Openers, ThreadWorkers, WorkersHere
 from tests.support.manual_loop import ManualWorkers
 
+JOBS = 2_000
+
 
 async def test_the_job_runs_in_another_thread_and_its_end_on_the_loop() -> None:
     loop = asyncio.get_running_loop()
@@ -47,6 +49,40 @@ async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
     assert done == ["job", "late job", "end of the late job"]
     await asyncio.sleep(0)
     assert done[-1] == "end of the job"
+
+
+async def test_threads_without_jobs_end_and_others_take_their_place() -> None:
+    loop = asyncio.get_running_loop()
+    workers = ThreadWorkers(loop, 2, idle_s=0.001)
+    for _ in range(3):
+        ended: asyncio.Future[JobResult[int]] = loop.create_future()
+        workers.run(threading.get_ident, ended.set_result)
+        await ended
+        async with asyncio.timeout(30):
+            while workers.thread_count:
+                await asyncio.sleep(0.001)
+    workers.close()
+
+
+async def test_every_job_runs_while_threads_come_and_go() -> None:
+    loop = asyncio.get_running_loop()
+    workers = ThreadWorkers(loop, 2, idle_s=0.0)
+    done: list[int] = []
+    all_done = asyncio.Event()
+
+    def ended(outcome: JobResult[int]) -> None:
+        done.append(outcome.result())
+        if len(done) == JOBS:
+            all_done.set()
+
+    for number in range(JOBS):
+        workers.run(lambda number=number: number, ended)  # type: ignore[misc]
+        if number % 7 == 0:
+            await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await all_done.wait()
+    workers.close()
+    assert sorted(done) == list(range(JOBS))
 
 
 async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> None:
