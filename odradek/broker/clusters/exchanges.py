@@ -34,7 +34,7 @@ E = TypeVar("E")  # an exchange under way
 
 
 class Exchanges:
-    """What connections keep of one cluster's exchanges, decoded for whoever asks."""
+    """The exchanges that a cluster's connections have kept, decoded for whoever asks."""
 
     def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
         self.kept = KeptExchanges(time, now_s)
