@@ -1,15 +1,25 @@
 """Time under control: what is due happens in its order, whatever the system's clock does."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from itertools import count
 from random import Random
+from typing import Protocol
 
 import pytest
 
 from odradek.broker.runtime.clock import Scan
 from odradek.broker.runtime.controlled_time import ControlledTime
+from tests.simulation.virtual_time import Life, VirtualTime
 
 DAY_MS = 24 * 3600 * 1000
+TEN_HOURS_MS = 10 * 3600 * 1000
+MOST_ARMED = 30
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
 
 
 async def settled() -> None:
@@ -165,3 +175,50 @@ async def test_scans_heed_a_wall_clock_that_was_set_back() -> None:
     world.due.append(600)
     await world.time.advance(1_000, settled)
     assert world.found == [(600, 600)]
+
+
+Arm = Callable[[float, Callable[[], None]], Cancellable]
+
+
+class RandomTimers:
+    """Timers that arm and cancel others, as a seed draws them in the order in which they fire."""
+
+    def __init__(self, seed: int, now_ms: Callable[[], int], arm: Arm) -> None:
+        self.fired: list[tuple[int, int]] = []  # when, and which one
+        self._random = Random(seed)
+        self._now_ms = now_ms
+        self._arm = arm
+        self._armed: dict[int, Cancellable] = {}
+        self._numbers = count()
+        for _ in range(MOST_ARMED // 2):
+            self._arm_one()
+
+    def _arm_one(self) -> None:
+        number = next(self._numbers)
+        delay_ms = self._random.choice((0, 1, 1_000, 60_000, self._random.randrange(1, 15 * 60_000)))
+        self._armed[number] = self._arm(delay_ms, partial(self._fire, number))
+
+    def _fire(self, number: int) -> None:
+        del self._armed[number]
+        self.fired.append((self._now_ms(), number))
+        for _ in range(self._random.choice((0, 1, 1, 2, 3)) if self._armed else 2):
+            if len(self._armed) < MOST_ARMED:
+                self._arm_one()
+        if self._armed and self._random.random() < 0.2:
+            self._armed.pop(self._random.choice(list(self._armed))).cancel()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_ten_hours_of_random_timers_are_those_of_a_simulation_with_their_seed(seed: int) -> None:
+    simulated, life = VirtualTime(0), Life()
+    expected = RandomTimers(seed, simulated.now_ms, lambda delay_ms, action: simulated.after(delay_ms, action, life))
+    while simulated.step(TEN_HOURS_MS):
+        pass
+    time = ControlledTime(asyncio.get_running_loop(), 0, is_frozen=True)
+    found = RandomTimers(seed, time.now_ms, time.after)
+    steps = Random(-seed)
+    while time.now_ms() < TEN_HOURS_MS:
+        await time.advance(min(steps.choice((0, 1, 999, 3_600_000)), TEN_HOURS_MS - time.now_ms()), settled)
+    assert found.fired == expected.fired
+    assert found.fired[-1][0] > TEN_HOURS_MS - DAY_MS // 24
+    assert len(found.fired) > 1_000
