@@ -141,11 +141,16 @@ class OwnCopier:
             self._position[partition] = offset
         self._forget()
 
-    async def _revoked(self, _: list[TopicPartition]) -> None:
-        """Somebody else may go on from what is committed, so what is not committed has to go."""
+    async def _revoked(self, partitions: list[TopicPartition]) -> None:
+        """Somebody else may go on from what is committed, so what is not committed has to go.
+
+        What stays (KIP-848 takes single partitions) is copied again in the next transaction.
+        """
         await self._abort()
-        self._forget()
-        self._position.clear()
+        for partition in partitions:
+            self._position.pop(partition, None)
+            self._begin.pop(partition, None)
+        self._rewind()
 
     def _forget(self) -> None:
         self._transaction = None
