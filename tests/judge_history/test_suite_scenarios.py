@@ -1,15 +1,21 @@
-"""Each scenario of `odradek judge --suite` passes our own client, and convicts a driver that breaks its rule."""
+"""Each scenario of `odradek judge --suite` passes our own client, Java's and franz-go, and convicts a driver that
+breaks its rule.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from odradek.testing.judge.verdicts import BROKEN, KEPT
 from odradek.testing.suite.scenarios import SCENARIOS
-from tests.judge_history.suite import OWN, outcome
+from tests.judge_history.installing import install
+from tests.judge_history.suite import DRIVERS, OWN, outcome
+from tests.support.oracle import needs_kafka, run_kafka
 
 SPOILED = {
     "VER.8": "delivered twice",
@@ -35,9 +41,25 @@ def test_every_scenario_has_a_driver_that_breaks_its_rule() -> None:
     assert SPOILED.keys() | NO_SPOILED == {each.rule for each in SCENARIOS}
 
 
-def test_our_own_client_breaks_nothing(tmp_path: Path) -> None:
+def java() -> Sequence[str]:
+    return "java", "-cp", run_kafka("classpath").strip(), str(DRIVERS / "KafkaClients.java")
+
+
+def franz_go() -> Sequence[str]:
+    return install("github.com/twmb/franz-go", "1.22.2", DRIVERS / "franz_go.go").words
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(lambda: OWN, id="odradek.client"),
+        pytest.param(java, id="kafka-clients", marks=needs_kafka),
+        pytest.param(franz_go, id="franz-go", marks=pytest.mark.skipif(not shutil.which("go"), reason="needs Go")),
+    ],
+)
+def test_a_client_of_today_breaks_nothing(command: Callable[[], Sequence[str]], tmp_path: Path) -> None:
     rules = [each.rule for each in SCENARIOS]
-    found = outcome(OWN, tmp_path, *rules)
+    found = outcome(command(), tmp_path, *rules)
     assert found[BROKEN] == set()
     assert set(rules) <= found[KEPT]
 

@@ -88,6 +88,18 @@ class ScenarioCluster:
 
         _run(send())
 
+    def end_open_transaction(self) -> None:
+        """Aborts it, as the next producer of its transactional id does; no member's session ends with it."""
+        from odradek.client import Producer
+
+        async def end() -> None:
+            async with Producer(
+                bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID, transactional_id=CLIENT_ID
+            ) as producer:
+                await producer.init_transactions()
+
+        _run(end())
+
     def committed(self, count: int) -> list[str]:
         """The log as read_committed has it: `count` values, or fewer if there are no more of them for a while."""
         from odradek.client import Consumer, TopicPartition

@@ -1,0 +1,158 @@
+// A driver of `odradek judge --suite` for franz-go: `go mod init driver && go get github.com/twmb/franz-go` beside it.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type answer struct {
+	Records       []string `json:"records,omitempty"`
+	Error         string   `json:"error,omitempty"`
+	Unimplemented bool     `json:"unimplemented,omitempty"`
+}
+
+var (
+	producer, consumer *kgo.Client
+	always             = context.Background()
+)
+
+func client(options ...kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append(options,
+		kgo.SeedBrokers(strings.Split(os.Getenv("ODRADEK_BOOTSTRAP"), ",")...),
+		kgo.ClientID("judged"),
+		kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.MetadataMaxAge(time.Second),
+	)...)
+}
+
+func producing() (*kgo.Client, error) {
+	if producer != nil {
+		return producer, nil
+	}
+	options := []kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}
+	if id := os.Getenv("ODRADEK_TRANSACTIONAL_ID"); id != "" {
+		options = append(options, kgo.TransactionalID(id))
+	} else if os.Getenv("ODRADEK_IDEMPOTENCE") == "off" {
+		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(1))
+	}
+	made, err := client(options...)
+	producer = made
+	return made, err
+}
+
+func produce(topic, partition string, values []string) error {
+	number, err := strconv.Atoi(partition)
+	if err != nil {
+		return err
+	}
+	made, err := producing()
+	if err != nil {
+		return err
+	}
+	var records []*kgo.Record
+	for _, value := range values {
+		records = append(records, &kgo.Record{Topic: topic, Partition: int32(number), Value: []byte(value)})
+	}
+	return made.ProduceSync(always, records...).FirstErr()
+}
+
+func begin() error {
+	made, err := producing()
+	if err != nil {
+		return err
+	}
+	return made.BeginTransaction()
+}
+
+func end(how kgo.TransactionEndTry) error {
+	made, err := producing()
+	if err != nil {
+		return err
+	}
+	return made.EndTransaction(always, how)
+}
+
+func subscribe(topic string) (err error) {
+	options := []kgo.Opt{
+		kgo.ConsumerGroup(os.Getenv("ODRADEK_GROUP")),
+		kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RequireStableFetchOffsets(),
+		kgo.DisableAutoCommit(),
+	}
+	if id := os.Getenv("ODRADEK_GROUP_INSTANCE_ID"); id != "" {
+		options = append(options, kgo.InstanceID(id))
+	}
+	consumer, err = client(options...)
+	return err
+}
+
+func poll(timeoutMs string) (values []string, err error) {
+	ms, err := strconv.Atoi(timeoutMs)
+	if err != nil {
+		return nil, err
+	}
+	until, cancel := context.WithTimeout(always, time.Duration(ms)*time.Millisecond)
+	defer cancel()
+	fetched := consumer.PollFetches(until)
+	fetched.EachRecord(func(record *kgo.Record) { values = append(values, string(record.Value)) })
+	fetched.EachError(func(_ string, _ int32, each error) {
+		var left *kgo.ErrGroupSession // only news: the client joins again by itself
+		if !errors.Is(each, context.DeadlineExceeded) && !errors.As(each, &left) {
+			err = each
+		}
+	})
+	return values, err
+}
+
+func act(words []string) (told answer) {
+	var err error
+	switch words[0] {
+	case "produce":
+		err = produce(words[1], words[2], words[3:])
+	case "begin":
+		err = begin()
+	case "commit":
+		err = end(kgo.TryCommit)
+	case "abort":
+		err = end(kgo.TryAbort)
+	case "subscribe":
+		err = subscribe(words[1])
+	case "poll":
+		told.Records, err = poll(words[1])
+	case "ack":
+		err = consumer.CommitUncommittedOffsets(always)
+	default:
+		told.Unimplemented = true
+	}
+	if err != nil {
+		told.Error = err.Error()
+	}
+	return told
+}
+
+func main() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		line, err := json.Marshal(act(strings.Fields(lines.Text())))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(string(line))
+	}
+	for _, each := range []*kgo.Client{producer, consumer} {
+		if each != nil {
+			each.Close()
+		}
+	}
+}
