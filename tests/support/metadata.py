@@ -54,13 +54,13 @@ def create(image: MetadataImage, topics: list[NewTopic], partitions: int = 1) ->
     return decided(create_topics(image, topics, node=NODE, defaults=defaults, new_topic_id=ids()))
 
 
-def decided(steps: Steps[Decision[R]]) -> Decision[R]:
+def decided(steps: Steps[R]) -> R:
     """Makes a decision in one go, which a broker makes in slices."""
     try:
         while True:
             next(steps)
     except StopIteration as done:
-        decision: Decision[R] = done.value
+        decision: R = done.value
         return decision
 
 

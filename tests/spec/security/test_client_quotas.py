@@ -16,6 +16,7 @@ from odradek.broker.security.quotas.entities import ClientQuotasImage, QuotaEnti
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
+from tests.support.metadata import decided
 
 Names = Sequence[tuple[str, str | None]]
 USER, CLIENT, IP = ("user", "ann"), ("client-id", "app"), ("ip", "127.0.0.1")
@@ -30,7 +31,7 @@ def alter(
     image: ClientQuotasImage, *changes: QuotaChange, unknown_hosts: frozenset[str] = frozenset()
 ) -> list[E | None]:
     """Carries the changes out; returns how it went with each."""
-    results, records = alter_client_quotas(image, changes, lambda address: address not in unknown_hosts)
+    results, records = decided(alter_client_quotas(image, changes, lambda address: address not in unknown_hosts))
     for record in records:
         image.replay(record)
     return [None if each is None else each.code for each in results]
@@ -120,7 +121,7 @@ def test_scenario_134_what_is_in_range_is_taken(named: Names, key: str, limit: f
 def test_scenario_135_removing_what_is_not_there_and_changing_nothing_succeed_and_record_nothing() -> None:
     image = image_of([USER])
     wishes = [change([USER], ("no such key", None)), change([CLIENT], ("producer_byte_rate", None)), change([IP])]
-    results, records = alter_client_quotas(image, wishes, lambda address: True)
+    results, records = decided(alter_client_quotas(image, wishes, lambda address: True))
     assert (results, records) == ([None, None, None], [])
 
 
@@ -132,7 +133,8 @@ def test_removing_the_last_limit_removes_the_entity() -> None:
 
 def test_a_limit_that_is_set_already_is_not_recorded_again() -> None:
     image = image_of([USER])
-    assert alter_client_quotas(image, [change([USER], ("producer_byte_rate", 1000))], lambda _: True) == ([None], [])
+    again = [change([USER], ("producer_byte_rate", 1000))]
+    assert decided(alter_client_quotas(image, again, lambda _: True)) == ([None], [])
 
 
 def test_scenario_136_an_entity_that_is_named_twice_is_refused_both_times() -> None:
@@ -165,9 +167,8 @@ def test_scenario_139_an_address_may_be_the_name_of_a_host_that_has_one() -> Non
 
 
 def test_the_record_of_a_limit_is_that_of_kafka() -> None:
-    _, (record,) = alter_client_quotas(
-        ClientQuotasImage(), [change([CLIENT, ("user", None)], ("request_percentage", 12.5))], lambda _: True
-    )
+    changes = [change([CLIENT, ("user", None)], ("request_percentage", 12.5))]
+    _, (record,) = decided(alter_client_quotas(ClientQuotasImage(), changes, lambda _: True))
     assert record == ClientQuotaRecord(
         entity=[
             EntityData(entity_type="user", entity_name=None),

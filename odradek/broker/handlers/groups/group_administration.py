@@ -11,7 +11,7 @@ from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
 from odradek.broker.runtime.delayed import all_of, once
-from odradek.broker.runtime.slices import sliced, visit_in_slices
+from odradek.broker.runtime.slices import in_slices, sliced, visit_in_slices
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -128,9 +128,18 @@ def delete_groups(
 
     One turn per group: one whose tombstones cannot be written does not keep the others.
     """
-    group_ids = list(dict.fromkeys(request.groups_names))
+    return in_slices(_deletions(request.groups_names, context, broker))
+
+
+def _deletions(
+    names: Iterable[str], context: RequestContext, broker: Broker
+) -> Steps[DeleteGroupsResponse | Deferred[DeleteGroupsResponse]]:
+    group_ids, results = list(dict.fromkeys(names)), []
+    for group_id in group_ids:
+        results.append(delete_group(group_id, context, broker))
+        yield
     return all_of(
-        [delete_group(group_id, context, broker) for group_id in group_ids],
+        results,
         lambda index, error: failed(group_ids[index], error),
         lambda results: DeleteGroupsResponse(results=results),
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.records import MAX_RECORDS, Decision
+from odradek.broker.metadata.records import Decision
 from odradek.broker.network.listening import address_of, addresses_of_hosts
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import in_slices
 from odradek.broker.security.quotas import decisions
 from odradek.broker.security.quotas.decisions import Component, LimitChange, QuotaChange
 from odradek.broker.security.quotas.entities import IP
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages import alter_client_quotas_response as altered
 from odradek.protocol.messages import describe_client_quotas_response as described
 from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
     from odradek.protocol.messages.describe_client_quotas_request import DescribeClientQuotasRequest
@@ -59,43 +62,47 @@ def alter_client_quotas(
     are looked up in a thread first.
     """
     context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    changes = [
-        QuotaChange(
-            [(each.entity_type, each.entity_name) for each in entry.entity],
-            [LimitChange(op.key, None if op.remove else op.value) for op in entry.ops],
-        )
-        for entry in request.entries
-    ]
+    return in_slices(_alter(request, broker))
+
+
+def _alter(request: AlterClientQuotasRequest, broker: Broker) -> Steps[Deferred[AlterClientQuotasResponse]]:
+    changes: list[QuotaChange] = []
+    hosts: set[str] = set()
+    for entry in request.entries:
+        named = [(each.entity_type, each.entity_name) for each in entry.entity]
+        limits = [LimitChange(op.key, None if op.remove else op.value) for op in entry.ops]
+        changes.append(QuotaChange(named, limits))
+        hosts.update(name for kind, name in named if kind == IP and name and address_of(name) is None)
+        yield
     answer: Deferred[AlterClientQuotasResponse] = Deferred()
 
     def submit(unknown: frozenset[str]) -> None:
-        def turn(image: MetadataImage) -> Decision[Results]:
-            results, records = decisions.alter_client_quotas(
+        def turn(image: MetadataImage) -> Steps[Decision[Results]]:
+            results, records = yield from decisions.alter_client_quotas(
                 image.client_quotas, changes, lambda address: address not in unknown
             )
-            if len(records) > MAX_RECORDS:
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
             return Decision(results) if request.validate_only else Decision(results, tuple(records))
 
-        answer.follow(broker.metadata.submit(turn).then(response))
-
-    def response(results: Results) -> AlterClientQuotasResponse:
-        return AlterClientQuotasResponse(
-            entries=[_result(change, error) for change, error in zip(changes, results, strict=True)]
-        )
+        answer.follow(broker.metadata.submit(turn).then(lambda results: in_slices(_response(changes, results))))
 
     def looked_up(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
         addresses = outcome.result()
         broker.host_addresses.update(addresses)
         submit(frozenset(hosts - addresses.keys()))
 
-    named = {name for change in changes for kind, name in change.named if kind == IP and name}
-    hosts = {name for name in named if address_of(name) is None}
     if hosts:
         broker.workers.run(lambda: addresses_of_hosts(hosts), looked_up)
     else:
         submit(frozenset())
     return answer
+
+
+def _response(changes: Sequence[QuotaChange], results: Results) -> Steps[AlterClientQuotasResponse]:
+    response = AlterClientQuotasResponse(entries=[])
+    for change, error in zip(changes, results, strict=True):
+        response.entries.append(_result(change, error))
+        yield
+    return response
 
 
 def _result(change: QuotaChange, error: KafkaError | None) -> altered.EntryData:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import isnan
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.broker.metadata.records import require_one_batch
 from odradek.broker.security.quotas.entities import (
     CLIENT_ID,
     IP,
@@ -26,6 +27,9 @@ from odradek.broker.security.quotas.entities import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
+
+if TYPE_CHECKING:
+    from odradek.broker.runtime.slices import Steps
 
 MOST = {Numbers.LONG: float(2**63 - 1), Numbers.INT: float(2**31 - 1)}
 EPSILON = 1e-6  # so far from a whole number a limit may be and still count as one
@@ -53,12 +57,17 @@ class QuotaChange:
 
 def alter_client_quotas(
     image: ClientQuotasImage, changes: Sequence[QuotaChange], resolves: Callable[[str], bool]
-) -> tuple[list[KafkaError | None], list[ClientQuotaRecord]]:
-    """How it goes with each of `changes`, in their order, and what has to be recorded.
+) -> Steps[tuple[list[KafkaError | None], list[ClientQuotaRecord]]]:
+    """Returns how it goes with each of `changes`, in their order, and what has to be recorded.
+
+    Raises POLICY_VIOLATION for more than MAX_RECORDS records.
 
     resolves  whether a text is an address, or the name of a host that has one
     """
-    times = Counter(frozenset(change.named) for change in changes)
+    times: Counter[frozenset[tuple[str, str | None]]] = Counter()
+    for change in changes:
+        times[frozenset(change.named)] += 1
+        yield
     results: list[KafkaError | None] = []
     records: list[ClientQuotaRecord] = []
     for change in changes:
@@ -71,6 +80,8 @@ def alter_client_quotas(
         else:
             results.append(None)
             records += records_of(change, image.limits.get(change.entity, {}))
+            require_one_batch(records)
+        yield
     return results, records
 
 
