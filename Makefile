@@ -26,7 +26,7 @@ help:
 	@echo 'make wheels        what a release uploads, in dist/: compiled wheels for Python $(firstword $(CPYTHONS)) to $(lastword $(CPYTHONS)), and the pure one'
 	@echo 'make test          unit, spec and client tests, without those of the next line; VARIANT=compiled: of what'
 	@echo '                   make compile built, as in other suites'
-	@echo 'make test-slow     client tests that wait: for kills, restarts, time-outs, throttling'
+	@echo 'make test-slow     tests that wait for kills, restarts, time-outs, throttling, or try very many cases'
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make properties    tests with Hypothesis, with EXAMPLES=n times as many examples as usual (40), and new ones each time'
 	@echo 'make release-check before a release, for hours: fuzz, sim, crash and conformance, whole, on the compiled variant'
@@ -83,7 +83,7 @@ test: .make/dev
 
 # They wait more than they work, so there may be more of them than cores.
 test-slow: .make/dev
-	$(PYTEST) --numprocesses 3 --dist loadfile --timeout 300 -m slow tests/clients $(ARGS)
+	$(PYTEST) --numprocesses 3 --dist loadfile --timeout 300 -m slow $(ARGS)
 
 properties: .make/dev
 	EXAMPLES=$(or $(EXAMPLES),40) $(PYTEST) --numprocesses auto $$(grep -rl --include='*.py' 'from hypothesis' tests/unit tests/spec) $(ARGS)

@@ -115,6 +115,7 @@ def test_a_rule_that_nothing_matched_is_an_error_of_a_test_that_passed_alone(rep
     assert "no request matched never" in report
 
 
+@pytest.mark.slow
 def test_the_workers_of_xdist_share_one_process(tmp_path: Path) -> None:
     report = run(tmp_path, WORKERS, "-n", "2")
     assert "8 passed" in report, report

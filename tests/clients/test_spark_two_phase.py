@@ -151,6 +151,7 @@ WAYS: list[Callable[[Query, tuple[CommitStep, int]], Awaitable[None]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", STEPS, ids=named)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_nothing_is_lost_or_doubled(

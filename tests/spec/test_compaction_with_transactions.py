@@ -172,6 +172,7 @@ def test_the_last_marker_of_an_active_producer_is_kept_for_its_epoch() -> None:
 # --- whatever the past
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> None:
     """The table is told by the records of committed transactions in the order of their offsets."""

@@ -135,6 +135,7 @@ def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: 
     assert any(most < 6 * LONG for most in tries)  # maybe a timer of the broker fired meanwhile
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api_key", ARRAYS)
 def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, asked: AskedBroker) -> None:
     def cost(array: LongArray, kind: str, entries: int) -> int:

@@ -62,6 +62,7 @@ def test_until_recovery_nobody_decides(scene: AnyScene, moment: Moment) -> None:
     assert (scene.messages, scene.kafka.aborted) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", MOMENTS_OF_RECOVERY, ids=named)
 @pytest.mark.parametrize("first", MOMENTS, ids=named)
 def test_a_recovery_that_is_killed_is_made_up_for_by_the_next(scene: AnyScene, first: Moment, second: Moment) -> None:

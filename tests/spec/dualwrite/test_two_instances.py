@@ -174,6 +174,7 @@ def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: An
     assert scene.rows == scene.messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_three_instances_do_and_wherever_they_are_killed_both_sides_agree(scene: AnyScene, seed: int) -> None:
     rng = Random(seed)

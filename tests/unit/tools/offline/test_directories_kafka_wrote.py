@@ -51,6 +51,7 @@ def offsets_read(options: FileOptions) -> dict[tuple[str, int], list[int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["scan", "index", "small parts"])
 @pytest.mark.parametrize("name", directories())
 def test_the_offsets_that_kafka_serves_are_read(name: str, how: str, unpacked: Callable[[str], Path]) -> None:
