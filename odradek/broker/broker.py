@@ -106,6 +106,9 @@ class Broker:
         self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
         self.marker_round: Callable[[type[MarkerRound]], type[MarkerRound]] = lambda plain: plain  # in place of it
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
+        # Several threads that decode would be no faster, since one at a time runs Python, and the loop would be one of
+        # them; and what is decoded waits in memory until the loop comes to it.
+        self.codec_thread = ThreadWorkers(loop, 1, "codec", partial(self.watch.timed, "long requests"))
         self._opener_threads = ThreadWorkers(
             loop, OPENER_THREADS, "opener", watched=partial(self.watch.timed, "what threads ended")
         )
@@ -180,6 +183,7 @@ class Broker:
             self.groups.stop()
         self._flush.flush()
         self._sync_threads.close()
+        self.codec_thread.close()
         self._opener_threads.close()
         self.workers.close()
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
@@ -243,7 +247,7 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is under way but what waits for clients or for time to pass."""
-        threads = (self.workers, self._opener_threads, self._sync_threads)
+        threads = (self.workers, self.codec_thread, self._opener_threads, self._sync_threads)
         return self._loading == 0 and all(each.is_idle for each in threads)
 
     def flush_appends(self) -> None:

@@ -90,7 +90,7 @@ class ServingBroker:
             served=broker.offered.apis,
             authorizer=authorizer,
         )
-        dispatcher.workers = broker.workers
+        dispatcher.workers = broker.codec_thread
         admissions = Admissions(connection_limits(config), broker.timers)
         limits = ClientLimits(broker, dispatcher, admissions)
         limits.apply()

@@ -1,15 +1,17 @@
 """Fetch: what is answered at once, what waits, and what is refused, compared with Kafka 4.3.1."""
 
+import asyncio
 from collections.abc import Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from odradek.broker.fetch.request import MOST_IN_ONE_TURN
 from odradek.broker.handlers.records.fetch import fetch
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, MOST_ROTATING
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import marker_batch
@@ -438,17 +440,33 @@ def test_a_negative_limit_is_no_error_where_there_is_nothing_to_read(scene: Scen
     assert codes == [0, E.OFFSET_OUT_OF_RANGE.value]
 
 
-def test_a_fetch_of_very_many_partitions_lets_others_have_their_turn_in_between(scene: Scene) -> None:
-    reply = scene.fetch(*(want(index) for index in range(2 * MOST_IN_ONE_TURN + 1)), min_bytes=0)
+async def test_a_fetch_of_very_many_partitions_lets_others_have_their_turn_in_between(scene: Scene) -> None:
+    reply = scene.fetch(*(want(index) for index in range(2 * ENTRIES_PER_SLICE + 1)), min_bytes=0)
     assert isinstance(reply, Deferred)
-    assert not reply.is_done
-    scene.timers.advance(0)
+    turns = 0
+    while not reply.is_done:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 2
     (topic,) = on_the_wire(reply).responses
-    assert [partition.partition_index for partition in topic.partitions] == list(range(2 * MOST_IN_ONE_TURN + 1))
+    assert [partition.partition_index for partition in topic.partitions] == list(range(2 * ENTRIES_PER_SLICE + 1))
 
 
-def test_a_client_that_leaves_between_two_turns_leaves_nothing_behind(scene: Scene) -> None:
-    reply = scene.fetch(want(0), *(want(99 + index) for index in range(MOST_IN_ONE_TURN)), max_wait_ms=2**31 - 1)
+async def test_many_long_fetches_at_a_time_have_one_slice_in_each_turn(scene: Scene) -> None:
+    partitions = [want(index) for index in range(2 * ENTRIES_PER_SLICE)]
+    replies = [scene.fetch(*partitions, min_bytes=0) for _ in range(MOST_ROTATING)]
+    done = []
+    for _ in range(2 * MOST_ROTATING):
+        await asyncio.sleep(0)
+        done.append(sum(isinstance(reply, Deferred) and reply.is_done for reply in replies))
+    assert done[-1] == MOST_ROTATING
+    assert all(after - before <= 1 for before, after in pairwise(done))
+
+
+async def test_a_client_that_leaves_between_two_turns_leaves_nothing_behind(scene: Scene) -> None:
+    reply = scene.fetch(want(0), *(want(99 + index) for index in range(ENTRIES_PER_SLICE)), max_wait_ms=2**31 - 1)
+    assert isinstance(reply, Deferred)
     reply.abandon()
-    scene.timers.advance(0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     assert scene.timers.armed() == []

@@ -131,7 +131,7 @@ def node_dispatcher(serving: ServingBroker, node_id: int) -> Dispatcher[Broker]:
     dispatcher: Dispatcher[Broker] = Dispatcher(
         view, broker.clock, handler_of, served=broker.offered.apis, authorizer=authorizer
     )
-    dispatcher.workers = broker.workers
+    dispatcher.workers = broker.codec_thread
     dispatcher.throttling = serving.dispatcher.throttling
     return dispatcher
 

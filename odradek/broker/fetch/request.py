@@ -25,6 +25,7 @@ from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.partitions.partition import IsolationLevel
 from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import in_slices
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import (
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.storage.log import ReadResult
 
 CURRENT_LEADER_SINCE: Final = 16
-MOST_IN_ONE_TURN: Final = 1_000  # partitions looked at before other clients have their turn
 
 
 class FetchBroker(BrokerParts, Protocol):
@@ -132,45 +133,58 @@ class PendingFetch:
         return self._reply
 
     def _read_on(self) -> None:
-        """Read the partitions that have no answer yet. Where the disk is needed, a thread reads; then this goes on."""
+        """Reads the partitions that have no answer yet, in slices."""
+        reading = in_slices(self._reads())
+        if reading is not None:
+            reading.when_done(self._end_reading)
+
+    def _end_reading(self, reading: Deferred[None]) -> None:
+        try:
+            reading.outcome()
+        except Exception as error:
+            assert self._reply is not None, "only a fetch that is parked is read in more than one slice"
+            self._reply.fail(error)
+
+    def _reads(self) -> Steps[None]:
+        """Reads a partition at each step. Where the disk is needed, a thread reads; then this begins again after it."""
         answers, partitions = self._answers, self._fetch.partitions
-        pause = len(answers) + MOST_IN_ONE_TURN
         while len(answers) < len(partitions):
-            if len(answers) == pause:  # other clients first
-                self._broker.timers.after(0, self._read_more)
-                return
             wanted = partitions[len(answers)]
             try:
                 partition = self._find(wanted)
             except KafkaError as error:
                 self._take(self._not_found(wanted, error.code))
-                continue
-            self._found.append(partition)
-            if has_nothing_new(partition, wanted):
-                answers.append(None)
-                continue
-            read = PartitionRead(
-                partition,
-                wanted,
-                isolation=self._isolation,
-                max_bytes=min(wanted.max_bytes, self._left_bytes),
-                min_one_batch=self._size_bytes == 0,
-                is_sent=self._context.connection.sends_files,
-            )
-            try:
-                answer = read.check() or read.read()
-            except KafkaError as error:
-                answer = self._refused(wanted, error.code)
-            except WouldBlock:
-                self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
+            else:
+                self._found.append(partition)
+                if has_nothing_new(partition, wanted):
+                    answers.append(None)
+                elif not self._read(partition, wanted):
+                    return
+            yield
+            if self._reply is not None and self._reply.is_done:
                 return
-            self._take(answer)
         self._is_looking = False
         self._all_read()
 
-    def _read_more(self) -> None:
-        if self._reply is None or not self._reply.is_done:
-            self._read_on()
+    def _read(self, partition: Partition, wanted: FetchPartition) -> bool:
+        """Returns whether that could be done at once; else a thread reads."""
+        read = PartitionRead(
+            partition,
+            wanted,
+            isolation=self._isolation,
+            max_bytes=min(wanted.max_bytes, self._left_bytes),
+            min_one_batch=self._size_bytes == 0,
+            is_sent=self._context.connection.sends_files,
+        )
+        try:
+            answer = read.check() or read.read()
+        except KafkaError as error:
+            answer = self._refused(wanted, error.code)
+        except WouldBlock:
+            self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
+            return False
+        self._take(answer)
+        return True
 
     def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: JobResult[ReadResult]) -> None:
         if self._reply is not None and self._reply.is_done:
