@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.records import MAX_RECORDS, Decision
+from odradek.broker.metadata.records import Decision, require_one_batch
 from odradek.broker.security.sasl.credential_changes import (
     Altered,
     Change,
@@ -108,8 +108,7 @@ def alter_user_scram_credentials(
         if 0 < image.metadata_version < LEAST_LEVEL:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata version does not support SCRAM")
         results, records = alter_credentials(image.scram_credentials, changes)
-        if len(records) > MAX_RECORDS:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        require_one_batch(records)
         return Decision(results, tuple(records))
 
     return broker.metadata.submit(turn).then(

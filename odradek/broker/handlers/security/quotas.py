@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.records import Decision
+from odradek.broker.metadata.records import Decision, require_one_batch
 from odradek.broker.network.listening import address_of, addresses_of_hosts
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import in_slices
@@ -81,6 +81,7 @@ def _alter(request: AlterClientQuotasRequest, broker: Broker) -> Steps[Deferred[
             results, records = yield from decisions.alter_client_quotas(
                 image.client_quotas, changes, lambda address: address not in unknown
             )
+            require_one_batch(records)
             return Decision(results) if request.validate_only else Decision(results, tuple(records))
 
         answer.follow(broker.metadata.submit(turn).then(lambda results: in_slices(_response(changes, results))))

@@ -12,7 +12,6 @@ from enum import Enum
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.broker.metadata.records import require_one_batch
 from odradek.broker.security.quotas.entities import (
     CLIENT_ID,
     IP,
@@ -60,8 +59,6 @@ def alter_client_quotas(
 ) -> Steps[tuple[list[KafkaError | None], list[ClientQuotaRecord]]]:
     """Returns how it goes with each of `changes`, in their order, and what has to be recorded.
 
-    Raises POLICY_VIOLATION for more than MAX_RECORDS records.
-
     resolves  whether a text is an address, or the name of a host that has one
     """
     times: Counter[frozenset[tuple[str, str | None]]] = Counter()
@@ -80,7 +77,6 @@ def alter_client_quotas(
         else:
             results.append(None)
             records += records_of(change, image.limits.get(change.entity, {}))
-            require_one_batch(records)
         yield
     return results, records
 
