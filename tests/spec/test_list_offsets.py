@@ -13,6 +13,7 @@ from odradek.broker.handlers.records.offsets import (
     MAX_TIMESTAMP,
     list_offsets,
 )
+from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
@@ -188,3 +189,29 @@ def test_a_topic_in_two_entries_is_answered_in_one(scene: Scene) -> None:
         (0, E.INVALID_REQUEST),
         (9, E.UNKNOWN_TOPIC_OR_PARTITION),
     ]
+
+
+def searching(scene: Scene) -> Deferred[ListOffsetsResponse]:
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[wanted]) for name in ("t", "empty")]
+    )
+    reply = list_offsets(request, scene.context(ApiKey.LIST_OFFSETS, 11), scene.broker)
+    assert isinstance(reply, Deferred)
+    return reply
+
+
+def test_a_request_searches_one_partition_after_the_other(scene: Scene) -> None:
+    reply = searching(scene)
+    waiting = []
+    while scene.workers.jobs:
+        waiting.append(len(scene.workers.jobs))
+        scene.workers.finish_one()
+    assert waiting == [1, 1]
+    assert [topic.partitions[0].offset for topic in reply.outcome().topics] == [0, -1]
+
+
+def test_what_a_client_that_left_has_not_been_told_is_not_searched(scene: Scene) -> None:
+    searching(scene).abandon()
+    scene.workers.finish_one()
+    assert not scene.workers.jobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -74,20 +74,21 @@ def list_offsets(
     """
     pending = PendingListOffsets(request, context, broker)
     yield from pending.look()
-    return pending.response if pending.reply is None or pending.reply.is_done else pending.reply
+    return pending.searched()
 
 
 class PendingListOffsets:
-    """One ListOffsets: what needs only the log's own numbers is answered at once, what needs records in a thread."""
+    """One ListOffsets: what needs only the log's own numbers is answered at once, what needs records in a thread, one
+    partition after the other. Others who need a thread wait for one search of a request, not for all."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: Broker) -> None:
         self.response = ListOffsetsResponse()
-        self.reply: Deferred[ListOffsetsResponse] | None = None
         self._context = context
         self._broker = broker
         self._isolation = IsolationLevel.of(request.isolation_level)
         self._request = request
-        self._undone = 1  # the look itself
+        self._searches: deque[Callable[[], None]] = deque()  # to be begun
+        self._reply: Deferred[ListOffsetsResponse] = Deferred()
 
     def look(self) -> Steps[None]:
         named = Counter[tuple[str, int]]()  # Kafka refuses partitions that are named twice, each once
@@ -109,7 +110,19 @@ class PendingListOffsets:
         for name, answers in by_topic.items():
             self.response.topics.append(ListOffsetsTopicResponse(name=name, partitions=list(answers.values())))
             yield
-        self._one_done()
+
+    def searched(self) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
+        if not self._searches:
+            return self.response
+        self._reply.on_disconnect(self._searches.clear)
+        self._search_next()
+        return self._reply.now_or_later()
+
+    def _search_next(self) -> None:
+        if self._searches:
+            self._searches.popleft()()
+        elif not self._reply.is_done:
+            self._reply.resolve(self.response)
 
     def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
         timestamp = wanted.timestamp
@@ -150,10 +163,8 @@ class PendingListOffsets:
         search: Callable[[], TimestampOffset | None] = log.reader.offset_of_max_timestamp
         if timestamp != MAX_TIMESTAMP:
             search = partial(log.reader.offset_for_timestamp, timestamp)
-        if self.reply is None:
-            self.reply = Deferred()
-        self._undone += 1
-        self._broker.workers.run(search, partial(self._found, answer, self._end_offset(partition)))
+        found = partial(self._found, answer, self._end_offset(partition))
+        self._searches.append(partial(self._broker.workers.run, search, found))
 
     def _found(
         self, answer: ListOffsetsPartitionResponse, end_offset: int, outcome: JobResult[TimestampOffset | None]
@@ -165,12 +176,7 @@ class PendingListOffsets:
         else:
             if found is not None and found.offset < end_offset:
                 self._tell(answer, found.timestamp, found.offset, found.leader_epoch)
-        self._one_done()
-
-    def _one_done(self) -> None:
-        self._undone -= 1
-        if not self._undone and self.reply is not None:
-            self.reply.resolve(self.response)
+        self._search_next()
 
 
 def offset_for_leader_epoch(
