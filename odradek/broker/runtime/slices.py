@@ -66,17 +66,13 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
     @wraps(handler)
     def answer(*args: P.args, **named: P.kwargs) -> A | Deferred[Any]:
-        steps = handler(*args, **named)
-        reply = in_slices(steps)
-        if isinstance(reply, Deferred):
-            reply.on_disconnect(steps.close)
-        return reply
+        return in_slices(handler(*args, **named), ends_with_client=True)
 
     return answer
 
 
-def in_slices(steps: Steps[A]) -> A | Deferred[Any]:
-    """Does a handler's work as `sliced` does, and all of it, whether the client is there or not."""
+def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
+    """Does a handler's work as `sliced` does, but all of it, whether the client is there or not."""
     is_crowded = any(each.is_full for each in _rotations.values())
     try:
         for _ in range(ENTRIES_IN_A_CROWD if is_crowded else ENTRIES_PER_SLICE):
@@ -84,6 +80,8 @@ def in_slices(steps: Steps[A]) -> A | Deferred[Any]:
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # what the generator returns
     reply: Deferred[Any] = Deferred()
+    if ends_with_client:
+        reply.on_disconnect(steps.close)
     loop = asyncio.get_running_loop()
     if loop not in _rotations:
         _rotations[loop] = Rotation()
