@@ -3,6 +3,10 @@
 Records are consumed, transformed and produced, their offsets committed in the same transaction, by copiers of several
 clients in a cluster under control. MOVES=200 says how often something moves; SEED repeats a run's choices. What copiers
 did and readers saw is judged by the checker of histories.
+
+librdkafka may hang in send_offsets_to_transaction when the group's coordinator leaves the metadata (its issue 5511),
+and may give up when it aborts (4849): then its copiers are started again, as an application's would be. No other
+client's copier may give up, as who moves loses nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ PER_MOVE = 60  # records that are added with each
 MOST_BEHIND = 4 * PER_MOVE  # so much may be left to copy when something moves
 PER_TRANSACTION = 25
 PATIENCE_S = 90.0
+HANGS_S = 20.0  # longer than the nine seconds until a node is missed that went without a word
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 3,
@@ -195,6 +200,7 @@ def test_the_copy_equals_its_source_once_and_in_order(
     bootstrap = ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes())
     names = [f"copier-{number}" for number in range(copiers)]
     words = command.of(client)
+    may_hang = client == "librdkafka"
     processes = [
         CopierProcess(
             Job(
@@ -224,16 +230,17 @@ def test_the_copy_equals_its_source_once_and_in_order(
         for process in processes:
             process.start()
         source.grow()
-        wait_for_copies(watcher, processes, source.count)  # by then there are coordinators that can be moved
+        # By then there are coordinators that can be moved.
+        wait_for_copies(watcher, processes, source.count, may_hang=may_hang)
         for _ in range(MOVES):
             source.grow()
-            wait_for_copies(watcher, processes, source.count - MOST_BEHIND)
+            wait_for_copies(watcher, processes, source.count - MOST_BEHIND, may_hang=may_hang)
             time.sleep(rng.uniform(0.0, 0.2))  # anywhere in a transaction
             mover.move()
         mover.finish()
         source.finish()
-        wait_for_copies(watcher, processes, source.count)
-        for process in processes:
+        wait_for_copies(watcher, processes, source.count, may_hang=may_hang)
+        for process in () if may_hang else processes:
             process.stop()
     finally:
         print(f"SEED={SEED}: {client}, {protocol}: {dict(mover.counts)} in {time.monotonic() - began:.1f} s;", end=" ")
@@ -252,14 +259,27 @@ def test_the_copy_equals_its_source_once_and_in_order(
         expected
     )
     assert watcher.values() == last.values()
-    assert [each.log_text() for each in processes if each.gave_up] == []  # whoever moves loses nothing
+    if not may_hang:
+        assert [each.log_text() for each in processes if each.gave_up] == []
 
 
-def wait_for_copies(watcher: Watcher, copiers: Sequence[CopierProcess], count: int) -> None:
+def wait_for_copies(watcher: Watcher, copiers: Sequence[CopierProcess], count: int, *, may_hang: bool = False) -> None:
+    """may_hang: copiers without a copy for HANGS_S are killed and started again."""
+    seen, since = watcher.count, time.monotonic()
+
     def are_there() -> bool:
+        nonlocal seen, since
         time.sleep(0.002)
         for copier in copiers:
             copier.check()
+        if watcher.count != seen:
+            seen, since = watcher.count, time.monotonic()
+        elif may_hang and time.monotonic() - since > HANGS_S:
+            print(f"no copy for {HANGS_S} s: the copiers are started again")
+            for copier in copiers:
+                copier.kill9()
+                copier.start()
+            since = time.monotonic()
         return watcher.count >= count
 
     wait_for(f"{count} copies; there are {watcher.count}", are_there, PATIENCE_S)
