@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
-    from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
     from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter
     from odradek.broker.coordinators.verification import Verifier
@@ -102,6 +102,7 @@ class Broker:
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
         self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain
+        self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
         # Of a coordinator's partitions, by their topic; another one in its place can keep it waiting.
         self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
         self.marker_round: Callable[[type[MarkerRound]], type[MarkerRound]] = lambda plain: plain  # in place of it

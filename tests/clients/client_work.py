@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer, TopicPartition
 
 from odradek.client import TopicPartition as OwnPartition
 from odradek.client import sync as own
@@ -72,6 +72,19 @@ def librdkafka_consume(kafka: Cluster, timeout_ms: int) -> None:
     consumer.close()
 
 
+def is_stored(kafka: Cluster) -> bool:
+    """Whether a rule has seen the state of the share partition on its way to the log."""
+    return any(each["hits"] for each in kafka.faults())
+
+
+def librdkafka_share(kafka: Cluster, timeout_ms: int) -> None:
+    consumer = ShareConsumer({**librdkafka_settings(kafka, timeout_ms), "group.id": GROUP})
+    consumer.subscribe([TOPIC])
+    wait_for("a record", lambda: [each for each in consumer.poll(0.2) if each.error() is None])
+    wait_for("its acknowledgement", lambda: consumer.poll(0.2) is not None and is_stored(kafka))
+    consumer.close()
+
+
 def own_producer(kafka: Cluster, timeout_ms: int, transactional_id: str | None = None) -> own.Producer:
     return own.Producer(
         bootstrap_servers=kafka.bootstrap,
@@ -108,7 +121,25 @@ def own_consume(kafka: Cluster, timeout_ms: int) -> None:
         consumer.commit()
 
 
+def own_share(kafka: Cluster, timeout_ms: int) -> None:
+    with own.ShareConsumer(
+        bootstrap_servers=kafka.bootstrap,
+        client_id=CLIENT,
+        group_id=GROUP,
+        request_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=PATIENCE_S * 1000,
+    ) as consumer:
+        consumer.subscribe([TOPIC])
+        wait_for("a record", lambda: consumer.getmany(timeout_ms=200))
+        wait_for("its acknowledgement", lambda: consumer.getmany(timeout_ms=200) is not None and is_stored(kafka))
+
+
 CLIENTS: Mapping[str, Mapping[str, Work]] = {
-    "librdkafka": {"produce": librdkafka_produce, "transact": librdkafka_transact, "consume": librdkafka_consume},
-    "own": {"produce": own_produce, "transact": own_transact, "consume": own_consume},
+    "librdkafka": {
+        "produce": librdkafka_produce,
+        "transact": librdkafka_transact,
+        "consume": librdkafka_consume,
+        "share": librdkafka_share,
+    },
+    "own": {"produce": own_produce, "transact": own_transact, "consume": own_consume, "share": own_share},
 }

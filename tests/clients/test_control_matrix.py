@@ -37,11 +37,11 @@ from tests.clients.client_work import CLIENT, CLIENTS, GROUP, PATIENCE_S, TOPIC,
 from tests.clients.speakers import wait_for
 from tests.support.wire import Wire
 
-DELAY_MS = 30_000  # less than the timeout of a transaction
+DELAY_MS = 20_000  # less than the timeout of a transaction, and of an acquisition lock
 THROTTLE_MS = 7
 TIMEOUT_MS = 30_000  # of the clients' requests, longer than this machine takes for any
 SHORT_TIMEOUT_MS = 1_000  # where the rule makes the client wait for it
-RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1}  # of each work, with a marker
+RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}  # of each work, with a marker
 
 
 class Api(NamedTuple):
@@ -116,6 +116,7 @@ WORK_AT: Mapping[Point, tuple[str, ...]] = {
     Point.PREPARED: ("transact",),
     Point.MARKER: ("transact",),
     Point.COMPLETED: ("transact",),
+    Point.SHARE_STATE: ("share",),
     Point.LOADING: ("transact", "consume"),
 }
 
@@ -151,6 +152,7 @@ def cells() -> Iterator[Cell]:
 CELLS = list(cells())
 FEW = CELLS[::47]
 ROWS = sorted({cell.row for cell in CELLS})
+SHARED = {"share_group": GROUP, "topic": TOPIC, "partition": 0, "offset": 0}
 AT_A_TIME = 4  # cells of a row, each in a cluster of its own: they mostly wait
 
 
@@ -173,13 +175,15 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
         if cell.work == "consume":
             with own.Producer(bootstrap_servers=kafka.bootstrap, client_id="before") as producer:
                 producer.send(TOPIC, b"a", partition=0).result(PATIENCE_S)
+        if cell.work == "share":
+            kafka.preset("last-delivery", topic=TOPIC, group=GROUP)
         match = {} if cell.api is None else {"api": cell.api.name, "client_id": CLIENT}
         if cell.at is Point.LOADING:
             match = {"topic": write_state(kafka, cell.work)}
         kafka.fault({"name": "first", "match": match, "at": cell.at.value, "do": cell.action, "times": 1})
         if cell.api is not None and not cell.action.keys().isdisjoint({"error", "disconnect", "drop"}):
             kafka.fault({"name": "next", "match": match, "do": {"hold": "held"}, "after": 1, "times": 1})
-        if "delay_ms" in cell.action:
+        if "delay_ms" in cell.action and cell.work != "share":  # whose members heartbeat by this clock
             kafka.clock.freeze()
         if cell.at is Point.LOADING:
             kafka.restart()
@@ -197,6 +201,8 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
             kafka.clock.resume()
         if cell.work == "transact":
             kafka.wait(transaction=TRANSACTIONAL_ID, state="CompleteCommit", timeout_s=PATIENCE_S)
+        if cell.work == "share" and "error" not in cell.action:
+            kafka.wait(**SHARED, state="ENDED", timeout_s=PATIENCE_S)
         expected = RECORDS_OF[cell.work]
         assert kafka.wait(topic=TOPIC, last_stable_offset=expected)["log_end_offset"] == expected
         if cell.work == "consume":
@@ -248,13 +254,18 @@ def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]
 
 def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
     """The same where the rule stands between the steps of the broker, or before a connection."""
+    if cell.at is Point.SHARE_STATE and "observe" not in cell.action:
+        if "delay_ms" in cell.action:
+            kafka.clock.freeze()
+        asked = {**SHARED, "state": "-", "timeout_ms": 0}
+        assert kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]["state"] != "ENDED"
     if cell.action.keys().isdisjoint({"delay_ms", "hold"}):
         return
     if cell.at is Point.LOADING:
         answers = "InitProducerId" if cell.work == "transact" else "OffsetCommit"
         assert all(not done(each["answer"]) for each in kafka.requests(api=answers, client_id=CLIENT))
         assert not working.done()
-    else:
+    elif cell.at is not Point.SHARE_STATE:
         kafka.wait(transaction=TRANSACTIONAL_ID, state="PrepareCommit", timeout_s=PATIENCE_S)
         written = 2 if cell.at is Point.COMPLETED else 1
         assert kafka.wait(topic=TOPIC, last_stable_offset=0)["log_end_offset"] == written

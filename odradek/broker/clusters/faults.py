@@ -260,7 +260,8 @@ def cut(connection: ConnectionInfo, resets: bool) -> None:
 
 
 class FaultyExchange:
-    """A request that rules may act on: received → (pause) → dispatched → applied → (pause) → answered."""
+    """A request that rules may act on: received → (pause) → dispatched → applied → (pause) → replying
+    → (pause) → answered."""
 
     overlapping_key = None
     waits_for_others = True
@@ -358,14 +359,27 @@ class FaultyExchange:
             elif action.drops:
                 self._done([])
             elif action.error is not None and action.partitions is None:
-                self._done(self._refusal(action.error))
+                self._replying(self._refusal(action.error))
             elif action.error is not None:
                 self._refuse_partitions(action, before=False)
-                self._done(self._with_refused(answer))
+                self._replying(self._with_refused(answer))
             else:
-                self._done(self._edited(answer, action) if action.edits and answer else answer)
+                self._replying(self._edited(answer, action) if action.edits and answer else answer)
 
         self._at(Point.APPLIED, finish)
+
+    def _replying(self, outcome: list[Chunk] | CloseConnection) -> None:
+        if isinstance(outcome, CloseConnection) or not outcome:
+            self._done(outcome)
+            return
+
+        def finish(action: Action) -> None:
+            if action.disconnects:
+                self._disconnect(action)
+            else:
+                self._done([] if action.drops else outcome)
+
+        self._at(Point.REPLYING, finish)
 
     def _disconnect(self, action: Action) -> None:
         if action.resets:

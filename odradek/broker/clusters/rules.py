@@ -27,9 +27,11 @@ class Point(Enum):
     ACCEPTED = "accepted"  # a connection, before its first request
     RECEIVED = "received"  # nothing is done yet
     APPLIED = "applied"  # done, and not answered
+    REPLYING = "replying"  # the answer is as it will be sent, whatever other rules made of it
     PREPARED = "prepared"  # the decision about a transaction is in the log, and nobody has been told
     MARKER = "marker"  # before the marker of a transaction is written to a partition
     COMPLETED = "completed"  # the last marker is written, and the coordinator has not heard of it
+    SHARE_STATE = "share_state"  # before the state of a share partition is stored
     LOADING = "loading"  # before a coordinator reads partitions of its topic
 
 
@@ -44,13 +46,15 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 WHEN = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*?)\s*")
-OF_REQUESTS = frozenset({Point.RECEIVED, Point.APPLIED})
+ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
+OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
 MATCHES_OF: Mapping[Point, frozenset[str]] = {  # elsewhere all of MATCHES
     Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
     Point.PREPARED: MATCHES_OF_MARKERS | {"transactional_id"},
     Point.MARKER: MATCHES_OF_MARKERS,
     Point.COMPLETED: MATCHES_OF_MARKERS | {"transactional_id"},
+    Point.SHARE_STATE: frozenset({"group", "topic", "partition"}),
     Point.LOADING: frozenset({"topic"}),
 }
 MATCHES = MATCHES_OF_MARKERS | {
@@ -70,12 +74,12 @@ OF_ARRAYS = frozenset({"reverse", "order"})
 EDITS = 'a plain value, {"remove": true}, {"duplicate": true}, {"reverse": true} or {"order": [2, 0]}'
 COUNTS = ("after", "every", "times", "probability", "seed")
 ACTIONS = frozenset({"error", "partitions", "edit", "delay_ms", "throttle_ms", "hold", "drop", "disconnect", "observe"})
-STEPS = frozenset({Point.PREPARED, Point.COMPLETED, Point.LOADING})
+STEPS = frozenset({Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
 POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something; elsewhere it is refused
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
-    "error": OF_REQUESTS | {Point.MARKER},
-    "partitions": OF_REQUESTS,
+    "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
+    "partitions": ANSWERED_AT,
     "drop": OF_REQUESTS,
     "disconnect": OF_REQUESTS | {Point.ACCEPTED},
     "delay_ms": OF_REQUESTS | STEPS,

@@ -1,5 +1,5 @@
-"""Rules between the steps of the broker itself: around decisions and markers of transactions, and before coordinators
-load. Each stands in the place of the plain step.
+"""Rules between the steps of the broker itself: around decisions and markers of transactions, before the state of share
+partitions is stored, and before coordinators load. Each stands in the place of the plain step.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.clusters.holds import held_at
-from odradek.broker.clusters.rules import Point, Seen
-from odradek.protocol.errors import ErrorCode
+from odradek.broker.clusters.rules import Action, Point, Seen
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.clusters.faults import Faults
+    from odradek.broker.coordinators.share_coordinator import Persister
     from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter, OnWritten, TxnMarker
+    from odradek.broker.shares.core.in_flight import StateWrite
+    from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
 
@@ -23,6 +27,7 @@ def put_steps(broker: Broker, faults: Faults) -> None:
     """Before the broker has any coordinator."""
     broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
     broker.marker_round = lambda plain: faulty_round(plain, faults)
+    broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
     plain_loader = broker.loader
 
     def load(coroutine: Coroutine[Any, Any, None], topic: str) -> None:
@@ -33,7 +38,10 @@ def put_steps(broker: Broker, faults: Faults) -> None:
 
 def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None]) -> None:
     """Goes on at once, after a delay, or when a hold is released."""
-    action = faults.action(point, seen)
+    pause_for(faults, faults.action(point, seen), point, seen, go_on)
+
+
+def pause_for(faults: Faults, action: Action, point: Point, seen: Seen, go_on: Callable[[], None]) -> None:
     if action.hold is not None:
         faults.holds.wait(action.hold, object(), go_on, held_at(point, seen))
     elif action.delay_ms:
@@ -124,3 +132,34 @@ class FaultyMarkers:
 
         self._faults.holds.wait(action.hold, key, released, held_at(Point.MARKER, seen))
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class FaultyPersister:
+    """Between leaders of share partitions and the share coordinator; `Persister`. Only writes wait or fail."""
+
+    def __init__(self, plain: Persister, faults: Faults, broker: Broker) -> None:
+        self._faults = faults
+        self._broker = broker
+        self._plain = plain
+        self.initialize = plain.initialize
+        self.read = plain.read
+        self.delete = plain.delete
+        self.summarize = plain.summarize
+
+    def write(
+        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
+    ) -> Deferred[bool]:
+        topic = self._broker.metadata.image.topics_by_id.get(key.topic_id)
+        places = () if topic is None else ((topic.name, key.partition),)
+        seen = Seen(None, named={"group": (key.group_id,)}, places=places)
+        action = self._faults.action(Point.SHARE_STATE, seen)
+        answer: Deferred[bool] = Deferred()
+
+        def go_on() -> None:
+            if action.error is not None:
+                answer.fail(KafkaError(action.error))
+            else:
+                answer.follow(self._plain.write(key, state_epoch, leader_epoch, write, must_sync=must_sync))
+
+        pause_for(self._faults, action, Point.SHARE_STATE, seen, go_on)
+        return answer

@@ -239,6 +239,8 @@ class ShareBroker(BrokerParts, Protocol):
     def two_phase(self) -> TwoPhaseProducers: ...
     @property
     def groups(self) -> GroupCoordinator: ...
+    @property
+    def wrap_persister(self) -> Callable[[Persister], Persister]: ...
 
 
 def make_shares(broker: ShareBroker) -> Shares:
@@ -253,7 +255,7 @@ def make_shares(broker: ShareBroker) -> Shares:
     )
     return Shares(
         image,
-        persister,
+        broker.wrap_persister(persister),
         ShareGroupSettings(image, config.current_text),
         broker.clock,
         broker.timers,
