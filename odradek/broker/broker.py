@@ -11,7 +11,7 @@ import errno
 import gc
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -132,13 +132,20 @@ class Broker:
 
         Raises CannotStart, OSError, KafkaError; nothing of it is left running then.
         """
+        for _ in self.opening(ports):
+            pass
+
+    def opening(self, ports: Mapping[str, int]) -> Iterator[None]:
+        """Opens it step by step, as `open` does at once: others of the loop may have their turns in between."""
         config = self.config
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
         self.bound = advertise(config.serving, None, ports, lambda: LOCAL_HOST)
         self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
+        yield
         self._open_metadata()
-        self._open_partitions()
+        yield
+        yield from self._open_partitions()
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
         self.metadata.prepare = self.partitions.prepare
         self.metadata.add_listener(self)
@@ -167,8 +174,8 @@ class Broker:
         if self.housekeeping is not None:
             self.housekeeping.stop()
 
-    async def close(self) -> None:
-        """Once no requests come any more.
+    async def close(self, *, keeps_data: bool = True) -> None:
+        """Once no requests come any more. keeps_data: whether the directory is needed for another start.
 
         Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again.
         """
@@ -189,7 +196,10 @@ class Broker:
         self.workers.close()
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         self.metadata.close()
-        self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
+        if keeps_data:
+            self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
+        else:
+            self.log_directory.abandon()
 
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
@@ -351,7 +361,7 @@ class Broker:
         except (CorruptMetadata, KafkaError) as error:
             raise CannotStart(f"the cluster metadata in {self.log_directory.path} cannot be read: {error}") from error
 
-    def _open_partitions(self) -> None:
+    def _open_partitions(self) -> Iterator[None]:
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
         self._discards = Discards(self._disk, self.log_directory.path, self.timers, self.workers)
@@ -367,7 +377,7 @@ class Broker:
             new_uuid=random_uuid,
             two_phase=self.two_phase,
         )
-        self.partitions.open_all()
+        yield from self.partitions.opening()
         self.producer_ids = ProducerIds(self.metadata, self.timers)
 
     def _start_housekeeping(self) -> None:

@@ -7,6 +7,7 @@ stop:  housekeeping → HTTP pages → no more requests, answer what is in fligh
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import Dispatcher
@@ -21,6 +22,7 @@ from odradek.broker.network.admission import Admissions
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
+from odradek.broker.runtime.slices import SLICE_S
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.authorization import authorizer_of
 from odradek.broker.security.listeners import load_certificates, tls_handshakes
@@ -71,7 +73,12 @@ class ServingBroker:
         # of its clean shutdown.
         sasl = self._sasl_listeners()
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
-        broker.open({name: bound.getsockname()[1] for name, bound in sockets.items()})
+        ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
+        began_s = perf_counter()
+        for _ in broker.opening(ports):
+            if not broker.is_alone and perf_counter() - began_s >= SLICE_S:
+                await asyncio.sleep(0)  # others of this process are being served
+                began_s = perf_counter()
         try:
             certificates = load_certificates(config, broker.timers, broker.workers)
         except CannotStart:
@@ -157,12 +164,14 @@ class ServingBroker:
             broker.steady_clock,
         )
 
-    async def stop(self, in_flight_timeout_s: float) -> None:
-        """Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""
+    async def stop(self, in_flight_timeout_s: float, *, keeps_data: bool = True) -> None:
+        """keeps_data: whether the directory is needed for another start.
+
+        Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""
         self.broker.end_housekeeping()
         if self.broker.certificates is not None:
             self.broker.certificates.stop()
         if self.control is not None:
             await self.control.stop()
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
-        await self.broker.close()
+        await self.broker.close(keeps_data=keeps_data)

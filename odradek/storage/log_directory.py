@@ -318,8 +318,6 @@ class LogDirectory:
     def _path_of(self, topic: str, partition: int) -> str:
         return f"{self.path}/{partition_directory(topic, partition)}"
 
-    # --- checkpoints
-
     def checkpoint(self) -> CheckpointWrite:
         """Recovery points, log start offsets and high watermarks as they are now, for a thread to put in place."""
         return self._checkpoints.write(self.logs)
@@ -376,6 +374,14 @@ class LogDirectory:
                 for segment in log.segments:
                     segment.close_file()
             self._lock.release()
+
+    def abandon(self) -> None:
+        """Closes every log of a directory that nobody opens again; nothing more is written."""
+        for log in self.logs.values():
+            log.abandon()
+            for segment in log.segments:
+                segment.close_file()
+        self._lock.release()
 
     def _write_manifest(self, broker_epoch: int) -> None:
         maker = ManifestMaker(self._disk, self.path)

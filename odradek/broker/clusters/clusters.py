@@ -214,7 +214,7 @@ class Clusters:
         if not is_clean and cluster.serving is not None:
             await self.crash(name)
         async with cluster.changing:
-            await self._end(cluster)
+            await self._end(cluster, keeps_data=True)
             await self._start_again(cluster)
         return cluster
 
@@ -287,7 +287,7 @@ class Clusters:
         cluster.nodes = nodes
         cluster.faults.attach(serving, nodes)
 
-    async def _end(self, cluster: Cluster) -> None:
+    async def _end(self, cluster: Cluster, *, keeps_data: bool = False) -> None:
         serving, cluster.serving = cluster.serving, None
         nodes, cluster.nodes = cluster.nodes, None
         cluster.faults.detach()
@@ -297,7 +297,7 @@ class Clusters:
         if nodes is not None:
             await nodes.close()
         if serving is not None:
-            await serving.stop(0)
+            await serving.stop(0, keeps_data=keeps_data)
         cluster.time.stop()
 
     async def _fork(self, source: Cluster, cluster: Cluster) -> None:

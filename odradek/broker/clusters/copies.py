@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,12 @@ MOST_OPENED = 1_000  # files; of larger directories the copy is made at once
 class OpenedFile:
     """File with the size that it had: its log may grow meanwhile, and its name may go."""
 
-    name: Path  # below the directory
+    name: str  # below the directory
     descriptor: int
     size_bytes: int
 
     def write(self, to: Path) -> None:
-        target = os.open(to / self.name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        target = os.open(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             done = 0
             while done < self.size_bytes:
@@ -37,15 +37,14 @@ class OpenedFile:
 
 async def copy(directory: Path, to: Path) -> None:
     """Copies what it holds in this turn of the loop, except its lock. Raises OSError."""
-    folders = [Path(path).relative_to(directory) for path, _, _ in os.walk(directory)]
-    names = list(_files(directory))
+    folders, names = _below(str(directory))
     if len(names) > MOST_OPENED:
         copy_now(directory, to)
         return
     files: list[OpenedFile] = []
     try:
         for name in names:
-            descriptor = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
             files.append(OpenedFile(name, descriptor, os.fstat(descriptor).st_size))
         await asyncio.to_thread(_write, folders, files, to)
     finally:
@@ -65,13 +64,21 @@ async def remove(paths: Iterable[Path]) -> None:
         await asyncio.to_thread(_remove, there)
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    for path, _, names in os.walk(directory):
-        below = Path(path).relative_to(directory)
-        yield from (below / name for name in names if name != LOCK)
+def _below(directory: str) -> tuple[list[str], list[str]]:
+    """Returns the folders, each behind the one that holds it, and the files, by their paths below the directory."""
+    folders, names = [""], []
+    for folder in folders:  # which grows meanwhile
+        with os.scandir(f"{directory}/{folder}") as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                elif entry.name != LOCK:
+                    names.append(name)
+    return folders, names
 
 
-def _write(folders: list[Path], files: list[OpenedFile], to: Path) -> None:
+def _write(folders: list[str], files: list[OpenedFile], to: Path) -> None:
     for each in folders:
         (to / each).mkdir()
     for file in files:

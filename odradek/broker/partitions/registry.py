@@ -164,8 +164,13 @@ class Partitions:
 
     def open_all(self) -> None:
         """Open the logs of all partitions that metadata places here."""
+        for _ in self.opening():
+            pass
+
+    def opening(self) -> Iterator[None]:
+        """Opens them one after the other; whoever asks for the next one chooses when."""
         for topic in self._image.topics.values():
-            self.topic_created(topic)
+            yield from self._opening(topic)
 
     def prepare(self, records: Sequence[Message]) -> Callable[[], None]:
         """Returns what a thread can do for the partitions that these records bring; metadata has neither yet."""
@@ -173,10 +178,15 @@ class Partitions:
 
     def topic_created(self, topic: TopicImage) -> None:
         """The topic can be written to on return. Also for a topic that has grown."""
+        for _ in self._opening(topic):
+            pass
+
+    def _opening(self, topic: TopicImage) -> Iterator[None]:
         config = self._log_config(topic.name)
         for partition in topic.partitions:
             if self._node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
                 self._open(topic, partition, config)
+                yield
 
     def partitions_added(self, topic: TopicImage) -> None:
         self.topic_created(topic)

@@ -45,6 +45,14 @@ def test_a_refused_directory_is_unlocked_again() -> None:
     LogDirectory.open(disk, "/data", NODE)
 
 
+def test_an_abandoned_directory_is_let_go_with_nothing_more_written() -> None:
+    given = LogOnDisk()
+    before = given.disk.fingerprint
+    given.directory.abandon()
+    assert given.disk.fingerprint == before
+    assert not LogDirectory.open(given.disk, "/data", NODE).was_clean
+
+
 def test_partitions_are_found_by_their_directories() -> None:
     disk = FakeDisk()
     directory = LogDirectory.open(disk, "/data", NODE)
