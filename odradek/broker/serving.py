@@ -7,6 +7,7 @@ stop:  housekeeping → HTTP pages → no more requests, answer what is in fligh
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,7 @@ class ServingBroker:
         self.broker = Broker(config, loop, clock=time, timers=time, steady_clock=steady_clock, is_alone=is_alone)
         self.control: ControlListener | None = None  # metrics and health
         self.servers: list[Server] = []
+        self.connection_ids = count(1)
         self._add_routes = add_routes
         self.make_connection = make_connection
 
@@ -114,6 +116,7 @@ class ServingBroker:
                 handshakes=tls_handshakes(listener, certificates, config, broker.loop),
                 authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
                 admissions=admissions,
+                connection_ids=self.connection_ids,
                 make_connection=self.make_connection,
             )
             self.servers.append(server)

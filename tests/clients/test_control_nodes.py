@@ -211,3 +211,15 @@ def test_unknown_nodes_are_refused(kafka: Cluster) -> None:
             kafka.call(method, path, body)
     with pytest.raises(Unmet):
         kafka.wait(topic="orders", log_end_offset=1, timeout_s=0)
+
+
+def test_connections_of_different_nodes_have_different_ids(kafka: Cluster) -> None:
+    """By them recordings, and the sessions that end with a connection, tell them apart."""
+    make_topic(kafka, "orders", 6)
+    for partition in range(6):
+        produce(kafka, "orders", "a", partition=partition)
+    live = AdminClient({"bootstrap.servers": ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes())})
+    assert len(live.list_topics(timeout=10).brokers) == 3
+    ids = [each["connection"] for each in kafka.requests(api="ApiVersions")]
+    assert len(ids) == len(set(ids))
+    assert len(ids) > 3

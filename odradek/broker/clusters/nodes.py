@@ -216,6 +216,7 @@ class Nodes:
             serving.broker.loop,
             listener_name=node.listener.name,
             addresses=client_addresses(config) if self._count == 1 else None,
+            connection_ids=serving.connection_ids,
             make_connection=serving.make_connection,
         )
         await node.server.listen(bound)

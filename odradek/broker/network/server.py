@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from time import perf_counter
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -79,12 +80,14 @@ class Server:
         handshakes: Handshakes[Connection] | None = None,
         authentication_timeout_ms: int | None = None,
         admissions: Admissions | None = None,
+        connection_ids: Iterator[int] | None = None,
         now_s: Callable[[], float] = perf_counter,
         make_connection: Callable[[Server], Connection] = Connection,
     ) -> None:
         """
         authentication_timeout_ms  for a listener on which connections begin unauthenticated; None on others
         admissions                 shared by the listeners of a broker
+        connection_ids             shared by its listeners and by its nodes
         now_s                      times what a connection uses of a turn of the loop
         make_connection            of this class, or of one derived from it
         """
@@ -104,7 +107,8 @@ class Server:
         self._sweep_timer: TimerHandle | None = None
         self._admissions = admissions or Admissions(limits, timers)
         self._connections: set[Connection] = set()
-        self._connection_ids = 0
+        self._connection_ids = count(1) if connection_ids is None else connection_ids
+        self._connections_made = 0
         self._listener: asyncio.Server | None = None
         self._all_gone: asyncio.Event | None = None
         self._authentication_timeout_ms = authentication_timeout_ms
@@ -122,7 +126,7 @@ class Server:
     @property
     def connections_made(self) -> int:
         """Since the start."""
-        return self._connection_ids
+        return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:
         """Accept connections on a socket that `bind` made; from now on it is the server's."""
@@ -156,8 +160,8 @@ class Server:
     # What connections call.
 
     def next_connection_id(self) -> int:
-        self._connection_ids += 1
-        return self._connection_ids
+        self._connections_made += 1
+        return next(self._connection_ids)
 
     def admit(self, connection: Connection) -> Admission:
         admission = self._admissions.admit(connection)
