@@ -13,7 +13,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.primitives import NOT_SUCH_BYTES, read_varint
 from odradek.protocol.struct import Buffer, Message, Struct
 
-LONG_REQUEST_BYTES: Final = 64 * 1024
+LONG_REQUEST_BYTES: Final = 16 * 1024
 MAX_ENTRIES: Final = 20_000
 MAX_SLICED_ENTRIES: Final = 500_000
 BYTES_OF_AN_ENTRY: Final = 128

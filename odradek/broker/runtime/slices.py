@@ -55,6 +55,7 @@ ENTRIES_IN_A_CROWD: Final = 50  # of a request that comes while so many long one
 MOST_ROTATING: Final = 8  # long requests; what others have made of their answers would fill the memory
 NAMES_PER_RUN: Final = 5_000  # sorted at once, in 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
+LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any]]
 
 
 def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
@@ -73,9 +74,9 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
     """Does a handler's work as `sliced` does, but all of it, whether the client is there or not."""
-    is_crowded = any(each.is_full for each in _rotations.values())
+    crowd = next((each for each in _rotations.values() if each.is_full), None)
     try:
-        for _ in range(ENTRIES_IN_A_CROWD if is_crowded else ENTRIES_PER_SLICE):
+        for _ in range(ENTRIES_PER_SLICE if crowd is None else crowd.first_slice()):
             next(steps)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # what the generator returns
@@ -105,42 +106,71 @@ def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 
 class Rotation:
-    """The long requests of a loop. However many there are, each turn has one slice, of one of the oldest."""
+    """The long requests of a loop. However many there are, each turn has one slice, of one of the oldest.
+
+    While it is full, the beginnings of those that come share one slice of each turn, too. One that finds it used up
+    begins in a later turn, before those that are further on.
+    """
 
     def __init__(self) -> None:
-        self._rotating: deque[tuple[Steps[Any], Deferred[Any]]] = deque()
-        self._waiting: deque[tuple[Steps[Any], Deferred[Any]]] = deque()
-
-    def add(self, steps: Steps[Any], reply: Deferred[Any]) -> None:
-        if not self._rotating:
-            asyncio.get_running_loop().call_soon(self._turn)
-        (self._waiting if self.is_full else self._rotating).append((steps, reply))
+        self._rotating: deque[LongRequest] = deque()
+        self._waiting: deque[LongRequest] = deque()
+        self._unbegun: deque[LongRequest] = deque()
+        self._entries_left = ENTRIES_PER_SLICE  # of this turn, for beginnings
+        self._is_armed = False
 
     @property
     def is_full(self) -> bool:
         return len(self._rotating) == MOST_ROTATING
 
-    def _turn(self) -> None:
-        steps, reply = self._rotating[0]
-        try:
-            for _ in range(ENTRIES_PER_SLICE):
-                next(steps)
-        except StopIteration as done:
-            self._end_first()
-            reply.follow(done.value)
-        except Exception as error:
-            self._end_first()
-            reply.fail(error)
+    def first_slice(self) -> int:
+        """Returns the entries of a request that are looked at before it is added."""
+        entries = 0 if self._unbegun else min(ENTRIES_IN_A_CROWD, self._entries_left)
+        self._entries_left -= entries
+        return entries
+
+    def add(self, steps: Steps[Any], reply: Deferred[Any]) -> None:
+        if not self.is_full:
+            self._rotating.append((steps, reply))
+        elif self._entries_left:
+            self._waiting.append((steps, reply))
         else:
-            self._rotating.rotate(-1)
+            self._unbegun.append((steps, reply))
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self._is_armed:
+            self._is_armed = True
             asyncio.get_running_loop().call_soon(self._turn)
 
-    def _end_first(self) -> None:
-        self._rotating.popleft()
-        if self._waiting:
+    def _turn(self) -> None:
+        self._is_armed = False
+        self._entries_left = ENTRIES_PER_SLICE
+        while self._unbegun and self._entries_left:
+            request = self._unbegun.popleft()
+            self._entries_left -= ENTRIES_IN_A_CROWD
+            if not self._ends_within(ENTRIES_IN_A_CROWD, request):
+                self._waiting.append(request)
+        if self._rotating and self._ends_within(ENTRIES_PER_SLICE, self._rotating[0]):
+            self._rotating.popleft()
+        self._rotating.rotate(-1)
+        while self._waiting and not self.is_full:
             self._rotating.append(self._waiting.popleft())
-        if self._rotating:
-            asyncio.get_running_loop().call_soon(self._turn)
+        if self._rotating or self._unbegun:
+            self._arm()
+
+    def _ends_within(self, entries: int, request: LongRequest) -> bool:
+        steps, reply = request
+        try:
+            for _ in range(entries):
+                next(steps)
+        except StopIteration as done:
+            reply.follow(done.value)
+        except Exception as error:
+            reply.fail(error)
+        else:
+            return False
+        return True
 
 
 _rotations: WeakKeyDictionary[asyncio.AbstractEventLoop, Rotation] = WeakKeyDictionary()
