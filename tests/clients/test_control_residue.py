@@ -31,6 +31,8 @@ from odradek.broker.clusters.exchanges import Exchanges
 from odradek.broker.clusters.presets.table import PRESETS
 from odradek.broker.clusters.routes import add_control
 from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.network.kept_exchanges import KeptExchanges
+from odradek.broker.network.server import Server
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.kafka_json import kafka_json
 from odradek.protocol.messages.alter_client_quotas_request import (
@@ -123,7 +125,8 @@ ASKED: tuple[tuple[Message, int], ...] = (
 )
 # Left out: the deletion of a topic waits for coordinators that a rule may hold, and every later change for it.
 DRAWN = sorted(PRESETS.keys() - {"recreated-topic"})
-STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges)  # whose insides are others'
+# Whose insides are others'.
+STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges, KeptExchanges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,8 @@ def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
         kind = type(one)
         if kind.__module__.startswith("odradek."):
             counts[f"{kind.__module__}.{kind.__qualname__}"] += 1
+        if isinstance(one, Server):  # its buffer is the loop's, and holds what all clusters have received
+            seen |= {id(one.receive_buffer), id(one.received), id(one.receive_buffer.obj)}
         if isinstance(one, str):
             texts.add(one)
         elif isinstance(one, bytes | bytearray | memoryview):
