@@ -24,7 +24,7 @@ from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, G
 from odradek.broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
 from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
 from odradek.broker.coordinators.shard_records import ShardLog
-from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
+from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
 from odradek.broker.coordinators.verification import Verifier
@@ -121,6 +121,7 @@ class SimulatedBroker:
         self.workers = parts.workers(time, self.life, rng)
         self.openers = Openers(self.workers)
         self.loop = LoopOf(self.timers)
+        self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
         self.loading: list[Coroutine[Any, Any, None]] = []
         self._uuids = count(rng.randrange(1 << 40))
         identity = DirectoryId(config.node_id, None, "b2RyYWRlay1zaW11bGF0ZQ", "9DitBXe7pyoCRUwgpuuW-w")
