@@ -37,7 +37,15 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.batches import changed
-from tests.support.long_requests import KNOWN_PARTITIONS, KNOWN_TOPIC, UNKNOWN, LongArray, long_arrays, long_request
+from tests.support.long_requests import (
+    KNOWN,
+    KNOWN_PARTITIONS,
+    KNOWN_TOPIC,
+    UNKNOWN,
+    LongArray,
+    long_arrays,
+    long_request,
+)
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0  # for an answer; a broker without one in this time does not answer
@@ -68,17 +76,23 @@ ASKED = (
     ApiKey.DESCRIBE_PRODUCERS,
 )
 
+CROWDED = ("METADATA-topics", "FETCH-topics.partitions", "DESCRIBE_CONFIGS-resources")
+CROWDED_ENTRIES = 5_000
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
+    """crowd: connections that ask at the same time"""
+
     entries: int
     most_entries: int
     seconds: float
     bombs: int
+    crowd: int
 
 
-FULL = Extent(entries=100_000, most_entries=1_000_000, seconds=5.0, bombs=1_000)
-QUICK = Extent(entries=10_000, most_entries=100_000, seconds=1.0, bombs=20)
+FULL = Extent(entries=100_000, most_entries=1_000_000, seconds=5.0, bombs=1_000, crowd=500)
+QUICK = Extent(entries=10_000, most_entries=100_000, seconds=1.0, bombs=20, crowd=50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +133,10 @@ def attacks(extent: Extent) -> Iterator[Attack]:
         if array.api_key in ASKED[:3] and array.path[-1] in ("topics", "partitions"):
             yield Attack(f"{array}, {extent.most_entries:,} unknown", long(array, extent.most_entries))
     yield Attack(f"ApiVersions back to back, {extent.seconds:g} s", pipelined(extent.seconds))
+    for array in long_arrays():
+        if str(array) in CROWDED:
+            name = f"{extent.crowd} that ask {array}, {CROWDED_ENTRIES:,} each, and read nothing"
+            yield Attack(name, crowd(array, extent.crowd, extent.seconds))
     yield Attack(f"{extent.bombs:,} gzip batches of 500 MiB each", bombs(extent.bombs))
     yield Attack(f"{SLOW_CONNECTIONS} HTTP connections that never end their request", slow_http(HEAD), is_http=True)
     yield Attack(f"{SLOW_CONNECTIONS} pages that are kept up to date", slow_http(LIVE), is_http=True)
@@ -132,6 +150,21 @@ def long(array: LongArray, entries: int) -> Callable[[Target], Callable[[], None
             with Wire(target.bootstrap, timeout_s=PATIENCE_S) as wire, suppress(ClosedByBroker):
                 wire.send_bytes(frame)
                 wire.receive_bytes()
+
+        return run
+
+    return prepare
+
+
+def crowd(array: LongArray, count: int, seconds: float) -> Callable[[Target], Callable[[], None]]:
+    def prepare(target: Target) -> Callable[[], None]:
+        frame = request_bytes(long_request(array, CROWDED_ENTRIES, KNOWN), array.version, 1, "hostile")
+
+        def run() -> None:
+            with ExitStack() as connections:
+                for _ in range(count):
+                    connections.enter_context(Wire(target.bootstrap, timeout_s=PATIENCE_S)).send_bytes(frame)
+                time.sleep(seconds)
 
         return run
 
