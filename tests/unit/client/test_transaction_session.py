@@ -336,11 +336,12 @@ async def test_after_a_recovered_transaction_the_producer_initialises_anew_witho
 
 
 async def test_if_that_is_not_answered_the_next_transaction_can_be_begun_later() -> None:
-    async with a_session(max_block_ms=0) as (session, coordinator):
-        await recovered(session, coordinator, initialised(E.CONCURRENT_TRANSACTIONS), initialised(epoch=13))
+    async with a_session(max_block_ms=1_000) as (session, coordinator):
+        await recovered(session, coordinator, *[initialised(E.CONCURRENT_TRANSACTIONS)] * 1_000)
         with pytest.raises(RetriableError):
             await session.begin()
         assert session.state is S.READY
+        coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=13)])
         await session.begin()
         assert session.identity == ProducerIdentity(42, 13)
 
