@@ -51,6 +51,7 @@ from odradek.protocol.scram import (
 from odradek.protocol.struct import Message
 from tests.fuzz.test_decoders import MUTATIONS
 from tests.support.clock import ManualClock
+from tests.support.metadata import decided
 
 EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
@@ -85,7 +86,7 @@ def offers() -> dict[str, Offer]:
     begin: dict[str, Callable[[], Mechanism]] = {"PLAIN": lambda: PlainExchange(accounts)}
     for name, mechanism in SCRAM_MECHANISMS.items():
         change = CredentialUpsertion("alice", mechanism.value, 4096, SALT, salted(mechanism, RIGHT))
-        for record in alter_credentials(image.scram_credentials, [change])[1]:
+        for record in decided(alter_credentials(image.scram_credentials, [change]))[1]:
             image.replay(record)
         begin[name] = scram_exchanges(mechanism, image)
     keys = read_key_set(b'{"keys": [%s]}' % ECAlgorithm.to_jwk(signing_key(RIGHT).public_key()).encode())

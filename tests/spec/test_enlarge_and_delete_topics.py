@@ -81,14 +81,14 @@ def test_new_partitions_are_recorded_behind_the_old_ones() -> None:
 
 
 def deletion(image: MetadataImage, *wishes: tuple[str | None, bytes]) -> list[tuple[str | None, bytes, E | None]]:
-    results = delete_topics(image, wishes).response
+    results = decided(delete_topics(image, wishes)).response
     return [(one.name, one.topic_id, said(one.error)[0]) for one in results]
 
 
 def test_a_topic_goes_by_its_name_or_by_its_id() -> None:
     image = image_with("a", "b")
     a, b = image.topics["a"].topic_id, image.topics["b"].topic_id
-    decision = delete_topics(image, [("a", ZERO), (None, b)])
+    decision = decided(delete_topics(image, [("a", ZERO), (None, b)]))
     assert decision.response == [DeletedTopic("a", a), DeletedTopic("b", b)]
     assert decision.records == (RemoveTopicRecord(topic_id=a), RemoveTopicRecord(topic_id=b))
     apply(image, decision)
@@ -124,13 +124,13 @@ def test_a_wish_must_name_one_topic_once(
 ) -> None:
     image = image_with("a")
     assert deletion(image, *wishes) == [answer]
-    assert delete_topics(image, wishes).records == ()
+    assert decided(delete_topics(image, wishes)).records == ()
 
 
 def test_the_same_topic_by_name_and_by_id_is_not_deleted() -> None:
     image = image_with("a")
     topic_id = image.topics["a"].topic_id
-    decision = delete_topics(image, [("a", ZERO), (None, topic_id)])
+    decision = decided(delete_topics(image, [("a", ZERO), (None, topic_id)]))
     (result,) = decision.response
     assert result.error is not None
     assert result.error.message == "The provided topic name maps to an ID that was already supplied."

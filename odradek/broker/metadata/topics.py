@@ -313,7 +313,7 @@ def delete_topics(
     *,
     zero_id: bytes = bytes(16),
     charge: Callable[[int], None] = unlimited,
-) -> Decision[list[DeletedTopic]]:
+) -> Steps[Decision[list[DeletedTopic]]]:
     """`wishes` name a topic or give its id, the other being None or zero. What cannot be done comes first.
 
     charge: as of `create_topics`
@@ -327,6 +327,7 @@ def delete_topics(
         refused.append(DeletedTopic(name, topic_id, KafkaError(code, what)))
 
     for name, topic_id in wishes:
+        yield
         if name is None and topic_id == zero_id:
             refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         elif name is not None and topic_id != zero_id:
@@ -334,6 +335,7 @@ def delete_topics(
     repeated_names, repeated_ids = _repeated(names), _repeated(ids)
     given_ids, taken = set(ids), set()
     for name in dict.fromkeys(names):
+        yield
         topic = image.topics.get(name)
         if name in repeated_names:
             refuse(name, zero_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -347,6 +349,7 @@ def delete_topics(
         else:
             chosen[topic.topic_id] = DeletedTopic(name, topic.topic_id)
     for topic_id in dict.fromkeys(ids):
+        yield
         known: TopicImage | None = image.topics_by_id.get(topic_id)
         if topic_id in repeated_ids:
             refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
@@ -355,6 +358,7 @@ def delete_topics(
         elif topic_id not in taken:
             chosen[topic_id] = DeletedTopic(known.name, topic_id)
     for topic_id, deleted in chosen.items():
+        yield
         try:
             charge(len(image.topics_by_id[topic_id].partitions))
         except KafkaError as error:

@@ -25,6 +25,7 @@ from odradek.protocol.scram import (
     server_key,
     server_signature,
 )
+from tests.support.metadata import decided
 from tests.support.sasl_scene import Listener
 
 SHA_256, SHA_512 = ScramMechanism
@@ -38,9 +39,8 @@ def image_with(*users: str, mechanism: ScramMechanism = SHA_256, iterations: int
     image = MetadataImage()
     for user in users:
         salted = salted_password(mechanism, PASSWORD.encode(), SALT, iterations)
-        _, records = alter_credentials(
-            image.scram_credentials, [CredentialUpsertion(user, mechanism.value, iterations, SALT, salted)]
-        )
+        change = CredentialUpsertion(user, mechanism.value, iterations, SALT, salted)
+        _, records = decided(alter_credentials(image.scram_credentials, [change]))
         for record in records:
             image.replay(record)
     return image

@@ -63,7 +63,7 @@ class Scene:
     def describe(self, *users: str) -> dict[str, Any]:
         """Of each user its credentials as (mechanism, iterations), or an error code."""
         request = DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users])
-        response = describe_user_scram_credentials(request, EVERYBODY, self.broker)
+        response: Any = describe_user_scram_credentials(request, EVERYBODY, self.broker)
         assert (response.error_code, response.error_message) == (0, "")
         return {
             result.user: result.error_code or [(info.mechanism, info.iterations) for info in result.credential_infos]
@@ -81,7 +81,7 @@ def test_scenario_061_without_names_all_users_are_listed(scene: Scene, users: li
     scene.alter(upsert("bob", 2, 5000), upsert("alice"))
     scene.alter(upsert("alice", 2, 6000))
     request = DescribeUserScramCredentialsRequest(users=users)
-    response = describe_user_scram_credentials(request, EVERYBODY, scene.broker)
+    response: Any = describe_user_scram_credentials(request, EVERYBODY, scene.broker)
     infos = {one.user: [(info.mechanism, info.iterations) for info in one.credential_infos] for one in response.results}
     assert infos == {"alice": [(1, 4096), (2, 6000)], "bob": [(2, 5000)]}
 

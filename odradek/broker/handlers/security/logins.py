@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision, require_one_batch
+from odradek.broker.runtime.slices import in_slices, sliced
 from odradek.broker.security.sasl.credential_changes import (
     Altered,
     Change,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
     from odradek.protocol.messages.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
     from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
@@ -62,19 +64,21 @@ def sasl_authenticate(
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value, error_message=NO_EXCHANGE)
 
 
+@sliced
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: Broker
-) -> DescribeUserScramCredentialsResponse:
+) -> Steps[DescribeUserScramCredentialsResponse]:
     """Answers DescribeUserScramCredentials (key 50), version 0: the SCRAM credentials that users have (KIP-554).
 
     Salts and keys are not told. Needs DESCRIBE on the cluster. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     users = [user.name for user in request.users or ()]
-    found = describe_credentials(broker.metadata.image.scram_credentials, users)
-    return DescribeUserScramCredentialsResponse(
-        error_message="", results=[_described(user, described) for user, described in found]
-    )
+    response = DescribeUserScramCredentialsResponse(error_message="", results=[])
+    for user, described in describe_credentials(broker.metadata.image.scram_credentials, users):
+        response.results.append(_described(user, described))
+        yield
+    return response
 
 
 def _described(user: str, described: Described) -> DescribeUserScramCredentialsResult:
@@ -98,22 +102,37 @@ def alter_user_scram_credentials(
     that are open go on. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    changes: list[Change] = [CredentialDeletion(each.name, each.mechanism) for each in request.deletions]
-    changes += [
-        CredentialUpsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
-        for each in request.upsertions
-    ]
+    return in_slices(_alter(request, broker))
 
-    def turn(image: MetadataImage) -> Decision[Altered]:
+
+def _alter(
+    request: AlterUserScramCredentialsRequest, broker: Broker
+) -> Steps[Deferred[AlterUserScramCredentialsResponse]]:
+    changes: list[Change] = []
+    for each in request.deletions:
+        changes.append(CredentialDeletion(each.name, each.mechanism))
+        yield
+    for new in request.upsertions:
+        salt, password = bytes(new.salt), bytes(new.salted_password)
+        changes.append(CredentialUpsertion(new.name, new.mechanism, new.iterations, salt, password))
+        yield
+
+    def turn(image: MetadataImage) -> Steps[Decision[Altered]]:
         if 0 < image.metadata_version < LEAST_LEVEL:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata version does not support SCRAM")
-        results, records = alter_credentials(image.scram_credentials, changes)
+        results, records = yield from alter_credentials(image.scram_credentials, changes)
         require_one_batch(records)
         return Decision(results, tuple(records))
 
-    return broker.metadata.submit(turn).then(
-        lambda results: AlterUserScramCredentialsResponse(results=[_altered(*one) for one in results.items()])
-    )
+    return broker.metadata.submit(turn).then(lambda results: in_slices(_response(results)))
+
+
+def _response(results: Altered) -> Steps[AlterUserScramCredentialsResponse]:
+    response = AlterUserScramCredentialsResponse(results=[])
+    for user, error in results.items():
+        response.results.append(_altered(user, error))
+        yield
+    return response
 
 
 def _altered(user: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:

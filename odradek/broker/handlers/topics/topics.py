@@ -203,26 +203,33 @@ def delete_topics(
     """
     if not broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+    return in_slices(_delete_topics(request, context, broker))
+
+
+def _delete_topics(
+    request: DeleteTopicsRequest, context: RequestContext, broker: Broker
+) -> Steps[Deferred[DeleteTopicsResponse]]:
     wishes: list[Wish]
     if context.api_version >= TOPIC_IDS_SINCE:
         wishes = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wishes = [(name, ZERO_UUID) for name in request.topic_names]
-    allowed, refusals = _sorted_by_permission(wishes, context, broker)
+    allowed, refusals = yield from _sorted_by_permission(wishes, context, broker)
     charge = _charge(context)
     deleted = broker.metadata.submit(lambda image: decisions.delete_topics(image, allowed, charge=charge))
-    return deleted.then(lambda results: DeleteTopicsResponse(responses=[_deleted(one) for one in refusals + results]))
+    return deleted.then(lambda results: in_slices(_deleted(refusals + results)))
 
 
 def _sorted_by_permission(
     wishes: list[Wish], context: RequestContext, broker: Broker
-) -> tuple[list[Wish], list[DeletedTopic]]:
+) -> Steps[tuple[list[Wish], list[DeletedTopic]]]:
     if is_allowed(context, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
         return wishes, []
     image = broker.metadata.image
     allowed: list[Wish] = []
     refusals: list[DeletedTopic] = []
     for name, topic_id in wishes:
+        yield
         known = image.topics_by_id.get(topic_id)
         actual_name = name if known is None else known.name
         if actual_name is None:
@@ -238,12 +245,12 @@ def _sorted_by_permission(
     return allowed, refusals
 
 
-def _deleted(deleted: DeletedTopic) -> DeletableTopicResult:
-    if deleted.error is None:
-        return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id)
-    return DeletableTopicResult(
-        name=deleted.name,
-        topic_id=deleted.topic_id,
-        error_code=deleted.error.code.value,
-        error_message=deleted.error.message,
-    )
+def _deleted(results: list[DeletedTopic]) -> Steps[DeleteTopicsResponse]:
+    response = DeleteTopicsResponse(responses=[])
+    for each in results:
+        result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
+        if each.error is not None:
+            result.error_code, result.error_message = each.error.code.value, each.error.message
+        response.responses.append(result)
+        yield
+    return response

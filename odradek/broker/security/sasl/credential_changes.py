@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.security.sasl.credentials import ScramCredential, ScramCredentials
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -16,6 +16,9 @@ from odradek.protocol.messages.remove_user_scram_credential_record import Remove
 from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 from odradek.protocol.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism, client_key, server_key, stored_key
 from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.broker.runtime.slices import Steps
 
 MECHANISMS = {mechanism.value: mechanism for mechanism in ScramMechanism}
 Altered: TypeAlias = Mapping[str, KafkaError | None]  # by user; None: done
@@ -42,12 +45,13 @@ class CredentialUpsertion:
 Change: TypeAlias = CredentialDeletion | CredentialUpsertion
 
 
-def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) -> tuple[Altered, list[Message]]:
+def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) -> Steps[tuple[Altered, list[Message]]]:
     """One result for each user. A user that is named twice is refused, with whatever mechanisms: as in Kafka."""
     counts = Counter(change.user for change in changes)
     results: dict[str, KafkaError | None] = {}
     records: list[Message] = []
     for change in changes:
+        yield
         if counts[change.user] > 1:
             message = "A user credential cannot be altered twice in the same request"
             results[change.user] = KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
