@@ -76,7 +76,7 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
     """Does a handler's work as `sliced` does, but all of it, whether the client is there or not."""
     crowd = next((each for each in _rotations.values() if each.is_full), None)
     try:
-        for _ in range(ENTRIES_PER_SLICE if crowd is None else crowd.first_slice()):
+        for _ in range(ENTRIES_PER_SLICE if crowd is None else crowd.take_first_slice()):
             next(steps)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # what the generator returns
@@ -123,8 +123,8 @@ class Rotation:
     def is_full(self) -> bool:
         return len(self._rotating) == MOST_ROTATING
 
-    def first_slice(self) -> int:
-        """Returns the entries of a request that are looked at before it is added."""
+    def take_first_slice(self) -> int:
+        """Returns how many entries of a request may be looked at before it is added; the turn has so many fewer."""
         entries = 0 if self._unbegun else min(ENTRIES_IN_A_CROWD, self._entries_left)
         self._entries_left -= entries
         return entries
@@ -151,9 +151,10 @@ class Rotation:
             self._entries_left -= ENTRIES_IN_A_CROWD
             if not self._ends_within(ENTRIES_IN_A_CROWD, request):
                 self._waiting.append(request)
-        if self._rotating and self._ends_within(ENTRIES_PER_SLICE, self._rotating[0]):
-            self._rotating.popleft()
-        self._rotating.rotate(-1)
+        if self._rotating:
+            request = self._rotating.popleft()
+            if not self._ends_within(ENTRIES_PER_SLICE, request):
+                self._rotating.append(request)
         while self._waiting and not self.is_full:
             self._rotating.append(self._waiting.popleft())
         if self._rotating or self._unbegun:

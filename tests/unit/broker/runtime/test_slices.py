@@ -105,6 +105,22 @@ async def test_however_many_long_requests_there_are_each_turn_has_a_slice_of_one
     assert max(after - before for before, after in pairwise(seen)) <= 2 * ENTRIES_PER_SLICE
 
 
+async def test_a_request_that_ends_takes_the_turn_of_no_other() -> None:
+    order: list[str] = []
+
+    def noted(name: str, slices: int) -> Steps[str]:
+        for entry in range(slices * ENTRIES_PER_SLICE):
+            if entry % ENTRIES_PER_SLICE == 0:
+                order.append(name)
+            yield
+        return name
+
+    replies = [sliced(noted)(name, slices) for name, slices in (("a", 2), ("b", 4), ("c", 4))]
+    while not all(isinstance(reply, Deferred) and reply.is_done for reply in replies):
+        await asyncio.sleep(0)
+    assert "".join(order) == "abcabcbcbc"
+
+
 async def test_long_requests_that_came_later_wait_until_one_before_them_has_its_answer() -> None:
     before = [sliced(counted)(3 * ENTRIES_PER_SLICE, []) for _ in range(MOST_ROTATING)]
     looked_at: list[int] = []
