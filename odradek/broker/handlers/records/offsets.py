@@ -88,7 +88,6 @@ class PendingListOffsets:
         self._isolation = IsolationLevel.of(request.isolation_level)
         self._request = request
         self._searches: deque[Callable[[], None]] = deque()  # to be begun
-        self._reply: Deferred[ListOffsetsResponse] = Deferred()
 
     def look(self) -> Steps[None]:
         named = Counter[tuple[str, int]]()  # Kafka refuses partitions that are named twice, each once
@@ -114,15 +113,15 @@ class PendingListOffsets:
     def searched(self) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
         if not self._searches:
             return self.response
-        self._reply.on_disconnect(self._searches.clear)
+        reply: Deferred[ListOffsetsResponse] = Deferred()
+        reply.on_disconnect(self._searches.clear)
+        self._searches.append(partial(reply.resolve, self.response))
         self._search_next()
-        return self._reply.now_or_later()
+        return reply.now_or_later()
 
     def _search_next(self) -> None:
         if self._searches:
             self._searches.popleft()()
-        elif not self._reply.is_done:
-            self._reply.resolve(self.response)
 
     def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
         timestamp = wanted.timestamp
