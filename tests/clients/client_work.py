@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer, TopicPartition
 
@@ -85,14 +85,17 @@ def librdkafka_share(kafka: Cluster, timeout_ms: int) -> None:
     consumer.close()
 
 
+def own_settings(kafka: Cluster, timeout_ms: int) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": kafka.bootstrap,
+        "client_id": CLIENT,
+        "request_timeout_ms": timeout_ms,
+        "bootstrap_timeout_ms": PATIENCE_S * 1000,
+    }
+
+
 def own_producer(kafka: Cluster, timeout_ms: int, transactional_id: str | None = None) -> own.Producer:
-    return own.Producer(
-        bootstrap_servers=kafka.bootstrap,
-        client_id=CLIENT,
-        transactional_id=transactional_id,
-        request_timeout_ms=timeout_ms,
-        bootstrap_timeout_ms=PATIENCE_S * 1000,
-    )
+    return own.Producer(transactional_id=transactional_id, **own_settings(kafka, timeout_ms))
 
 
 def own_produce(kafka: Cluster, timeout_ms: int) -> None:
@@ -109,26 +112,14 @@ def own_transact(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def own_consume(kafka: Cluster, timeout_ms: int) -> None:
-    with own.Consumer(
-        bootstrap_servers=kafka.bootstrap,
-        client_id=CLIENT,
-        group_id=GROUP,
-        request_timeout_ms=timeout_ms,
-        bootstrap_timeout_ms=PATIENCE_S * 1000,
-    ) as consumer:
+    with own.Consumer(group_id=GROUP, **own_settings(kafka, timeout_ms)) as consumer:
         consumer.assign([OwnPartition(TOPIC, 0)])
         assert consumer.getone().value == b"a"
         consumer.commit()
 
 
 def own_share(kafka: Cluster, timeout_ms: int) -> None:
-    with own.ShareConsumer(
-        bootstrap_servers=kafka.bootstrap,
-        client_id=CLIENT,
-        group_id=GROUP,
-        request_timeout_ms=timeout_ms,
-        bootstrap_timeout_ms=PATIENCE_S * 1000,
-    ) as consumer:
+    with own.ShareConsumer(group_id=GROUP, **own_settings(kafka, timeout_ms)) as consumer:
         consumer.subscribe([TOPIC])
         wait_for("a record", lambda: consumer.getmany(timeout_ms=200))
         wait_for("its acknowledgement", lambda: consumer.getmany(timeout_ms=200) is not None and is_stored(kafka))

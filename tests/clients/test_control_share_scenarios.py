@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -30,6 +29,7 @@ from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.testing.sync import Cluster, Odradek
+from tests.clients.admin import create_topic
 from tests.support.wire import Wire
 
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -44,12 +44,6 @@ PASSING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINAT
 def odradek() -> Iterator[Odradek]:
     with Odradek.start() as started:
         yield started
-
-
-def make_topic(kafka: Cluster, name: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for made in admin.create_topics([NewTopic(name, partitions)]).values():
-        made.result(10)
 
 
 class ShareMember:
@@ -116,7 +110,7 @@ class ShareMember:
 
 def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
     """Returns a member of the share group g, and the offsets of the first records that it has."""
-    make_topic(kafka, "orders", 1)
+    create_topic(kafka.bootstrap, "orders", 1, exact=True)
     member = ShareMember(kafka, "orders")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     until_s = time.monotonic() + PATIENCE_S

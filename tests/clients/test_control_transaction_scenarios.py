@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from odradek.testing.sync import Cluster, Odradek
+from odradek.testing.sync import Odradek
+from tests.clients.admin import create_topic
 
 STATE = "__transaction_state"
 
@@ -22,15 +22,9 @@ def odradek() -> Iterator[Odradek]:
         yield started
 
 
-def make_topic(kafka: Cluster, name: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for made in admin.create_topics([NewTopic(name, partitions)]).values():
-        made.result(10)
-
-
 def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odradek: Odradek) -> None:
     with odradek.cluster(nodes=2, settings={"transaction.state.log.num.partitions": 1}) as kafka:
-        make_topic(kafka, "orders", 2)
+        create_topic(kafka.bootstrap, "orders", 2, exact=True)
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
         producer.init_transactions(30)
         kafka.move_coordinator("transaction", "t", 1)
