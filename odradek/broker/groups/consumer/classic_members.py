@@ -13,12 +13,13 @@ from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from odradek.broker.groups.classic.join import MEMBER_ID_REQUIRED_SINCE, NO_MEMBER_ID, Joiner, join, refused
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
 from odradek.broker.groups.classic.tables import GroupState
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import move_on, record_wishes
-from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState, Partitions
+from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState
 from odradek.broker.groups.consumer.membership import check_room, joining_member, require_member
 from odradek.broker.groups.consumer.migration import (
     by_topic_id,

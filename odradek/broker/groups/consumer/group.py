@@ -1,7 +1,5 @@
 """A consumer group (KIP-848): its members, epochs and target assignment, as its records tell.
 
-Decisions work on a `copy`, to which they apply each record as they make it; the core replays the same records. What
-no record tells stands in `GroupMemory` and comes from decisions by `Outcome.groups`; a restart begins it anew.
 Source: docs/spec/consumer-groups.md#s3, docs/spec/consumer-groups.md#s12.
 """
 
@@ -11,24 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
+from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory
 from odradek.broker.groups.common.group import Committer, CoordinatorRecord, GroupType, Timer, TimerKey, TimerKind
-from odradek.broker.groups.consumer.member import (
-    LEAVE_FOR_A_WHILE_EPOCH,
-    ConsumerMember,
-    MemberState,
-    Partitions,
-)
+from odradek.broker.groups.consumer.member import LEAVE_FOR_A_WHILE_EPOCH, ConsumerMember, MemberState
 from odradek.broker.groups.consumer.records import (
     assigned_of,
     group_tombstones,
     state_of,
     subscribed,
-    target_of,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 MEMBER_EPOCHS_SINCE = 9  # of OffsetCommit
-FIRST_EPOCH = 1  # of a group without any record of it
 
 
 class ResolvedRegex(NamedTuple):
@@ -40,61 +32,30 @@ class ResolvedRegex(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMemory:
+class GroupMemory(EpochMemory):
     """
-    checked_version    of the cluster, whose topics the group's metadata hash is known to be of; None: to be checked
     refreshed_ms       when regular expressions were last resolved
     refreshed_version  of the cluster, then
     rejoining          members of the classic protocol that were told to join again, and have not yet
     may_see            of the resolution that is due: whether who asked for it may see a topic; None: none is due
     """
 
-    checked_version: int | None = None
     refreshed_ms: int | None = None
     refreshed_version: int | None = None
     rejoining: frozenset[str] = frozenset()
     may_see: Callable[[str], bool] | None = None
 
 
-class ConsumerGroup:
-    FIELDS: ClassVar = (
-        "assignment_epoch",
-        "computed_ms",
-        "epoch",
-        "group_id",
-        "members",
-        "memory",
-        "metadata_hash",
-        "regexes",
-        "static_members",
-        "targets",
-        "topic_id_of",
-    )
-    __slots__ = FIELDS
+class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
+    FIELDS: ClassVar = (*EpochGroup.FIELDS, "regexes", "static_members", "topic_id_of")
+    __slots__ = ("regexes", "static_members", "topic_id_of")
 
     def __init__(self, group_id: str, topic_id_of: Callable[[str], bytes | None]) -> None:
         """topic_id_of: of a topic's name, None if there is no such topic."""
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.computed_ms = 0  # when the target assignment was computed; 0: long ago
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id, GroupMemory())
         self.static_members: dict[str, str] = {}  # group instance id → member id
-        self.targets: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
-        self.memory = GroupMemory()
         self.topic_id_of = topic_id_of
-
-    def copy(self) -> ConsumerGroup:
-        twin = ConsumerGroup.__new__(ConsumerGroup)
-        for name in self.FIELDS:
-            setattr(twin, name, getattr(self, name))
-        twin.members = self.members.copy()
-        twin.static_members = self.static_members.copy()
-        twin.targets = self.targets.copy()
-        twin.regexes = self.regexes.copy()
-        return twin
 
     # What it is.
 
@@ -127,20 +88,11 @@ class ConsumerGroup:
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
-    def subscribed_topics(self) -> frozenset[str]:
-        return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
-
-    def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
-
     def subscribers_of_regex(self, regex: str) -> int:
         return sum(member.regex == regex for member in self.members.values())
 
     def wanted_regexes(self) -> set[str]:
         return {member.regex for member in self.members.values() if member.regex}
-
-    def target_of(self, member_id: str) -> Partitions:
-        return self.targets.get(member_id, {})
 
     def preferred_assignor(self, assignors: Sequence[str]) -> str:
         """The wish of the most members among those that have one; on a tie the first that is configured."""
@@ -199,14 +151,7 @@ class ConsumerGroup:
     def keeps_offsets(self) -> bool:
         return False
 
-    @property
-    def idle_since_ms(self) -> int | None:
-        return None
-
     # Its end.
-
-    def deletion_verdict(self) -> ErrorCode:
-        return ErrorCode.NON_EMPTY_GROUP if self.members else ErrorCode.NONE
 
     def tombstones(self) -> list[CoordinatorRecord]:
         return group_tombstones(self.group_id)
@@ -219,10 +164,6 @@ class ConsumerGroup:
     def replay(self, record: CoordinatorRecord) -> None:
         """One of keys 4 to 16. Compaction may have removed any that was overwritten."""
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
-
-    def _replay_epoch(self, key: Any, value: Any) -> None:
-        self.epoch = FIRST_EPOCH if value is None else value.epoch
-        self.metadata_hash = 0 if value is None else value.metadata_hash
 
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
         """Ignores a record of Kafka 4.0; the hash beside the epoch took its place."""
@@ -248,16 +189,6 @@ class ConsumerGroup:
     def _forget_instance(self, member: ConsumerMember) -> None:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
-
-    def _replay_target_epoch(self, key: Any, value: Any) -> None:
-        self.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
-        self.computed_ms = 0 if value is None else value.assignment_timestamp
-
-    def _replay_target(self, key: Any, value: Any) -> None:
-        if value is None:
-            self.targets.pop(key.member_id, None)
-        else:
-            self.targets[key.member_id] = target_of(value)
 
     def _replay_assignment(self, key: Any, value: Any) -> None:
         member = self.members.get(key.member_id)

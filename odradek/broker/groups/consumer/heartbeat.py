@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from odradek.broker.groups.classic.group import ClassicGroup
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
@@ -19,7 +20,6 @@ from odradek.broker.groups.consumer.member import (
     LEAVE_FOR_A_WHILE_EPOCH,
     Assigned,
     ConsumerMember,
-    Partitions,
 )
 from odradek.broker.groups.consumer.membership import check_epoch, check_room, joining_member, require_member
 from odradek.broker.groups.consumer.migration import downgrade_if_classic_only, upgraded

@@ -5,8 +5,8 @@ of both protocols; ConsumerGroupDescribe. Source: docs/spec/consumer-groups.md#s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
+from odradek.broker.groups.common.epochs import replay_into
 from odradek.broker.groups.common.group import CoordinatorRecord, Group, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
@@ -30,17 +30,10 @@ GROUP_EPOCH = 3
 
 
 def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
-    key: Any = record.key
-    group = registry.groups.get(key.group_id)
-    if not isinstance(group, ConsumerGroup):
-        if record.value is None:
-            return  # of a group that is gone, or has become a classic one
-        # Its offsets may have been met before it: they made it look like a group without a protocol.
-        group = registry.groups[key.group_id] = ConsumerGroup(key.group_id, registry.topic_id_of)
-    if record.value is None and key.API_KEY == GROUP_EPOCH:
-        del registry.groups[key.group_id]
-    else:
-        group.replay(record)
+    def make(group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, registry.topic_id_of)
+
+    replay_into(registry, record, ConsumerGroup, make, GROUP_EPOCH)
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from odradek.broker.groups.common.epochs import Partitions
+
 LEAVE_EPOCH = -1
 LEAVE_FOR_A_WHILE_EPOCH = -2  # of a static member
 JOIN_EPOCH = 0
-
-Partitions = Mapping[bytes, frozenset[int]]
-"""Topic id → partitions; no topic without partitions. A target assignment."""
 
 Assigned = Mapping[bytes, Mapping[int, int]]
 """Topic id → partition → the epoch at which the member got it (KIP-1251); no topic without partitions."""

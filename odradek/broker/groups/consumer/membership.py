@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.consumer.group import ConsumerGroup, is_away
-from odradek.broker.groups.consumer.member import (
-    JOIN_EPOCH,
-    ConsumerMember,
-    Partitions,
-    is_within,
-)
+from odradek.broker.groups.consumer.member import JOIN_EPOCH, ConsumerMember, is_within
 from odradek.broker.groups.consumer.records import assignment_record, member_record, target_record
 from odradek.broker.groups.consumer.turn import ConsumerTurn, tombstones_of
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -17,11 +17,12 @@ from odradek.broker.groups.classic.join import refused
 from odradek.broker.groups.classic.member import Member
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
 from odradek.broker.groups.classic.turn import Turn, group_metadata_record
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Reply
 from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, Partitions
+from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember
 from odradek.broker.groups.consumer.records import (
     all_tombstones,
     assignment_record,

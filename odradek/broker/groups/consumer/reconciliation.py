@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.consumer.assignors.group_view import GroupView, Subscriber
 from odradek.broker.groups.consumer.assignors.registry import ASSIGNORS
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.member import Assigned, ConsumerMember, MemberState, Partitions, overlaps
+from odradek.broker.groups.consumer.member import Assigned, ConsumerMember, MemberState, overlaps
 from odradek.broker.groups.consumer.records import target_epoch_record, target_record
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import CoordinatorRecord
-from odradek.broker.groups.consumer.member import Assigned, ClassicProtocols, ConsumerMember, MemberState, Partitions
+from odradek.broker.groups.consumer.member import Assigned, ClassicProtocols, ConsumerMember, MemberState
 from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
@@ -191,10 +192,6 @@ def assigned_of(stored: Sequence[CurrentPartitions], member_epoch: int) -> Assig
         )
         for each in stored
     }
-
-
-def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Partitions:
-    return {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
 
 
 def _stored(assigned: Assigned) -> list[CurrentPartitions]:

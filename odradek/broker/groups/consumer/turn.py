@@ -1,19 +1,13 @@
-"""One decision about a consumer group, by a request, timer or resolution, while it is being made.
-
-`ConsumerTurn.group` is the group as it will be: each record is applied to it as it is made, and it becomes a copy with
-the first of them. Nothing else has happened when the turn is over.
-"""
+"""One decision about a consumer group, by a request, timer or resolution, while it is being made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
-from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
-from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_topics
-from odradek.broker.groups.common.outcome import Outcome, Reply
-from odradek.broker.groups.common.registry import GroupRegistry, TopicView
+from odradek.broker.groups.common.epochs import EpochTurn
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, TimerKind
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup, GroupMemory
 from odradek.broker.groups.consumer.member import ConsumerMember, MemberState
 from odradek.broker.groups.consumer.records import (
@@ -30,80 +24,18 @@ R = TypeVar("R")
 AT_ONCE_MS = 0
 
 
-class ConsumerTurn:
+class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
     def __init__(self, registry: GroupRegistry, group: ConsumerGroup, now_ms: int, *, is_new: bool = False) -> None:
         """is_new: the group is the turn's own already."""
-        self.registry = registry
-        self.cluster = registry.cluster
+        super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.consumer
-        self.group = group
-        self.now_ms = now_ms
-        self.records: list[CoordinatorRecord] = []
-        self.replies: list[Reply] = []
-        self.timers: list[Timer] = []
         self.classic_group: Group | None = None  # what the group has become
-        self._owns_group = is_new
 
-    # Records and timers.
+    def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+        return group_epoch_record(self.group.group_id, epoch, metadata_hash)
 
-    def write(self, *records: CoordinatorRecord) -> None:
-        group = self._own_group()
-        for record in records:
-            group.replay(record)
-            self.records.append(record)
-
-    def remember(self, memory: GroupMemory) -> None:
-        self._own_group().memory = memory
-
-    def arm(self, kind: TimerKind, delay_ms: int, member_id: str = "") -> None:
-        self.timers.append(Timer(TimerKey(kind, self.group.group_id, member_id), delay_ms))
-
-    def disarm(self, kind: TimerKind, member_id: str = "") -> None:
-        self.timers.append(Timer(TimerKey(kind, self.group.group_id, member_id), None))
-
-    def outcome(self, response: R | None = None) -> Outcome[R]:
-        after: tuple[Group, ...] = ()
-        if self.classic_group is not None:
-            after = (self.classic_group,)
-        elif self._owns_group:
-            after = (self.group,)
-        return Outcome(
-            response=response,
-            records=tuple(self.records),
-            groups=after,
-            replies=tuple(self.replies),
-            timers=tuple(self.timers),
-        )
-
-    def _own_group(self) -> ConsumerGroup:
-        if not self._owns_group:
-            self.group, self._owns_group = self.group.copy(), True
-        return self.group
-
-    # Epochs: docs/spec/consumer-groups.md#s3.
-
-    def bump_epoch(self) -> None:
-        """Something that a target assignment depends on has changed."""
-        group = self.group
-        self.write(group_epoch_record(group.group_id, group.epoch + 1, self.metadata_hash()))
-        self.remember(replace(self.group.memory, checked_version=self.cluster.version))
-
-    def follow_topics(self) -> None:
-        """Bump the epoch if subscribed topics came, went or grew since somebody looked."""
-        group = self.group
-        if group.memory.checked_version == self.cluster.version:
-            return
-        if self.metadata_hash() != group.metadata_hash:
-            self.bump_epoch()
-        else:
-            self.remember(replace(group.memory, checked_version=self.cluster.version))
-
-    def metadata_hash(self) -> int:
-        return hash_of_topics(self.topics_of(self.group.subscribed_topics()))
-
-    def topics_of(self, names: Iterable[str]) -> list[TopicView]:
-        """Returns those that exist."""
-        return [topic for name in names if (topic := self.cluster.topic(name)) is not None]
+    def _after(self) -> tuple[Group, ...]:
+        return super()._after() if self.classic_group is None else (self.classic_group,)
 
     # Members.
 

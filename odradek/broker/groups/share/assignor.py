@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from odradek.broker.groups.share.records import Partitions, pairs_of, partitions_of
+from odradek.broker.groups.common.epochs import Partitions
+from odradek.broker.groups.share.records import pairs_of, partitions_of
 
 NAME = "simple"
 P = TypeVar("P")

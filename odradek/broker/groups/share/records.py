@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from odradek.broker.groups.common.epochs import Partitions, stored_partitions
 from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.messages.share_group_current_member_assignment_key import ShareGroupCurrentMemberAssignmentKey
 from odradek.protocol.messages.share_group_current_member_assignment_value import (
@@ -116,10 +117,6 @@ def assignment_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
     )
 
 
-def stored_partitions(listed: Sequence[Any]) -> Partitions:
-    return {each.topic_id: frozenset(each.partitions) for each in listed if each.partitions}
-
-
 def state_record(group_id: str, state: StatePartitions) -> CoordinatorRecord:
     def infos(partitions: Partitions) -> list[TopicPartitionsInfo]:
         return [
@@ -171,9 +168,6 @@ def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-
-Partitions = Mapping[bytes, frozenset[int]]
-"""Topic id → partitions; no topic without partitions. Several members may hold the same partition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.records import (
-    Partitions,
     StatePartitions,
     group_epoch_record,
     pairs_of,

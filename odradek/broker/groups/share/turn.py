@@ -1,23 +1,17 @@
-"""One decision about a share group, by a request or a timer, while it is being made; replay, loading and timers.
-
-`ShareTurn.group` is the group as it will be: each record is applied to it as it is made, and it becomes a copy with
-the first of them. Nothing else has happened when the turn is over.
-"""
+"""One decision about a share group, by a request or a timer, while it is being made; replay, loading and timers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
-from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_topics
+from odradek.broker.groups.common.epochs import EpochTurn, Partitions, replay_into
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.broker.groups.share.assignor import assign
 from odradek.broker.groups.share.group import ShareGroup, ShareMemory
 from odradek.broker.groups.share.records import (
-    Partitions,
     ShareMember,
     StatePartitions,
     group_epoch_record,
@@ -30,29 +24,14 @@ from odradek.broker.groups.share.records import (
 R = TypeVar("R")
 
 
-class ShareTurn:
+class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
     def __init__(self, registry: GroupRegistry, group: ShareGroup, now_ms: int, *, is_new: bool = False) -> None:
         """is_new: the group is the turn's own already."""
-        self.cluster = registry.cluster
+        super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.share
-        self.group = group
-        self.now_ms = now_ms
-        self.records: list[CoordinatorRecord] = []
-        self.timers: list[Timer] = []
-        self._owns_group = is_new
 
-    def write(self, *records: CoordinatorRecord) -> None:
-        group = self._own_group()
-        for record in records:
-            group.replay(record)
-            self.records.append(record)
-
-    def remember(self, memory: ShareMemory) -> None:
-        self._own_group().memory = memory
-
-    def outcome(self, response: R | None = None) -> Outcome[R]:
-        after = (self.group,) if self._owns_group else ()
-        return Outcome(response, records=tuple(self.records), groups=after, timers=tuple(self.timers))
+    def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+        return group_epoch_record(self.group.group_id, epoch, metadata_hash)
 
     @property
     def is_settled(self) -> bool:
@@ -66,37 +45,15 @@ class ShareTurn:
         if is_done and not self._owns_group and group.memory.checked_version == version:
             group.settled_version = version
 
-    def _own_group(self) -> ShareGroup:
-        if not self._owns_group:
-            self.group, self._owns_group = self.group.copy(), True
-        return self.group
-
-    # Epochs: docs/spec/share-groups.md#s2-2.
-
-    def bump_epoch(self) -> None:
-        """Something that the target assignment depends on has changed."""
-        group = self.group
-        self.write(group_epoch_record(group.group_id, group.epoch + 1, self.metadata_hash()))
-        self.remember(replace(self.group.memory, checked_version=self.cluster.version))
-
     def follow_topics(self) -> None:
         """Bump the epoch if subscribed topics came, went or grew, or if partitions can be assigned that are not."""
-        group = self.group
-        if group.memory.checked_version != self.cluster.version:
-            if self.metadata_hash() != group.metadata_hash:
-                self.bump_epoch()
-                return
-            self.remember(replace(group.memory, checked_version=self.cluster.version))
-        if group.epoch == group.assignment_epoch and self._has_unassigned_partitions():
+        super().follow_topics()
+        if self.group.epoch == self.group.assignment_epoch and self._has_unassigned_partitions():
             self.bump_epoch()
-
-    def metadata_hash(self) -> int:
-        return hash_of_topics(self.topics())
 
     def topics(self) -> list[TopicView]:
         """The subscribed ones that exist."""
-        names = sorted(self.group.subscribed_topics())
-        return [topic for name in names if (topic := self.cluster.topic(name)) is not None]
+        return self.topics_of(sorted(self.group.subscribed_topics()))
 
     def assignable(self) -> Partitions:
         """The partitions of subscribed topics whose state is initialised."""
@@ -132,14 +89,14 @@ class ShareTurn:
 
     def begin_session(self, member: ShareMember) -> None:
         timeout_ms = self.cluster.group_setting(self.group.group_id, "share.session.timeout.ms")
-        self.timers.append(Timer(TimerKey(TimerKind.SESSION, self.group.group_id, member.member_id), timeout_ms))
+        self.arm(TimerKind.SESSION, timeout_ms, member.member_id)
 
     def remove(self, members: Iterable[ShareMember]) -> None:
         """They left, or were not heard of. What they have acquired is the leaders' affair."""
         group_id = self.group.group_id
         for member in members:
             self.write(*member_tombstones(group_id, member.member_id))
-            self.timers.append(Timer(TimerKey(TimerKind.SESSION, group_id, member.member_id), None))
+            self.disarm(TimerKind.SESSION, member.member_id)
         self.bump_epoch()
 
     def put_state(self, state: StatePartitions) -> None:
@@ -154,16 +111,7 @@ GROUP_EPOCH = 11
 
 
 def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
-    key: Any = record.key
-    group = registry.groups.get(key.group_id)
-    if not isinstance(group, ShareGroup):
-        if record.value is None:
-            return  # of a group that is gone
-        group = registry.groups[key.group_id] = ShareGroup(key.group_id)
-    if record.value is None and key.API_KEY == GROUP_EPOCH:
-        del registry.groups[key.group_id]
-    else:
-        group.replay(record)
+    replay_into(registry, record, ShareGroup, ShareGroup, GROUP_EPOCH)
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:

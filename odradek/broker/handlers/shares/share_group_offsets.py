@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import REFUSALS
 from odradek.broker.api.long_requests import AnswerEntries
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.group import ShareGroup
-from odradek.broker.groups.share.records import Partitions
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
 from odradek.broker.runtime.delayed import Deferred, all_of, once
 from odradek.broker.runtime.slices import sliced

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.groups.share.records import Partitions, pairs_of
+from odradek.broker.groups.common.epochs import Partitions
+from odradek.broker.groups.share.records import pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
 from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.state import SharePartitionKey

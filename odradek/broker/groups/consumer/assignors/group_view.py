@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.consumer.assignors.java_order import (
     compared_as_java_does,
     hash_of_int,
@@ -12,7 +13,6 @@ from odradek.broker.groups.consumer.assignors.java_order import (
     hash_of_uuid,
     in_hash_order,
 )
-from odradek.broker.groups.consumer.member import Partitions
 
 TargetAssignment = Mapping[str, Partitions]
 """Member id → its partitions; every member stands in it."""

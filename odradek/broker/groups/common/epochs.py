@@ -1,0 +1,231 @@
+"""Groups to which the coordinator assigns partitions, consumer groups and share groups: their members, targets and
+epochs, and one decision about such a group while it is being made.
+
+Decisions work on a `copy`, to which they apply each record as they make it; the core replays the same records. What
+no record tells stands in the group's `memory` and comes from decisions by `Outcome.groups`; a restart begins it anew.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
+from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_topics
+from odradek.broker.groups.common.outcome import Outcome, Reply
+from odradek.broker.groups.common.registry import GroupRegistry, TopicView
+from odradek.protocol.errors import ErrorCode
+
+FIRST_EPOCH = 1  # of a group without any record of it
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Topic id → partitions; no topic without partitions."""
+
+
+class SubscribedMember(Protocol):
+    @property
+    def topics(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMemory:
+    """
+    checked_version    of the cluster, whose topics the group's metadata hash is known to be of; None: to be checked
+    """
+
+    checked_version: int | None = None
+
+
+M = TypeVar("M", bound=SubscribedMember)
+S = TypeVar("S", bound=EpochMemory)
+G = TypeVar("G", bound="EpochGroup[Any, Any]")
+R = TypeVar("R")
+
+
+class EpochGroup(ABC, Generic[M, S]):
+    """A group as its records tell it."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        "assignment_epoch",
+        "computed_ms",
+        "epoch",
+        "group_id",
+        "members",
+        "memory",
+        "metadata_hash",
+        "targets",
+    )
+    __slots__ = FIELDS
+
+    def __init__(self, group_id: str, memory: S) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = FIRST_EPOCH
+        self.computed_ms = 0  # when the target assignment was computed; 0: long ago
+        self.members: dict[str, M] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.memory = memory
+
+    def copy(self) -> Self:
+        twin = type(self).__new__(type(self))
+        for name in self.FIELDS:
+            value = getattr(self, name)
+            setattr(twin, name, value.copy() if type(value) is dict else value)
+        return twin
+
+    def topics_of(self, member: M) -> frozenset[str]:
+        """Returns what the member is subscribed to; topics need not exist."""
+        return member.topics
+
+    def subscribed_topics(self) -> frozenset[str]:
+        return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def target_of(self, member_id: str) -> Partitions:
+        return self.targets.get(member_id, {})
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        return None
+
+    def deletion_verdict(self) -> ErrorCode:
+        return ErrorCode.NON_EMPTY_GROUP if self.members else ErrorCode.NONE
+
+    def running_timers(self) -> list[TimerKey]:
+        return []
+
+    # Replay. Compaction may have removed any record that was overwritten.
+
+    @abstractmethod
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Applies a record of any of the type's keys."""
+
+    def _replay_epoch(self, key: Any, value: Any) -> None:
+        self.epoch = FIRST_EPOCH if value is None else value.epoch
+        self.metadata_hash = 0 if value is None else value.metadata_hash
+
+    def _replay_target_epoch(self, key: Any, value: Any) -> None:
+        self.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
+        self.computed_ms = 0 if value is None else value.assignment_timestamp
+
+    def _replay_target(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.targets.pop(key.member_id, None)
+        else:
+            self.targets[key.member_id] = stored_partitions(value.topic_partitions)
+
+
+def stored_partitions(listed: Sequence[Any]) -> Partitions:
+    return {each.topic_id: frozenset(each.partitions) for each in listed if each.partitions}
+
+
+def replay_into(
+    registry: GroupRegistry,
+    record: CoordinatorRecord,
+    kind: type[Any],
+    make: Callable[[str], Group],
+    group_epoch_key: int,
+) -> None:
+    """Applies a record of a type of groups to the registry: makes the group, changes it, or removes it.
+
+    epoch_key   the key whose tombstone ends a group
+    """
+    key: Any = record.key
+    group: Any = registry.groups.get(key.group_id)
+    if not isinstance(group, kind):
+        if record.value is None:
+            return  # of a group that is gone, or is of another type by now
+        # Its offsets may have been met before it: they made it look like a group without a protocol.
+        group = registry.groups[key.group_id] = make(key.group_id)
+    if record.value is None and group_epoch_key == key.API_KEY:
+        del registry.groups[key.group_id]
+    else:
+        group.replay(record)
+
+
+class EpochTurn(ABC, Generic[G, S]):
+    """One decision about a group, by a request or a timer, while it is being made.
+
+    `group` is the group as it will be: each record is applied to it as it is made, and it becomes a copy with the first
+    of them. Nothing else has happened when the turn is over.
+    """
+
+    def __init__(self, registry: GroupRegistry, group: G, now_ms: int, *, is_new: bool = False) -> None:
+        """is_new: the group is the turn's own already."""
+        self.registry = registry
+        self.cluster = registry.cluster
+        self.group = group
+        self.now_ms = now_ms
+        self.records: list[CoordinatorRecord] = []
+        self.replies: list[Reply] = []
+        self.timers: list[Timer] = []
+        self._owns_group = is_new
+
+    # Records and timers.
+
+    def write(self, *records: CoordinatorRecord) -> None:
+        group = self._own_group()
+        for record in records:
+            group.replay(record)
+            self.records.append(record)
+
+    def remember(self, memory: S) -> None:
+        self._own_group().memory = memory
+
+    def arm(self, kind: TimerKind, delay_ms: int, member_id: str = "") -> None:
+        self.timers.append(Timer(TimerKey(kind, self.group.group_id, member_id), delay_ms))
+
+    def disarm(self, kind: TimerKind, member_id: str = "") -> None:
+        self.timers.append(Timer(TimerKey(kind, self.group.group_id, member_id), None))
+
+    def outcome(self, response: R | None = None) -> Outcome[R]:
+        return Outcome(
+            response=response,
+            records=tuple(self.records),
+            groups=self._after(),
+            replies=tuple(self.replies),
+            timers=tuple(self.timers),
+        )
+
+    def _after(self) -> tuple[Group, ...]:
+        return (cast("Group", self.group),) if self._owns_group else ()  # types of groups implement it
+
+    def _own_group(self) -> G:
+        if not self._owns_group:
+            self.group, self._owns_group = self.group.copy(), True
+        return self.group
+
+    # Epochs: docs/spec/consumer-groups.md#s3, docs/spec/share-groups.md#s2-2.
+
+    @abstractmethod
+    def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+        """Makes the record of the group's epoch."""
+
+    def bump_epoch(self) -> None:
+        """Something that a target assignment depends on has changed."""
+        self.write(self.epoch_record(self.group.epoch + 1, self.metadata_hash()))
+        self._remember_topics()
+
+    def follow_topics(self) -> None:
+        """Bump the epoch if subscribed topics came, went or grew since somebody looked."""
+        if self.group.memory.checked_version == self.cluster.version:
+            return
+        if self.metadata_hash() != self.group.metadata_hash:
+            self.bump_epoch()
+        else:
+            self._remember_topics()
+
+    def _remember_topics(self) -> None:
+        self.remember(replace(self.group.memory, checked_version=self.cluster.version))
+
+    def metadata_hash(self) -> int:
+        return hash_of_topics(self.topics_of(self.group.subscribed_topics()))
+
+    def topics_of(self, names: Iterable[str]) -> list[TopicView]:
+        """Returns those that exist."""
+        return [topic for name in names if (topic := self.cluster.topic(name)) is not None]
