@@ -211,22 +211,8 @@ verdicts: .make/dev
 
 .PHONY: judge-history verdicts
 
-# Copies below .make: an example is what somebody copies into a project.
-FIXTURES := .make/fixtures
-fixtures-test: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 fixtures-test: .make/dev
-	@rm -rf $(FIXTURES)/java/classes && mkdir -p $(FIXTURES)/java $(FIXTURES)/node
-	@command -v mvn >/dev/null || { echo 'SKIPPED: Java, as Maven is missing'; exit 0; }; set -e; \
-	mvn --quiet --batch-mode --file examples/java/pom.xml dependency:copy-dependencies -DoutputDirectory='$(CURDIR)/$(FIXTURES)/java/jars'; \
-	javac -Xlint:all,-path,-processing -Werror -d $(FIXTURES)/java/classes -cp '$(FIXTURES)/java/jars/*' $$(find examples/java -name '*.java'); \
-	java -cp '$(FIXTURES)/java/classes:$(FIXTURES)/java/jars/*' org.junit.platform.console.ConsoleLauncher execute \
-		--scan-class-path $(FIXTURES)/java/classes --disable-banner --details=tree
-	@command -v go >/dev/null || { echo 'SKIPPED: Go is missing'; exit 0; }; \
-	cd examples/go && test -z "$$(gofmt -l .)" && go vet ./... && go test -count=1 ./...
-	@command -v npm >/dev/null || { echo 'SKIPPED: Node is missing'; exit 0; }; \
-	cp examples/node/* $(FIXTURES)/node && cd $(FIXTURES)/node && npm install --silent --no-audit --no-fund && npm test
-	@command -v cargo >/dev/null || { echo 'SKIPPED: Rust, as cargo is missing'; exit 0; }; \
-	cd examples/rust && CARGO_TARGET_DIR='$(CURDIR)/$(FIXTURES)/rust' cargo test --quiet --locked --test orders
+	.ci/fixtures $(ARGS)
 
 .PHONY: fixtures-test
 old-clients: .make/dev

@@ -1,6 +1,6 @@
 // Fresh Kafka clusters for tests: `const kafka = await odradek(t)` with the context `t` of node:test or of vitest.
 //
-// The first test starts Odradek, unless ODRADEK_CONTROL names one as HOST:PORT; it ends with this process.
+// The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -11,6 +11,8 @@ if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m od
   --ready-file "$folder/ready" >"$folder/log" 2>&1 </dev/null &
 until [ -s "$folder/ready" ]; do kill -0 $! || { cat "$folder/log" >&2; exit 1; }; sleep 0.01; done
 cat "$folder/ready"; exec >/dev/null 2>&1; cat`;
+
+const TOKEN = process.env.ODRADEK_TOKEN ?? "";
 
 let address;
 
@@ -28,7 +30,7 @@ async function send(method, path, body) {
   address ??= start();
   const answer = await fetch(`http://${await address}/control/v1${path}`, {
     method,
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${TOKEN}` },
     body: body && JSON.stringify(body),
   });
   const text = await answer.text();

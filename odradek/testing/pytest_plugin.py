@@ -11,6 +11,7 @@ workers of pytest-xdist. The report of a failed test ends with the last exchange
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,8 @@ from odradek.testing.sync import Cluster, Json, Odradek, Refused, Unused
 
 MARK = "kafka"
 OPTION = "--odradek"
+CONTROL = "ODRADEK_CONTROL"  # what the option is, for a whole run in several languages
+TOKEN = "ODRADEK_TOKEN"
 ADDRESS = "odradek_address"  # in what pytest-xdist tells a worker
 SHOWN = 20  # exchanges at the end of a report
 LINE = 400  # characters of one
@@ -89,7 +92,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("odradek", "Odradek, a Kafka broker").addoption(
         OPTION,
         metavar="HOST:PORT",
-        help="the HTTP port of a running `odradek serve --control`; without: one is started",
+        help=f"the HTTP port of a running `odradek serve --control`; default: ${CONTROL}, without which one is started."
+        f" ${TOKEN} is the token that it asks for",
     )
 
 
@@ -118,13 +122,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
     """Process that the clusters of this session live in."""
     config = request.config
-    address: str | None = config.getoption(OPTION)
+    address: str | None = config.getoption(OPTION) or os.environ.get(CONTROL)
     worker: Mapping[str, Any] = getattr(config, "workerinput", {})
     if address:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise pytest.UsageError(f"{OPTION} {address}: HOST:PORT is asked for")
-        yield Odradek(host, int(port))
+        yield Odradek(host, int(port), token=os.environ.get(TOKEN))
     elif ADDRESS in worker:
         yield shared(worker[ADDRESS])
     else:

@@ -28,10 +28,11 @@ LOOK_AGAIN_S = 0.005
 
 
 class Refused(Exception):
-    """The broker's refusal: `status` and `problem`, its problem document."""
+    """The broker's refusal: `status` and `problem`, its problem document; `error` alone if access is refused."""
 
     def __init__(self, status: int, problem: Mapping[str, Json]) -> None:
-        super().__init__(f"{status}: {problem.get('detail', problem)}")
+        self.detail = str(problem.get("detail", problem.get("error", problem)))
+        super().__init__(f"{status}: {self.detail}")
         self.status = status
         self.problem = problem
 

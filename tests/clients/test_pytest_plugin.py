@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from odradek.testing.pytest_plugin import errors_in
+from odradek.testing.sync import Odradek
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/fixtures.md"
 PROJECT = """
@@ -71,12 +73,19 @@ def test_where(kafka, odradek, worker_id, number):
     with open("places", "a") as file:
         file.write(f"{worker_id} {odradek.port}\\n")
 """
+TOKEN = "told to few"
+ELSEWHERE = """
+def test_where(kafka, odradek):
+    print("served by port", odradek.port)
+    assert len(kafka.nodes()) == 1
+"""
 
 
-def run(folder: Path, tests: str, *arguments: str) -> str:
+def run(folder: Path, tests: str, *arguments: str, **more: str) -> str:
+    """more: of the environment"""
     (folder / "test_payments.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "-rA", *arguments]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"} | more
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return ran.stdout + ran.stderr
 
@@ -122,6 +131,30 @@ def test_the_workers_of_xdist_share_one_process(tmp_path: Path) -> None:
     places = {tuple(line.split()) for line in (tmp_path / "places").read_text().splitlines()}
     assert {worker for worker, _ in places} == {"gw0", "gw1"}
     assert len({port for _, port in places}) == 1
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Odradek]:
+    with Odradek.start(**{"odradek.http.token": TOKEN}) as started:
+        yield started
+
+
+@pytest.mark.parametrize("is_named_by", ["option", "environment"])
+def test_a_process_that_asks_for_a_token_gets_that_of_the_environment(
+    tmp_path: Path, guarded: Odradek, is_named_by: str
+) -> None:
+    address = f"{guarded.host}:{guarded.port}"
+    if is_named_by == "option":
+        report = run(tmp_path, ELSEWHERE, "--odradek", address, ODRADEK_TOKEN=TOKEN)
+    else:
+        report = run(tmp_path, ELSEWHERE, ODRADEK_CONTROL=address, ODRADEK_TOKEN=TOKEN)
+    assert f"served by port {guarded.port}" in report
+    assert "1 passed in" in report, report
+
+
+def test_without_its_token_a_process_refuses_in_its_own_words(tmp_path: Path, guarded: Odradek) -> None:
+    report = run(tmp_path, ELSEWHERE, "--odradek", f"{guarded.host}:{guarded.port}")
+    assert "Refused: 401: the token of odradek.http.token is missing or wrong" in report, report
 
 
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 //
 //	client, err := kgo.NewClient(kgo.SeedBrokers(odradek.New(t).Bootstrap...))
 //
-// The first test starts Odradek, unless ODRADEK_CONTROL names one as HOST:PORT; it ends with this process.
+// The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
 package odradek
 
 import (
@@ -35,11 +35,10 @@ type Cluster struct {
 // odradek.JSON{"nodes": 3}. A rule that nothing matched fails the test; a failed test logs its last exchanges.
 func New(t testing.TB, options ...JSON) *Cluster {
 	t.Helper()
-	body := JSON{}
+	k, body := &Cluster{t: t, path: "/clusters"}, JSON{}
 	for _, each := range options {
 		maps.Copy(body, each)
 	}
-	k := &Cluster{t: t, path: "/clusters"}
 	var told struct{ ID, Bootstrap string }
 	k.Call("POST", "", body, &told)
 	k.path, k.Bootstrap = "/clusters/"+told.ID, strings.Split(told.Bootstrap, ",")
@@ -87,6 +86,7 @@ func (k *Cluster) Call(method, path string, body JSON, answer any) {
 		k.t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+os.Getenv("ODRADEK_TOKEN"))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		k.t.Fatal(err)

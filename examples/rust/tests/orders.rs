@@ -35,6 +35,14 @@ async fn a_record_whose_partition_has_moved_is_sent_again() {
     kafka.wait(r#"{"fault": "moved", "hits": 2}"#);
 }
 
+#[test]
+#[should_panic(expected = "the test's own")]
+fn a_cluster_that_is_gone_does_not_hide_why_a_test_failed() {
+    let kafka = Cluster::new("{}");
+    kafka.call("DELETE", "", "");
+    panic!("the test's own");
+}
+
 #[tokio::test]
 async fn records_are_deleted_when_a_week_is_over() {
     let kafka = Cluster::new(r#"{"nodes": 3, "settings": {"log.retention.hours": 168}}"#);

@@ -308,6 +308,5 @@ def path_of(call: ControlCall, options: Options) -> str:
 
 
 def _words(refused: Refused) -> str:
-    problem = refused.problem
-    detail = str(problem.get("detail", problem))
-    return f"{detail}\nallowed: {problem['allowed']}" if "allowed" in problem else detail
+    allowed = refused.problem.get("allowed")
+    return refused.detail if allowed is None else f"{refused.detail}\nallowed: {allowed}"

@@ -144,7 +144,7 @@ def _broker(recording: Path) -> Iterator[dict[str, str]]:
     broker = Process({}, recording)
     try:
         address = f"{broker.ready['host']}:{broker.ready['port']}"
-        control = f"http://127.0.0.1:{broker.ready['http_port']}/control/v1"
+        control = f"127.0.0.1:{broker.ready['http_port']}"
         named = {"ODRADEK_BOOTSTRAP": address, "KAFKA_BOOTSTRAP_SERVERS": address, "ODRADEK_CONTROL": control}
         yield {**os.environ, **named}
     finally:

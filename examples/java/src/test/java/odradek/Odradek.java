@@ -15,7 +15,7 @@ import org.junit.platform.commons.support.AnnotationSupport;
 /**
  * A fresh Kafka cluster for each test, as a field or a parameter: {@code @Odradek Cluster cluster}.
  *
- * <p>The first test starts Odradek, unless ODRADEK_CONTROL names one as HOST:PORT; it ends with this JVM.
+ * <p>The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
  */
 @Target({ElementType.FIELD, ElementType.PARAMETER})
 @Retention(RetentionPolicy.RUNTIME)
@@ -34,8 +34,7 @@ public @interface Odradek {
     private Cluster(Odradek options) {
       String settings = Arrays.stream(options.settings()).map(each -> each.split("=", 2))
           .map(each -> "\"%s\":\"%s\"".formatted(each[0], each[1])).collect(Collectors.joining(","));
-      String body = "{\"nodes\":%d,\"settings\":{%s}}".formatted(options.nodes(), settings);
-      String told = send("POST", "/clusters", body);
+      String told = send("POST", "/clusters", "{\"nodes\":%d,\"settings\":{%s}}".formatted(options.nodes(), settings));
       bootstrap = found("\"bootstrap\": \"([^\"]+)\"", told);
       path = "/clusters/" + found("\"id\": \"([^\"]+)\"", told);
     }
@@ -63,7 +62,7 @@ public @interface Odradek {
     private static String send(String method, String path, String body) {
       try {
         HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + Control.address() + "/control/v1" + path))
-            .header("Content-Type", "application/json")
+            .headers("Content-Type", "application/json", "Authorization", "Bearer " + Control.TOKEN)
             .method(method, HttpRequest.BodyPublishers.ofString(body)).build();
         HttpResponse<String> answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
         if (answer.statusCode() < 400) return answer.body();
@@ -90,6 +89,7 @@ public @interface Odradek {
         cat "$folder/ready"; exec >/dev/null 2>&1; cat""";
     private static Process process; // ends when its standard input does: with this JVM, however that ends
     private static String address = System.getenv("ODRADEK_CONTROL");
+    private static final String TOKEN = System.getenv().getOrDefault("ODRADEK_TOKEN", "");
 
     private static synchronized String address() throws IOException {
       if (address == null) {
@@ -127,9 +127,9 @@ public @interface Odradek {
       boolean failed = context.getExecutionException().isPresent();
       for (Cluster each = clusters(context).poll(); each != null; each = clusters(context).poll()) {
         String rules = each.call("GET", "/faults", "");
-        String exchanges = failed ? each.call("GET", "/requests?limit=20", "") : "";
+        String said = failed ? each.call("GET", "/requests?limit=20", "") : "";
         each.call("DELETE", "", "");
-        if (failed) System.err.println("Kafka: the last exchanges" + exchanges.replace("{\"number\"", "\n{\"number\""));
+        if (failed) System.err.println("Kafka: the last exchanges" + said.replace("{\"number\"", "\n{\"number\""));
         boolean unused = Arrays.stream(rules.split("\"hits\": \\d+}"))
             .anyMatch(rule -> rule.contains("\"matched\": 0") && !rule.contains("\"unused\": \"ok\""));
         if (unused && !failed) throw new AssertionError("nothing matched a rule: " + rules);
