@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.runtime.slices import in_slices
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_commit_request import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
 
 
 TOPIC_IDS_SINCE: Final = 10
@@ -43,14 +45,26 @@ def offset_commit(
     groups, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each
     topic. Answered when the offsets are recorded.
     """
+    return in_slices(_offset_commit(request, context, broker))
+
+
+def _offset_commit(
+    request: OffsetCommitRequest, context: RequestContext, broker: Broker
+) -> Steps[OffsetCommitResponse | Deferred[OffsetCommitResponse]]:
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     by_id = context.api_version >= TOPIC_IDS_SINCE
+    image = broker.metadata.image
+    checked_at = image.topics_version
     refused = OffsetCommitResponse()
     known = []
     for topic in request.topics:
-        accepted = check_topic(topic, context, broker.metadata.image, refused, by_id=by_id)
+        accepted = check_topic(topic, context, image, refused, by_id=by_id)
         if accepted is not None:
             known.append(accepted)
+        yield
+    if image.topics_version != checked_at:  # offsets must not outlive a topic that was deleted between two slices
+        again = (check_topic(topic, context, image, refused, by_id=by_id) for topic in known)
+        known = [topic for topic in again if topic is not None]
     if not known:
         return refused
     version = context.api_version
@@ -147,6 +161,12 @@ def offset_delete(
     Needs DELETE on the group and READ on each topic. For a consumer group with members, offsets of subscribed topics
     stay (GROUP_SUBSCRIBED_TO_TOPIC). Answered when the tombstones are recorded.
     """
+    return in_slices(_offset_delete(request, context, broker))
+
+
+def _offset_delete(
+    request: OffsetDeleteRequest, context: RequestContext, broker: Broker
+) -> Steps[OffsetDeleteResponse | Deferred[OffsetDeleteResponse]]:
     context.require(Operation.DELETE, ResourceType.GROUP, request.group_id)
     accepted = OffsetDeleteRequest(group_id=request.group_id)
     refused: dict[str, OffsetDeleteResponseTopic] = {}
@@ -168,6 +188,7 @@ def offset_delete(
             refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name)).partitions += missing
         if existing:
             accepted.topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
+        yield
     # Asked even when nothing is left: the group may be at fault, which then is the whole answer.
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)

@@ -19,6 +19,7 @@ from odradek.broker.coordinators.verification import (
     VerificationResult,
 )
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import in_slices
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -34,20 +35,32 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.slices import Steps
     from odradek.storage.verification import VerificationGuard
 
 
 def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
 ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
+    return in_slices(_txn_offset_commit(request, context, broker))
+
+
+def _txn_offset_commit(
+    request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
+) -> Steps[TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]]:
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    image = broker.metadata.image
+    checked_at = image.topics_version
     response = TxnOffsetCommitResponse()
-    known = [
-        accepted
-        for topic in request.topics
-        if (accepted := check_topic(topic, context, broker.metadata.image, response)) is not None
-    ]
+    known = []
+    for topic in request.topics:
+        accepted = check_topic(topic, context, image, response)
+        if accepted is not None:
+            known.append(accepted)
+        yield
+    if image.topics_version != checked_at:  # offsets must not outlive a topic that was deleted between two slices
+        known = still_there(known, image, response)
     if not known:
         return response
     accepted_request = TxnOffsetCommitRequest(
@@ -105,11 +118,8 @@ class TransactionalCommit:
         if isinstance(result, KafkaError):
             self._refuse(result)
             return
-        # A topic may have been deleted while the coordinator was asked: its offsets must not outlive it.
-        topics, image = self._request.topics, self._broker.metadata.image
-        self._request.topics = [
-            each for topic in topics if (each := existing(topic, image, self._response)) is not None
-        ]
+        # A topic may have been deleted while the coordinator was asked.
+        self._request.topics = still_there(self._request.topics, self._broker.metadata.image, self._response)
         if self._request.topics:
             self._write(result)
         else:
@@ -164,6 +174,12 @@ def check_topic(
         response.topics.append(refused(topic, error.code))
         return None
     return existing(topic, image, response)
+
+
+def still_there(
+    topics: list[TxnOffsetCommitRequestTopic], image: MetadataImage, response: TxnOffsetCommitResponse
+) -> list[TxnOffsetCommitRequestTopic]:
+    return [each for topic in topics if (each := existing(topic, image, response)) is not None]
 
 
 def existing(
