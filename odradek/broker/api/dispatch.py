@@ -19,11 +19,12 @@ from time import perf_counter
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
-from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, has_many_partitions, most_entries, read_long
+from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, check_entries, has_many_partitions, read_long
 from odradek.broker.api.served import SERVED, ServedApi
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from odradek.broker.runtime.loop_watch import LONG_S
+from odradek.broker.runtime.slices import rotation
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
@@ -237,7 +238,8 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred = Deferred()
         if not self._route.keeps_frame:  # a Produce may ask for no answer, and its client need not wait
             self.deferred.on_disconnect(frames.clear)
-        workers.run(partial(read_long, self._route.read, frames, position), self._long_read)
+        decode = partial(workers.run, partial(read_long, self._route.read, frames, position))
+        rotation().decode(self.size_bytes, decode, self._long_read)
 
     def _long_read(self, read: JobResult[tuple[Message, int] | None]) -> None:
         try:
@@ -249,9 +251,7 @@ class PendingRequest(RequestContext, Generic[B]):
             return
         try:
             self._request, entries = found
-            most = most_entries(self._route.is_sliced)
-            if entries > most:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{entries} entries in one request, {most} are allowed")
+            check_entries(entries, is_sliced=self._route.is_sliced)
             answer = self._call()
         except Exception as error:
             self._refuse_long(error)

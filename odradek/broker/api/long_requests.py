@@ -25,8 +25,11 @@ ACKS_AND_TIMEOUT_BYTES: Final = 6
 UUID_BYTES: Final = 16
 
 
-def most_entries(is_sliced: bool) -> int:
-    return MAX_SLICED_ENTRIES if is_sliced else MAX_ENTRIES
+def check_entries(entries: int, *, is_sliced: bool) -> None:
+    """Raises INVALID_REQUEST if a request has more entries than its handler looks at."""
+    most = MAX_SLICED_ENTRIES if is_sliced else MAX_ENTRIES
+    if entries > most:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{entries} entries in one request, {most} are allowed")
 
 
 def read_long(

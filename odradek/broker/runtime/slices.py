@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -55,7 +55,8 @@ ENTRIES_IN_A_CROWD: Final = 50  # of a request that comes while so many long one
 MOST_ROTATING: Final = 8  # long requests; what others have made of their answers would fill the memory
 NAMES_PER_RUN: Final = 5_000  # sorted at once, in 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
-LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any]]
+LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]  # and the bytes of its frame, if it was long as well
+MOST_DECODED_BYTES: Final = 2 * 1024 * 1024  # of frames; decoded they take twenty times as much
 
 
 def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
@@ -83,10 +84,7 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
     reply: Deferred[Any] = Deferred()
     if ends_with_client:
         reply.on_disconnect(steps.close)
-    loop = asyncio.get_running_loop()
-    if loop not in _rotations:
-        _rotations[loop] = Rotation()
-    _rotations[loop].add(steps, reply)
+    rotation().add(steps, reply)
     return reply
 
 
@@ -110,6 +108,8 @@ class Rotation:
 
     While it is full, the beginnings of those that come share one slice of each turn, too. One that finds it used up
     begins in a later turn, before those that are further on.
+
+    Frames are decoded when there is room for what they become, in the order in which they came.
     """
 
     def __init__(self) -> None:
@@ -118,6 +118,39 @@ class Rotation:
         self._unbegun: deque[LongRequest] = deque()
         self._entries_left = ENTRIES_PER_SLICE  # of this turn, for beginnings
         self._is_armed = False
+        self._undecoded: deque[tuple[int, Callable[[], None]]] = deque()
+        self._decoded_bytes = 0  # of frames that are being decoded, or whose entries have not all been looked at
+        self._called_bytes = 0  # of the one whose handler is being called
+
+    def decode(
+        self, frame_bytes: int, decode: Callable[[Callable[[T], None]], None], handle: Callable[[T], None]
+    ) -> None:
+        """Has a frame decoded, maybe later, and what comes of it handled.
+
+        decode   calls what it is given once, with what comes of it, in a later turn or this one
+        handle   may leave slices to be done; the frame counts until they are
+        """
+        self._undecoded.append((frame_bytes, partial(decode, partial(self._handle, frame_bytes, handle))))
+        self._decode_next()
+
+    def _handle(self, frame_bytes: int, handle: Callable[[T], None], decoded: T) -> None:
+        self._called_bytes = frame_bytes
+        try:
+            handle(decoded)
+        finally:
+            self._let_go(self._called_bytes)
+            self._called_bytes = 0
+
+    def _let_go(self, frame_bytes: int) -> None:
+        self._decoded_bytes -= frame_bytes
+        self._decode_next()
+
+    def _decode_next(self) -> None:
+        undecoded = self._undecoded
+        while undecoded and (not self._decoded_bytes or self._decoded_bytes + undecoded[0][0] <= MOST_DECODED_BYTES):
+            frame_bytes, begin = undecoded.popleft()
+            self._decoded_bytes += frame_bytes
+            begin()
 
     @property
     def is_full(self) -> bool:
@@ -130,12 +163,14 @@ class Rotation:
         return entries
 
     def add(self, steps: Steps[Any], reply: Deferred[Any]) -> None:
+        request = (steps, reply, self._called_bytes)
+        self._called_bytes = 0
         if not self.is_full:
-            self._rotating.append((steps, reply))
+            self._rotating.append(request)
         elif self._entries_left:
-            self._waiting.append((steps, reply))
+            self._waiting.append(request)
         else:
-            self._unbegun.append((steps, reply))
+            self._unbegun.append(request)
         self._arm()
 
     def _arm(self) -> None:
@@ -161,7 +196,7 @@ class Rotation:
             self._arm()
 
     def _ends_within(self, entries: int, request: LongRequest) -> bool:
-        steps, reply = request
+        steps, reply, frame_bytes = request
         try:
             for _ in range(entries):
                 next(steps)
@@ -171,7 +206,16 @@ class Rotation:
             reply.fail(error)
         else:
             return False
+        self._let_go(frame_bytes)
         return True
+
+
+def rotation() -> Rotation:
+    """Returns that of the running loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _rotations:
+        _rotations[loop] = Rotation()
+    return _rotations[loop]
 
 
 _rotations: WeakKeyDictionary[asyncio.AbstractEventLoop, Rotation] = WeakKeyDictionary()

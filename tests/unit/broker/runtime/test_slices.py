@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from itertools import count, pairwise
 
 import pytest
@@ -12,9 +14,11 @@ from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import (
     ENTRIES_IN_A_CROWD,
     ENTRIES_PER_SLICE,
+    MOST_DECODED_BYTES,
     MOST_ROTATING,
     NAMES_PER_RUN,
     SLICE_S,
+    Rotation,
     Steps,
     in_order,
     sliced,
@@ -157,6 +161,72 @@ async def test_very_many_short_requests_in_a_crowd_share_a_slice_of_each_turn_an
         answered = [each for each in answered if each]
     assert max(after - before for before, after in pairwise([0, *seen])) <= ENTRIES_PER_SLICE
     assert replies[0] == "all"
+
+
+class Decoders:
+    """Threads that decode when they are told to."""
+
+    def __init__(self, rotation: Rotation) -> None:
+        self._rotation = rotation
+        self.decoding: dict[str, Callable[[str], None]] = {}
+
+    def ask(self, name: str, frame_bytes: int, handle: Callable[[str], None] = lambda _: None) -> None:
+        self._rotation.decode(frame_bytes, partial(self.decoding.__setitem__, name), handle)
+
+    def end(self, name: str) -> None:
+        self.decoding.pop(name)(name)
+
+
+HALF = MOST_DECODED_BYTES // 2
+
+
+async def test_frames_are_decoded_in_their_order_while_there_is_room_for_what_they_become() -> None:
+    decoders = Decoders(Rotation())
+    for name in "abcd":
+        decoders.ask(name, HALF)
+    assert [*decoders.decoding] == ["a", "b"]
+    decoders.end("b")
+    assert [*decoders.decoding] == ["a", "c"]
+
+
+async def test_a_frame_that_is_larger_than_the_room_is_decoded_alone() -> None:
+    decoders = Decoders(Rotation())
+    decoders.ask("large", 10 * MOST_DECODED_BYTES)
+    decoders.ask("small", 1)
+    assert [*decoders.decoding] == ["large"]
+    decoders.end("large")
+    assert [*decoders.decoding] == ["small"]
+
+
+async def test_a_request_takes_room_until_its_slices_are_done() -> None:
+    rotation = Rotation()
+    decoders = Decoders(rotation)
+    answers: list[Deferred[str]] = []
+
+    def handle(name: str) -> None:
+        answers.append(Deferred())
+        rotation.add(counted(3 * ENTRIES_PER_SLICE, []), answers[-1])
+
+    decoders.ask("a", 2 * HALF, handle)
+    decoders.ask("b", 2 * HALF, handle)
+    decoders.end("a")
+    while not answers[0].is_done:
+        assert not decoders.decoding
+        await asyncio.sleep(0)
+    assert [*decoders.decoding] == ["b"]
+
+
+async def test_a_request_that_its_handler_fails_to_answer_leaves_its_room() -> None:
+    decoders = Decoders(Rotation())
+
+    def fails(_: str) -> None:
+        raise RuntimeError("a bug")
+
+    decoders.ask("a", 2 * HALF, fails)
+    decoders.ask("b", 2 * HALF)
+    with pytest.raises(RuntimeError):
+        decoders.end("a")
+    assert [*decoders.decoding] == ["b"]
 
 
 async def test_a_handler_in_slices_ends_when_the_client_has_gone() -> None:
