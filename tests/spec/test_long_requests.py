@@ -12,6 +12,7 @@ from types import FrameType
 
 import pytest
 
+from odradek.broker.api.context import AllowAll, RequestContext
 from odradek.broker.api.long_requests import (
     BYTES_OF_AN_ENTRY,
     LONG_REQUEST_BYTES,
@@ -22,17 +23,21 @@ from odradek.broker.api.long_requests import (
     has_many_partitions,
 )
 from odradek.broker.api.served import SERVED
+from odradek.broker.handlers.groups.group_offsets import offset_commit
+from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponseTopic
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse, OffsetFetchResponseGroup
 from odradek.protocol.messages.offset_for_leader_epoch_request import (
@@ -68,6 +73,9 @@ IN_MANY_TURNS = (  # of those that change something, for which MAX_ENTRIES in on
     "FIND_COORDINATOR-coordinator_keys",
     "WRITE_SHARE_GROUP_STATE-topics.partitions",
     "DESCRIBE_SHARE_GROUP_OFFSETS-groups",
+    "OFFSET_COMMIT-topics",
+    "OFFSET_DELETE-topics",
+    "TXN_OFFSET_COMMIT-topics",
 )
 ARRAYS = {key: list(arrays) for key, arrays in groupby(long_arrays(), lambda array: array.api_key)}
 
@@ -199,6 +207,34 @@ def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: AskedB
     assert {group.error_code for group in answer(10)} == {ErrorCode.NONE.value}
     refused = answer(MAX_SLICED_ENTRIES // of_one + 1)
     assert {group.error_code for group in refused} == {ErrorCode.INVALID_REQUEST.value}
+
+
+def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_none(asked: AskedBroker) -> None:
+    connection = asked.connection("User:somebody")
+    topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
+    asked.ask(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["late"]), 4)
+    partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    topics = [
+        OffsetCommitRequestTopic(name=name, partitions=partitions)
+        for name in ("doomed", *(f"unknown-{number}" for number in range(MAX_ENTRIES)), KNOWN_TOPIC)
+    ]
+    commit = OffsetCommitRequest(group_id="late", generation_id_or_member_epoch=-1, topics=topics)
+    context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 1, "a-client", 0, connection, AllowAll())
+
+    async def both() -> list[OffsetCommitResponseTopic]:
+        committing = offset_commit(commit, context, asked.broker)
+        assert isinstance(committing, Deferred)
+        done = asyncio.Event()
+        committing.when_done(lambda _: done.set())
+        deletion = DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=10_000)
+        await asked.ask_on_loop(connection, deletion, 5)
+        await done.wait()
+        return committing.outcome().topics
+
+    answers = {answer.name: answer.partitions[0].error_code for answer in asked.loop.run_until_complete(both())}
+    assert answers["doomed"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
+    assert answers[KNOWN_TOPIC] == ErrorCode.NONE.value
 
 
 def produce(partitions: int) -> ProduceRequest:

@@ -73,7 +73,7 @@ class AskedBroker:
 
     def ask(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
         """Raises Closed."""
-        return self.loop.run_until_complete(self._ask(connection, request, version))
+        return self.loop.run_until_complete(self.ask_on_loop(connection, request, version))
 
     def answer(self, connection: ConnectionInfo, request: Message, version: int, answer: type[M]) -> M:
         """As `ask`, for an answer that is known to come."""
@@ -85,7 +85,8 @@ class AskedBroker:
         """Let happen what happens beside requests: callers that wait for it ask again after this."""
         self.loop.run_until_complete(asyncio.sleep(TURN_S))
 
-    async def _ask(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
+    async def ask_on_loop(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
+        """As `ask`, beside other requests."""
         frame = memoryview(bytearray(request_bytes(request, version, 1, CLIENT_ID)))[4:]
         try:
             reply = self.requests.start(frame, connection)
