@@ -35,6 +35,8 @@ public class KafkaClients {
                 settings.put("transactional.id", transactionalId);
             } else if ("off".equals(ENV.get("ODRADEK_IDEMPOTENCE"))) {
                 settings.putAll(Map.of("enable.idempotence", false, "max.in.flight.requests.per.connection", 1));
+            } else {
+                settings.put("enable.idempotence", true);
             }
             producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
             if (transactionalId != null) producer.initTransactions();

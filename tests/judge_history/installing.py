@@ -11,6 +11,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / ".make" / "history"
 WORKLOADS = Path(__file__).parent / "workloads"
+COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,14 @@ class Installed:
 def install(
     package: str, version: str, workload: str | Path, needs: tuple[str, ...] = (), python: str = sys.executable
 ) -> Installed:
-    """The suffix of the workload tells the registry: PyPI, npm, crates.io or the Go proxy.
+    """The suffix of the workload tells the registry: PyPI, npm, crates.io, Maven Central or the Go proxy.
 
     needs: packages besides, with versions; `name+feature` of a crate.
 
     python  the interpreter of a release whose wheels are for an older one
     raises  CalledProcessError
     """
-    folder = FOLDER / f"{package.replace('/', '_')}-{version}"
+    folder = FOLDER / f"{package.replace('/', '_').replace(':', '_')}-{version}"
     suffix = Path(workload).suffix
     program = WORKLOADS / workload
     if suffix == ".py":
@@ -40,6 +41,9 @@ def install(
     if suffix == ".js":
         _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
         return Installed(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
+    if suffix == ".java":
+        _once(folder, lambda: _maven(folder, package, version))
+        return Installed(["java", "-cp", str(folder / "target" / "dependency" / "*"), str(program)], {})
     if suffix == ".rs":
         _once(folder, lambda: _cargo(folder, [f"{package}@{version}", *needs]))
         (folder / "src" / "main.rs").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
@@ -77,6 +81,16 @@ def _python(python: str, folder: Path, packages: list[str]) -> None:
 
 def _node(folder: Path, packages: list[str]) -> None:
     _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", *packages], folder)
+
+
+def _maven(folder: Path, package: str, version: str) -> None:
+    group, artifact = package.split(":")
+    wanted = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+    model = "<modelVersion>4.0.0</modelVersion><groupId>history</groupId><artifactId>history</artifactId>"
+    dependencies = f"<dependencies><dependency>{wanted}</dependency></dependencies>"
+    text = f"<project>{model}<version>1</version>{dependencies}</project>"
+    (folder / "pom.xml").write_text(text, encoding="utf-8")
+    _run(["mvn", "--quiet", "--batch-mode", COPY_DEPENDENCIES], folder)
 
 
 def _cargo(folder: Path, crates: list[str]) -> None:

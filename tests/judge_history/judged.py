@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -20,18 +20,24 @@ TIMEOUT_S = 60
 Prepare: TypeAlias = Callable[[Cluster], None]
 
 
-def run(release: Installed, prepare: Prepare, recording: Path) -> dict[str, set[str]]:
+def run(release: Installed, prepare: Prepare, recording: Path, script: Sequence[str] = ()) -> dict[str, set[str]]:
     """Returns the rules that the workload's clients broke, and those that they kept, by verdict.
 
-    That the workload fails is no error here: some bugs end the client.
+    That the workload fails is no error here: some bugs end the client. script: what a driver reads.
     """
-    found = software(release, prepare, recording)
+    found = software(release, prepare, recording, script=script)
     broken = {each.rule.id for one in found for each in one.of(BROKEN)}
     return {BROKEN: broken, KEPT: {each.rule.id for one in found for each in one.of(KEPT)} - broken}
 
 
 def software(
-    release: Installed, prepare: Prepare, recording: Path, timeout_s: float = TIMEOUT_S, *, may_hang: bool = False
+    release: Installed,
+    prepare: Prepare,
+    recording: Path,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    may_hang: bool = False,
+    script: Sequence[str] = (),
 ) -> list[Software]:
     """Returns the verdicts on the workload's clients. may_hang: one that does is killed. Raises TimeoutExpired."""
     process = Process({}, recording)
@@ -41,7 +47,10 @@ def software(
         environment = {**os.environ, **release.environment, "ODRADEK_BOOTSTRAP": kafka.bootstrap}
         log = recording.with_suffix(".log")
         with log.open("wb") as out, suppress(*(subprocess.TimeoutExpired,) if may_hang else ()):
-            subprocess.run(release.words, env=environment, stdout=out, stderr=out, timeout=timeout_s, check=False)
+            told = "".join(f"{line}\n" for line in script).encode()
+            subprocess.run(
+                release.words, env=environment, input=told, stdout=out, stderr=out, timeout=timeout_s, check=False
+            )
         kafka.check_faults()
     finally:
         process.stop()

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
+
+from odradek.client.network.cluster import Cluster
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
+
+
+async def leave() -> None:
+    """Sends the LeaveGroup that a member with `group.instance.id` does not send."""
+    cluster = Cluster(os.environ["ODRADEK_BOOTSTRAP"], client_id="judged")
+    await cluster.start()
+    member = MemberIdentity(group_instance_id=os.environ["ODRADEK_GROUP_INSTANCE_ID"])
+    await cluster.ask(LeaveGroupRequest(group_id=os.environ["ODRADEK_GROUP"], members=[member]), LeaveGroupResponse)
+    await cluster.close()
 
 
 def main() -> None:
@@ -29,6 +44,8 @@ def main() -> None:
                 told["records"] *= 2
             print(json.dumps(told), flush=True)
         driver.stdin.close()
+    if how == "leaves":
+        asyncio.run(leave())
 
 
 main()

@@ -36,6 +36,9 @@ class Row:
 ROWS = (
     Row("fede1024/rust-rdkafka#349", "confluent-kafka", "librdkafka.py", "1.6.0", "1.6.1", "TXN.11", "3.8"),
     Row("aio-libs/aiokafka#1115", "aiokafka", "aiokafka_.py", "0.12.0", "0.13.0", "PRD.7", also=("VER.1",)),
+    Row("KIP-896", "confluent-kafka", "librdkafka.py", "1.7.0", "1.8.2", "VER.8", "3.8"),
+    Row("twmb/franz-go#1348", "github.com/twmb/franz-go", "franz_go.go", "1.21.3", "1.21.4", "FET.4"),
+    Row("twmb/franz-go#1348", "github.com/twmb/franz-go", "franz_go.go", "1.21.3", "1.21.4", "TXN.8"),
     Row("tulios/kafkajs#1388", "kafkajs", "kafkajs.js", "2.0.2", "2.1.0", "TXN.11"),
 )
 

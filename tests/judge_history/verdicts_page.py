@@ -19,10 +19,11 @@ from typing import Any
 from odradek.testing.judge.reports import lines
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import RuleVerdict, Software
+from odradek.testing.suite.scenarios import SCENARIOS
 from odradek.testing.sync import Cluster
+from tests.judge_history import test_old_bugs, test_old_bugs_of_suite
 from tests.judge_history.installing import WORKLOADS, Installed, install
 from tests.judge_history.judged import software
-from tests.judge_history.test_old_bugs import orders
 from tests.support.oracle import run_kafka
 
 REPOSITORY = Path(__file__).parents[2]
@@ -139,7 +140,7 @@ def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
     for number, (scene, faults) in enumerate(SCENES.items()):
 
         def prepare(kafka: Cluster, faults: Sequence[Fault] = faults) -> None:
-            orders(kafka)
+            test_old_bugs.orders(kafka)
             for each in faults:
                 kafka.fault(each)
 
@@ -172,6 +173,21 @@ def page(matrix: Matrix, exercised: int, examined: Sequence[Examined], when: dat
         if each.client in matrix and matrix[each.client].get(each.rule, Cell()).broken:
             rule = RULES[each.rule]
             yield f"| {each.client} | {rule.id} {rule.text} | {rule.clause} | {each.finding} |"
+    yield from old_bugs()
+
+
+def old_bugs() -> Iterator[str]:
+    yield "\n## Old bugs\n"
+    yield "| bug | package | broken by | not by | rule | the workload meets |\n|---|---|---|---|---|---|"
+    for row in test_old_bugs.ROWS:
+        yield _old_bug(row, row.prepare.__name__)
+    played = {each.rule: each.name for each in SCENARIOS}
+    for suite_row in test_old_bugs_of_suite.ROWS:
+        yield _old_bug(suite_row, played[suite_row.rule])
+
+
+def _old_bug(row: test_old_bugs.Row | test_old_bugs_of_suite.Row, meets: str) -> str:
+    return f"| {row.bug} | {row.package} | {row.bad} | {row.good} | {row.rule} | {meets.replace('_', ' ')} |"
 
 
 def unexamined(matrix: Matrix, examined: Sequence[Examined]) -> list[tuple[str, str]]:

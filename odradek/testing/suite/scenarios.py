@@ -93,6 +93,16 @@ def empty_transaction(stage: ScenarioCluster) -> str | None:
     return differs(stage.committed(1), ["a"])
 
 
+def last_transaction_is_still_ending(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    refuse(stage, "InitProducerId", "CONCURRENT_TRANSACTIONS", times=2)
+    driver = stage.driver(transactional_id="t")
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "a")
+    driver.say("commit")
+    return differs(stage.committed(1), ["a"])
+
+
 def only_batch_of_a_transaction_fails(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(transactional_id="t")
@@ -224,6 +234,7 @@ SCENARIOS = (
     Scenario("MET.10", coordinator_moves, nodes=NODES),
     Scenario("PRD.6", first_of_several_batches_fails),
     Scenario("PRD.7", retriable_errors_of_produce),
+    Scenario("TXN.8", last_transaction_is_still_ending),
     Scenario("TXN.11", empty_transaction),
     Scenario("TXN.13", offsets_in_an_open_transaction),
     Scenario("TV2.7", only_batch_of_a_transaction_fails),
