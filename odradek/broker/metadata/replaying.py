@@ -151,44 +151,22 @@ def _removed_topic(image: MetadataImage, record: Message) -> TopicImage | None:
 def _note(news: News, image: MetadataImage, record: Any) -> None:
     match type(record).__name__:
         case "TopicRecord":
-            news["created", record.topic_id] = _created(image.topics_by_id[record.topic_id])
+            created = image.topics_by_id[record.topic_id]
+            news["created", record.topic_id] = lambda listener: listener.topic_created(created)
         case "PartitionRecord" if ("created", record.topic_id) not in news:
-            news["grown", record.topic_id] = _grown(image.topics_by_id[record.topic_id])
+            grown = image.topics_by_id[record.topic_id]
+            news["grown", record.topic_id] = lambda listener: listener.partitions_added(grown)
         case "ConfigRecord" if record.resource_type == ConfigResourceType.TOPIC.value:
-            topic = image.topics.get(record.resource_name)
+            topic, name = image.topics.get(record.resource_name), record.resource_name
             if topic is not None and ("created", topic.topic_id) not in news:
-                news["topic config", record.resource_name] = _config_changed(record.resource_name)
+                news["topic config", name] = lambda listener: listener.topic_config_changed(name)
         case "ConfigRecord" if record.resource_type == ConfigResourceType.BROKER.value:
-            news[BROKER_CONFIG] = _broker_config_changed
+            news[BROKER_CONFIG] = lambda listener: listener.broker_config_changed()
         case "FeatureLevelRecord":
-            news["features", ""] = _features_changed
+            news["features", ""] = lambda listener: listener.features_changed()
         case "ClientQuotaRecord":
-            news["client quotas", ""] = _client_quotas_changed
-
-
-def _created(topic: TopicImage) -> Callable[[MetadataListener], None]:
-    return lambda listener: listener.topic_created(topic)
-
-
-def _grown(topic: TopicImage) -> Callable[[MetadataListener], None]:
-    return lambda listener: listener.partitions_added(topic)
+            news["client quotas", ""] = lambda listener: listener.client_quotas_changed()
 
 
 def _deleted(topic: TopicImage) -> Callable[[MetadataListener], None]:
     return lambda listener: listener.topic_deleted(topic)
-
-
-def _config_changed(topic: str) -> Callable[[MetadataListener], None]:
-    return lambda listener: listener.topic_config_changed(topic)
-
-
-def _broker_config_changed(listener: MetadataListener) -> None:
-    listener.broker_config_changed()
-
-
-def _features_changed(listener: MetadataListener) -> None:
-    listener.features_changed()
-
-
-def _client_quotas_changed(listener: MetadataListener) -> None:
-    listener.client_quotas_changed()

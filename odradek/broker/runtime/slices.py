@@ -73,6 +73,25 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
     return answer
 
 
+def altering(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
+    """Makes a handler of a generator as `sliced` does, but it does all of its work, whether the client stays or not."""
+
+    @wraps(handler)
+    def answer(*args: P.args, **named: P.kwargs) -> A | Deferred[Any]:
+        return in_slices(handler(*args, **named))
+
+    return answer
+
+
+def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
+    """Makes an entry of an answer of each item."""
+    made = []
+    for item in items:
+        made.append(make(item))
+        yield
+    return made
+
+
 def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
     """Does a handler's work as `sliced` does, but all of it, whether the client is there or not."""
     crowd = next((each for each in _rotations.values() if each.is_full), None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import REFUSALS
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import in_slices, sliced
+from odradek.broker.runtime.slices import in_slices, made_of_each, sliced
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -84,10 +84,8 @@ def answer(
 ) -> Steps[FindCoordinatorResponse]:
     version = context.api_version
     if version >= SEVERAL_KEYS_SINCE:
-        coordinators = []
-        for key in request.coordinator_keys:
-            coordinators.append(find(key, key_type, context, broker))
-            yield
+        keys = request.coordinator_keys
+        coordinators = yield from made_of_each(keys, lambda key: find(key, key_type, context, broker))
         return FindCoordinatorResponse(coordinators=coordinators)
     found = find(request.key, key_type, context, broker)
     code = ErrorCode(found.error_code)

@@ -11,7 +11,7 @@ from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
 from odradek.broker.runtime.delayed import all_of, once
-from odradek.broker.runtime.slices import in_slices, sliced, visit_in_slices
+from odradek.broker.runtime.slices import altering, made_of_each, sliced, visit_in_slices
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -119,25 +119,18 @@ def describe(group_id: str, context: RequestContext, broker: Broker) -> Describe
         return DescribedGroup(group_id=group_id, error_code=error.code.value)
 
 
+@altering
 def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: Broker
-) -> DeleteGroupsResponse | Deferred[DeleteGroupsResponse]:
+) -> Steps[DeleteGroupsResponse | Deferred[DeleteGroupsResponse]]:
     """DeleteGroups (key 42), versions 0-2: deletes groups without members, and their offsets. v2: flexible.
 
     Needs DELETE on each group. Answered when the tombstones are recorded.
 
     One turn per group: one whose tombstones cannot be written does not keep the others.
     """
-    return in_slices(_deletions(request.groups_names, context, broker))
-
-
-def _deletions(
-    names: Iterable[str], context: RequestContext, broker: Broker
-) -> Steps[DeleteGroupsResponse | Deferred[DeleteGroupsResponse]]:
-    group_ids, results = list(dict.fromkeys(names)), []
-    for group_id in group_ids:
-        results.append(delete_group(group_id, context, broker))
-        yield
+    group_ids = list(dict.fromkeys(request.groups_names))
+    results = yield from made_of_each(group_ids, lambda group_id: delete_group(group_id, context, broker))
     return all_of(
         results,
         lambda index, error: failed(group_ids[index], error),

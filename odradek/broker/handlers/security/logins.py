@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision, require_one_batch
-from odradek.broker.runtime.slices import in_slices, sliced
+from odradek.broker.runtime.slices import altering, in_slices, made_of_each, sliced
 from odradek.broker.security.sasl.credential_changes import (
     Altered,
     Change,
@@ -74,14 +74,13 @@ def describe_user_scram_credentials(
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     users = [user.name for user in request.users or ()]
-    response = DescribeUserScramCredentialsResponse(error_message="", results=[])
-    for user, described in describe_credentials(broker.metadata.image.scram_credentials, users):
-        response.results.append(_described(user, described))
-        yield
-    return response
+    found = describe_credentials(broker.metadata.image.scram_credentials, users)
+    results = yield from made_of_each(found, _described)
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
-def _described(user: str, described: Described) -> DescribeUserScramCredentialsResult:
+def _described(found: tuple[str, Described]) -> DescribeUserScramCredentialsResult:
+    user, described = found
     if isinstance(described, KafkaError):
         return DescribeUserScramCredentialsResult(
             user=user, error_code=described.code.value, error_message=described.message
@@ -93,21 +92,16 @@ def _described(user: str, described: Described) -> DescribeUserScramCredentialsR
     return DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
 
 
+@altering
 def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext, broker: Broker
-) -> Deferred[AlterUserScramCredentialsResponse]:
+) -> Steps[Deferred[AlterUserScramCredentialsResponse]]:
     """Answers AlterUserScramCredentials (key 51), version 0: sets and removes the SCRAM credentials of users (KIP-554).
 
     Needs ALTER on the cluster. Answered when the credentials are recorded; the next login is judged by them, sessions
     that are open go on. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    return in_slices(_alter(request, broker))
-
-
-def _alter(
-    request: AlterUserScramCredentialsRequest, broker: Broker
-) -> Steps[Deferred[AlterUserScramCredentialsResponse]]:
     changes: list[Change] = []
     for each in request.deletions:
         changes.append(CredentialDeletion(each.name, each.mechanism))
@@ -124,18 +118,14 @@ def _alter(
         require_one_batch(records)
         return Decision(results, tuple(records))
 
-    return broker.metadata.submit(turn).then(lambda results: in_slices(_response(results)))
+    altered: Deferred[list[AlterUserScramCredentialsResult]] = broker.metadata.submit(turn).then(
+        lambda results: in_slices(made_of_each(results.items(), _altered))
+    )
+    return altered.then(lambda entries: AlterUserScramCredentialsResponse(results=entries))
 
 
-def _response(results: Altered) -> Steps[AlterUserScramCredentialsResponse]:
-    response = AlterUserScramCredentialsResponse(results=[])
-    for user, error in results.items():
-        response.results.append(_altered(user, error))
-        yield
-    return response
-
-
-def _altered(user: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:
+def _altered(result: tuple[str, KafkaError | None]) -> AlterUserScramCredentialsResult:
+    user, error = result
     if error is None:
         return AlterUserScramCredentialsResult(user=user, error_message=None)
     return AlterUserScramCredentialsResult(user=user, error_code=error.code.value, error_message=error.message)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision, require_one_batch
 from odradek.broker.network.listening import address_of, addresses_of_hosts
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import in_slices
+from odradek.broker.runtime.slices import altering, in_slices, made_of_each
 from odradek.broker.security.quotas import decisions
 from odradek.broker.security.quotas.decisions import Component, LimitChange, QuotaChange
 from odradek.broker.security.quotas.entities import IP
@@ -53,19 +52,16 @@ def describe_client_quotas(
     )
 
 
+@altering
 def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext, broker: Broker
-) -> Deferred[AlterClientQuotasResponse]:
+) -> Steps[Deferred[AlterClientQuotasResponse]]:
     """Answers AlterClientQuotas (key 49), versions 0-1: sets and removes limits of users, client ids and addresses.
 
     v1: flexible. Needs ALTER_CONFIGS on the cluster. Answered when the limits are recorded and in force. Names of hosts
     are looked up in a thread first.
     """
     context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    return in_slices(_alter(request, broker))
-
-
-def _alter(request: AlterClientQuotasRequest, broker: Broker) -> Steps[Deferred[AlterClientQuotasResponse]]:
     changes: list[QuotaChange] = []
     hosts: set[str] = set()
     for entry in request.entries:
@@ -84,7 +80,10 @@ def _alter(request: AlterClientQuotasRequest, broker: Broker) -> Steps[Deferred[
             require_one_batch(records)
             return Decision(results) if request.validate_only else Decision(results, tuple(records))
 
-        answer.follow(broker.metadata.submit(turn).then(lambda results: in_slices(_response(changes, results))))
+        entries: Deferred[list[altered.EntryData]] = broker.metadata.submit(turn).then(
+            lambda results: in_slices(made_of_each(zip(changes, results, strict=True), _result))
+        )
+        answer.follow(entries.then(lambda entries: AlterClientQuotasResponse(entries=entries)))
 
     def looked_up(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
         addresses = outcome.result()
@@ -98,15 +97,8 @@ def _alter(request: AlterClientQuotasRequest, broker: Broker) -> Steps[Deferred[
     return answer
 
 
-def _response(changes: Sequence[QuotaChange], results: Results) -> Steps[AlterClientQuotasResponse]:
-    response = AlterClientQuotasResponse(entries=[])
-    for change, error in zip(changes, results, strict=True):
-        response.entries.append(_result(change, error))
-        yield
-    return response
-
-
-def _result(change: QuotaChange, error: KafkaError | None) -> altered.EntryData:
+def _result(decided: tuple[QuotaChange, KafkaError | None]) -> altered.EntryData:
+    change, error = decided
     return altered.EntryData(
         error_code=0 if error is None else error.code.value,
         error_message=None if error is None else error.message,

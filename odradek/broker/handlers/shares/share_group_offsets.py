@@ -12,7 +12,7 @@ from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
 from odradek.broker.runtime.delayed import Deferred, all_of, once
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import made_of_each, sliced
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
@@ -65,10 +65,8 @@ def describe_share_group_offsets(
     docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
-    entries, groups = AnswerEntries(), list[Group | Deferred[Group]]()
-    for group in request.groups:
-        groups.append(_group(group, context, broker, entries))
-        yield
+    entries = AnswerEntries()
+    groups = yield from made_of_each(request.groups, lambda group: _group(group, context, broker, entries))
     return all_of(
         groups,
         lambda index, error: _refused(request.groups[index].group_id, error),

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from odradek.broker.runtime.delayed import all_of
 from odradek.broker.runtime.slices import in_slices
 from odradek.broker.shares.core.in_flight import StateWrite
-from odradek.broker.shares.core.records import pending_form, pending_of, resolved_of
+from odradek.broker.shares.core.records import pending_form, pending_of, resolved_of, stored_batch
 from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateBatch
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.messages import (
-    delete_share_group_state_response,
-    initialize_share_group_state_response,
-    read_share_group_state_response,
-    read_share_group_state_summary_response,
-    write_share_group_state_response,
-)
+from odradek.protocol.messages import delete_share_group_state_response as deleted
+from odradek.protocol.messages import initialize_share_group_state_response as initialized
+from odradek.protocol.messages import read_share_group_state_response as read
+from odradek.protocol.messages import read_share_group_state_summary_response as summarized
+from odradek.protocol.messages import write_share_group_state_response as written
 from odradek.protocol.messages.delete_share_group_state_response import DeleteShareGroupStateResponse
 from odradek.protocol.messages.initialize_share_group_state_response import InitializeShareGroupStateResponse
 from odradek.protocol.messages.read_share_group_state_response import ReadShareGroupStateResponse
@@ -34,13 +32,11 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.delayed import Deferred
     from odradek.broker.runtime.slices import Steps
     from odradek.broker.shares.core.state_core import StateCore
-    from odradek.protocol.messages import (
-        delete_share_group_state_request,
-        initialize_share_group_state_request,
-        read_share_group_state_request,
-        read_share_group_state_summary_request,
-        write_share_group_state_request,
-    )
+    from odradek.protocol.messages import delete_share_group_state_request as to_delete
+    from odradek.protocol.messages import initialize_share_group_state_request as to_initialize
+    from odradek.protocol.messages import read_share_group_state_request as to_read
+    from odradek.protocol.messages import read_share_group_state_summary_request as to_summarize
+    from odradek.protocol.messages import write_share_group_state_request as to_write
 
 MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The share coordinator knows no such topic partition.",
@@ -61,6 +57,7 @@ T_co = TypeVar("T_co", covariant=True)
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
 M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
 
 
 class AskedTopic(Protocol[A_co]):
@@ -78,23 +75,33 @@ class TopicForm(Protocol[P, T_co]):
     def __call__(self, *, topic_id: bytes, partitions: list[P]) -> T_co: ...
 
 
+class ResponseForm(Protocol[T, M_co]):
+    def __call__(self, *, results: list[T] = ...) -> M_co: ...
+
+
+class AskedRequest(Protocol[A_co]):
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def topics(self) -> Sequence[AskedTopic[A_co]]: ...
+
+
 def ask_each(
-    group_id: str,
-    topics: Sequence[AskedTopic[A]],
+    request: AskedRequest[A],
     context: RequestContext,
     broker: Broker,
     decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],
-    partition_form: PartitionForm[P],
-    topic_form: TopicForm[P, T],
-    make: Callable[[list[T]], M],
+    forms: tuple[PartitionForm[P], TopicForm[P, T], ResponseForm[T, M]],
 ) -> M | Deferred[M]:
     """Asks the core of each share partition; a refusal is the result for that one only.
 
     decide  answers with the result for one share partition
-    make    builds the response from the results by topic
+    forms   of the result for a partition, for a topic, and of the response
     """
+    partition_form, topic_form, response_form = forms
+    group_id, topics = request.group_id, request.topics
     if group_id == "" or not topics or any(not topic.partitions for topic in topics):
-        return make([])
+        return response_form(results=[])
     asked = [(topic.topic_id, partition) for topic in topics for partition in topic.partitions]
 
     def refused(partition: int, error: KafkaError) -> P:
@@ -115,8 +122,10 @@ def ask_each(
 
     def together(results: list[P]) -> M:
         given = iter(results)
-        return make(
-            [topic_form(topic_id=each.topic_id, partitions=[next(given) for _ in each.partitions]) for each in topics]
+        return response_form(
+            results=[
+                topic_form(topic_id=each.topic_id, partitions=[next(given) for _ in each.partitions]) for each in topics
+            ]
         )
 
     def steps() -> Steps[M | Deferred[M]]:
@@ -130,161 +139,107 @@ def ask_each(
 
 
 def initialize_share_group_state(
-    request: initialize_share_group_state_request.InitializeShareGroupStateRequest,
-    context: RequestContext,
-    broker: Broker,
+    request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: Broker
 ) -> InitializeShareGroupStateResponse | Deferred[InitializeShareGroupStateResponse]:
     """InitializeShareGroupState (key 83), version 0: the state of share partitions begins, or begins anew."""
-    form = initialize_share_group_state_response.PartitionResult
+    form = initialized.PartitionResult
 
     def decide(
-        core: StateCore,
-        key: SharePartitionKey,
-        partition: initialize_share_group_state_request.PartitionData,
-        now_ms: int,
-    ) -> Outcome[initialize_share_group_state_response.PartitionResult]:
-        outcome = core.initialize(key, partition.state_epoch, partition.start_offset, now_ms)
-        return Outcome(form(partition=partition.partition), outcome.records)
+        core: StateCore, key: SharePartitionKey, asked: to_initialize.PartitionData, now_ms: int
+    ) -> Outcome[initialized.PartitionResult]:
+        outcome = core.initialize(key, asked.state_epoch, asked.start_offset, now_ms)
+        return Outcome(form(partition=asked.partition), outcome.records)
 
-    return ask_each(
-        request.group_id,
-        request.topics,
-        context,
-        broker,
-        decide,
-        form,
-        initialize_share_group_state_response.InitializeStateResult,
-        lambda results: InitializeShareGroupStateResponse(results=results),
-    )
+    forms = form, initialized.InitializeStateResult, InitializeShareGroupStateResponse
+    return ask_each(request, context, broker, decide, forms)
 
 
 def read_share_group_state(
-    request: read_share_group_state_request.ReadShareGroupStateRequest, context: RequestContext, broker: Broker
+    request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: Broker
 ) -> ReadShareGroupStateResponse | Deferred[ReadShareGroupStateResponse]:
     """ReadShareGroupState (key 84), version 0: state for a leader that begins to serve share partitions.
 
     Leaders before it can write no more.
     """
-    form, batch_form = read_share_group_state_response.PartitionResult, read_share_group_state_response.StateBatch
 
     def decide(
-        core: StateCore, key: SharePartitionKey, partition: read_share_group_state_request.PartitionData, now_ms: int
-    ) -> Outcome[read_share_group_state_response.PartitionResult]:
-        outcome = core.read(key, partition.leader_epoch, now_ms)
+        core: StateCore, key: SharePartitionKey, asked: to_read.PartitionData, now_ms: int
+    ) -> Outcome[read.PartitionResult]:
+        outcome = core.read(key, asked.leader_epoch, now_ms)
         stored = outcome.response
         assert stored is not None
-        result = form(
-            partition=partition.partition,
+        result = read.PartitionResult(
+            partition=asked.partition,
             state_epoch=stored.state_epoch,
             start_offset=stored.start_offset,
-            state_batches=[
-                batch_form(
-                    first_offset=each.first_offset,
-                    last_offset=each.last_offset,
-                    delivery_state=each.delivery_state,
-                    delivery_count=each.delivery_count,
-                )
-                for each in stored.batches
-            ],
-            txn_staged=[pending_form(read_share_group_state_response.TxnStagedRange, each) for each in stored.pending],
+            state_batches=[stored_batch(read.StateBatch, each) for each in stored.batches],
+            txn_staged=[pending_form(read.TxnStagedRange, each) for each in stored.pending],
         )
         return Outcome(result, outcome.records)
 
-    return ask_each(
-        request.group_id,
-        request.topics,
-        context,
-        broker,
-        decide,
-        form,
-        read_share_group_state_response.ReadStateResult,
-        lambda results: ReadShareGroupStateResponse(results=results),
-    )
+    forms = read.PartitionResult, read.ReadStateResult, ReadShareGroupStateResponse
+    return ask_each(request, context, broker, decide, forms)
 
 
 def write_share_group_state(
-    request: write_share_group_state_request.WriteShareGroupStateRequest, context: RequestContext, broker: Broker
+    request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: Broker
 ) -> WriteShareGroupStateResponse | Deferred[WriteShareGroupStateResponse]:
     """WriteShareGroupState (key 85), versions 0-1: state that a leader has to have stored.
 
     v1: the number of records that are done with (KIP-1226). Private tags: what is pending in transactions (KIP-1289).
     """
-    form = write_share_group_state_response.PartitionResult
+    form = written.PartitionResult
 
     def decide(
-        core: StateCore, key: SharePartitionKey, partition: write_share_group_state_request.PartitionData, now_ms: int
-    ) -> Outcome[write_share_group_state_response.PartitionResult]:
+        core: StateCore, key: SharePartitionKey, asked: to_write.PartitionData, now_ms: int
+    ) -> Outcome[written.PartitionResult]:
         try:
-            pending, resolved = pending_of(partition.txn_staged), resolved_of(partition.txn_resolved)
+            pending, resolved = pending_of(asked.txn_staged), resolved_of(asked.txn_resolved)
         except MalformedMessage as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         batches = [
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            for each in partition.state_batches
+            for each in asked.state_batches
         ]
         write = StateWrite(
-            partition.start_offset, partition.delivery_complete_count, batches, pending=pending, resolved=resolved
+            asked.start_offset, asked.delivery_complete_count, batches, pending=pending, resolved=resolved
         )
         must_sync = any(each.producer_id in broker.two_phase for each in pending)
-        outcome = core.write(key, partition.state_epoch, partition.leader_epoch, write, now_ms, must_sync=must_sync)
-        return Outcome(form(partition=partition.partition), outcome.records, must_sync=outcome.must_sync)
+        outcome = core.write(key, asked.state_epoch, asked.leader_epoch, write, now_ms, must_sync=must_sync)
+        return Outcome(form(partition=asked.partition), outcome.records, must_sync=outcome.must_sync)
 
-    return ask_each(
-        request.group_id,
-        request.topics,
-        context,
-        broker,
-        decide,
-        form,
-        write_share_group_state_response.WriteStateResult,
-        lambda results: WriteShareGroupStateResponse(results=results),
-    )
+    return ask_each(request, context, broker, decide, (form, written.WriteStateResult, WriteShareGroupStateResponse))
 
 
 def delete_share_group_state(
-    request: delete_share_group_state_request.DeleteShareGroupStateRequest, context: RequestContext, broker: Broker
+    request: to_delete.DeleteShareGroupStateRequest, context: RequestContext, broker: Broker
 ) -> DeleteShareGroupStateResponse | Deferred[DeleteShareGroupStateResponse]:
     """DeleteShareGroupState (key 86), version 0: the state of share partitions is no longer needed."""
-    form = delete_share_group_state_response.PartitionResult
+    form = deleted.PartitionResult
 
     def decide(
-        core: StateCore, key: SharePartitionKey, partition: delete_share_group_state_request.PartitionData, now_ms: int
-    ) -> Outcome[delete_share_group_state_response.PartitionResult]:
-        return Outcome(form(partition=partition.partition), core.delete(key).records)
+        core: StateCore, key: SharePartitionKey, asked: to_delete.PartitionData, now_ms: int
+    ) -> Outcome[deleted.PartitionResult]:
+        return Outcome(form(partition=asked.partition), core.delete(key).records)
 
-    return ask_each(
-        request.group_id,
-        request.topics,
-        context,
-        broker,
-        decide,
-        form,
-        delete_share_group_state_response.DeleteStateResult,
-        lambda results: DeleteShareGroupStateResponse(results=results),
-    )
+    return ask_each(request, context, broker, decide, (form, deleted.DeleteStateResult, DeleteShareGroupStateResponse))
 
 
 def read_share_group_state_summary(
-    request: read_share_group_state_summary_request.ReadShareGroupStateSummaryRequest,
-    context: RequestContext,
-    broker: Broker,
+    request: to_summarize.ReadShareGroupStateSummaryRequest, context: RequestContext, broker: Broker
 ) -> ReadShareGroupStateSummaryResponse | Deferred[ReadShareGroupStateSummaryResponse]:
     """ReadShareGroupStateSummary (key 87), versions 0-1: where share partitions stand, for people.
 
     v1: the number of records that are done with (KIP-1226).
     """
-    form = read_share_group_state_summary_response.PartitionResult
 
     def decide(
-        core: StateCore,
-        key: SharePartitionKey,
-        partition: read_share_group_state_summary_request.PartitionData,
-        now_ms: int,
-    ) -> Outcome[read_share_group_state_summary_response.PartitionResult]:
+        core: StateCore, key: SharePartitionKey, asked: to_summarize.PartitionData, now_ms: int
+    ) -> Outcome[summarized.PartitionResult]:
         summary = core.summarize(key)
         return Outcome(
-            form(
-                partition=partition.partition,
+            summarized.PartitionResult(
+                partition=asked.partition,
                 state_epoch=summary.state_epoch,
                 leader_epoch=summary.leader_epoch,
                 start_offset=summary.start_offset,
@@ -293,13 +248,5 @@ def read_share_group_state_summary(
             )
         )
 
-    return ask_each(
-        request.group_id,
-        request.topics,
-        context,
-        broker,
-        decide,
-        form,
-        read_share_group_state_summary_response.ReadStateSummaryResult,
-        lambda results: ReadShareGroupStateSummaryResponse(results=results),
-    )
+    forms = summarized.PartitionResult, summarized.ReadStateSummaryResult, ReadShareGroupStateSummaryResponse
+    return ask_each(request, context, broker, decide, forms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
@@ -32,7 +33,7 @@ from odradek.broker.metadata.config_changes import ResourceChanges, Result, chec
 from odradek.broker.metadata.config_rules import settings_of
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topic_names import check_topic_name
-from odradek.broker.runtime.slices import in_slices, sliced
+from odradek.broker.runtime.slices import in_slices, made_of_each, sliced
 from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, bare
@@ -273,7 +274,7 @@ def _alter(
     def altered(results: list[Result]) -> list[R] | Deferred[list[R]]:
         if certificates is not None and not validate_only:
             certificates.refresh()  # also where the settings say what they said: the files may be others
-        return in_slices(_entries(at_once + results, entry))
+        return in_slices(made_of_each(at_once + results, partial(_entry, entry)))
 
     return broker.metadata.submit(turn).then(altered)
 
@@ -309,19 +310,14 @@ def _require(context: RequestContext, resource_type: int, name: str, *, is_incre
         raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error  # as Kafka
 
 
-def _entries(results: list[Result], entry: type[R]) -> Steps[list[R]]:
-    entries = []
-    for resource_type, resource_name, error in results:
-        entries.append(
-            entry(
-                error_code=0 if error is None else error.code.value,
-                error_message=None if error is None else error.message,
-                resource_type=resource_type,
-                resource_name=resource_name,
-            )
-        )
-        yield
-    return entries
+def _entry(entry: type[R], result: Result) -> R:
+    resource_type, resource_name, error = result
+    return entry(
+        error_code=0 if error is None else error.code.value,
+        error_message=None if error is None else error.message,
+        resource_type=resource_type,
+        resource_name=resource_name,
+    )
 
 
 def list_config_resources(

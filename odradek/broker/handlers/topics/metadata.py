@@ -14,7 +14,7 @@ from odradek.broker.api.authorized_operations import (
 from odradek.broker.api.context import Audit
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
-from odradek.broker.runtime.slices import in_order, sliced
+from odradek.broker.runtime.slices import in_order, made_of_each, sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_topic_partitions_response import (
@@ -100,11 +100,7 @@ def described_topics(
             names[entry.name] = None
         yield
     if topic_ids:  # then, as in Kafka, names are not looked at
-        topics = []
-        for topic_id in topic_ids:
-            topics.append(topic_by_id(topic_id, context, broker))
-            yield
-        return topics
+        return (yield from made_of_each(topic_ids, lambda topic_id: topic_by_id(topic_id, context, broker)))
     return (yield from topics_by_name(names, request, context, broker))
 
 

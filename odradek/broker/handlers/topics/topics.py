@@ -13,7 +13,7 @@ from odradek.broker.metadata import topics as decisions
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import in_slices
+from odradek.broker.runtime.slices import altering, in_slices, made_of_each
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -45,21 +45,16 @@ Result = tuple[str, KafkaError | None]
 Wish = tuple[str | None, bytes]
 
 
+@altering
 def create_topics(
     request: CreateTopicsRequest, context: RequestContext, broker: Broker
-) -> Deferred[CreateTopicsResponse]:
+) -> Steps[Deferred[CreateTopicsResponse]]:
     """Answers CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
 
     v4: partition count and replication factor may be -1, the broker's default. v5: flexible; answers count, factor and
     settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic, and
     DESCRIBE_CONFIGS on a topic to be told its settings. Answered when the topics can be written to.
     """
-    return in_slices(_create_topics(request, context, broker))
-
-
-def _create_topics(
-    request: CreateTopicsRequest, context: RequestContext, broker: Broker
-) -> Steps[Deferred[CreateTopicsResponse]]:
     may_create_all = is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     allowed: set[str] = set()
     describable: set[str] = set()  # topics whose settings the client may know
@@ -148,20 +143,15 @@ def _configs(described: list[DescribedConfig]) -> list[CreatableTopicConfigs]:
     return [CreatableTopicConfigs(name=one.name, value=one.value, config_source=one.source.value) for one in described]
 
 
+@altering
 def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext, broker: Broker
-) -> Deferred[CreatePartitionsResponse]:
+) -> Steps[Deferred[CreatePartitionsResponse]]:
     """Answers CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing them is not possible.
 
     v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. Answered when the partitions can be written
     to.
     """
-    return in_slices(_create_partitions(request, context, broker))
-
-
-def _create_partitions(
-    request: CreatePartitionsRequest, context: RequestContext, broker: Broker
-) -> Steps[Deferred[CreatePartitionsResponse]]:
     wishes = []
     refusals: list[Result] = []
     for topic in request.topics:
@@ -178,23 +168,23 @@ def _create_partitions(
         decision = yield from decisions.create_partitions(image, wishes, node=broker.metadata.node, charge=charge)
         return Decision(decision.response) if request.validate_only else decision
 
-    return broker.metadata.submit(turn).then(lambda results: in_slices(_extended(refusals + results)))
+    extended: Deferred[list[CreatePartitionsTopicResult]] = broker.metadata.submit(turn).then(
+        lambda results: in_slices(made_of_each(refusals + results, _extended))
+    )
+    return extended.then(lambda entries: CreatePartitionsResponse(results=entries))
 
 
-def _extended(results: list[Result]) -> Steps[CreatePartitionsResponse]:
-    response = CreatePartitionsResponse()
-    for name, error in results:
-        result = CreatePartitionsTopicResult(name=name, error_message=None)
-        if error is not None:
-            result.error_code, result.error_message = error.code.value, error.message
-        response.results.append(result)
-        yield
-    return response
+def _extended(result: Result) -> CreatePartitionsTopicResult:
+    name, error = result
+    if error is None:
+        return CreatePartitionsTopicResult(name=name, error_message=None)
+    return CreatePartitionsTopicResult(name=name, error_code=error.code.value, error_message=error.message)
 
 
+@altering
 def delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, broker: Broker
-) -> Deferred[DeleteTopicsResponse]:
+) -> Steps[Deferred[DeleteTopicsResponse]]:
     """Answers DeleteTopics (key 20), versions 1-6: by name, from v6 on also by topic id.
 
     v4: flexible. v5: answers an error message. Needs DELETE on the cluster, or DESCRIBE and DELETE on each topic; a
@@ -203,12 +193,6 @@ def delete_topics(
     """
     if not broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
-    return in_slices(_delete_topics(request, context, broker))
-
-
-def _delete_topics(
-    request: DeleteTopicsRequest, context: RequestContext, broker: Broker
-) -> Steps[Deferred[DeleteTopicsResponse]]:
     wishes: list[Wish]
     if context.api_version >= TOPIC_IDS_SINCE:
         wishes = [(topic.name, topic.topic_id) for topic in request.topics]
@@ -216,8 +200,11 @@ def _delete_topics(
         wishes = [(name, ZERO_UUID) for name in request.topic_names]
     allowed, refusals = yield from _sorted_by_permission(wishes, context, broker)
     charge = _charge(context)
-    deleted = broker.metadata.submit(lambda image: decisions.delete_topics(image, allowed, charge=charge))
-    return deleted.then(lambda results: in_slices(_deleted(refusals + results)))
+    decided = broker.metadata.submit(lambda image: decisions.delete_topics(image, allowed, charge=charge))
+    deleted: Deferred[list[DeletableTopicResult]] = decided.then(
+        lambda results: in_slices(made_of_each(refusals + results, _deleted))
+    )
+    return deleted.then(lambda entries: DeleteTopicsResponse(responses=entries))
 
 
 def _sorted_by_permission(
@@ -245,12 +232,8 @@ def _sorted_by_permission(
     return allowed, refusals
 
 
-def _deleted(results: list[DeletedTopic]) -> Steps[DeleteTopicsResponse]:
-    response = DeleteTopicsResponse(responses=[])
-    for each in results:
-        result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
-        if each.error is not None:
-            result.error_code, result.error_message = each.error.code.value, each.error.message
-        response.responses.append(result)
-        yield
-    return response
+def _deleted(each: DeletedTopic) -> DeletableTopicResult:
+    result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
+    if each.error is not None:
+        result.error_code, result.error_message = each.error.code.value, each.error.message
+    return result

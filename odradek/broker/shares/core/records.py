@@ -54,7 +54,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 delivery_complete_count=record.delivery_complete_count,
                 create_timestamp=record.created_ms,
                 write_timestamp=record.written_ms,
-                state_batches=[_stored(share_snapshot_value.StateBatch, each) for each in record.batches],
+                state_batches=[stored_batch(share_snapshot_value.StateBatch, each) for each in record.batches],
                 txn_staged=[pending_form(share_snapshot_value.TxnStagedRange, each) for each in record.pending],
             )
             return _key(SNAPSHOT, record.key), VALUE_PREFIX + encode(snapshot, VALUE_VERSION)
@@ -64,7 +64,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 leader_epoch=record.leader_epoch,
                 start_offset=record.start_offset,
                 delivery_complete_count=record.delivery_complete_count,
-                state_batches=[_stored(share_update_value.StateBatch, each) for each in record.batches],
+                state_batches=[stored_batch(share_update_value.StateBatch, each) for each in record.batches],
                 txn_staged=[pending_form(share_update_value.TxnStagedRange, each) for each in record.pending],
                 txn_resolved=[resolved_form(share_update_value.TxnResolvedRange, each) for each in record.resolved],
             )
@@ -126,10 +126,12 @@ def _key(kind: int, key: SharePartitionKey) -> bytes:
 
 
 StoredBatch = share_snapshot_value.StateBatch | share_update_value.StateBatch
-B = TypeVar("B", share_snapshot_value.StateBatch, share_update_value.StateBatch)
+B = TypeVar(
+    "B", share_snapshot_value.StateBatch, share_update_value.StateBatch, read_share_group_state_response.StateBatch
+)
 
 
-def _stored(form: type[B], batch: StateBatch) -> B:
+def stored_batch(form: type[B], batch: StateBatch) -> B:
     return form(
         first_offset=batch.first_offset,
         last_offset=batch.last_offset,
