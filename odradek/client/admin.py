@@ -10,12 +10,10 @@ from odradek.client import administration
 from odradek.client.administration.asking import Asking
 from odradek.client.administration.cluster import UpgradeType
 from odradek.client.common.errors import (
-    STALE_COORDINATOR,
     ClientError,
     ProducerFenced,
     check,
     code_of,
-    refusal,
 )
 from odradek.client.common.values import OffsetAndMetadata, PreparedTxnState, TopicPartition
 from odradek.client.network.cluster import (
@@ -297,13 +295,14 @@ class Admin(ConnectedClient):
 
         What was decided elsewhere, to commit, is not asked: its records are lost all the same.
         """
+        kind = CoordinatorType.TRANSACTION
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=self._request_timeout_ms
         )
 
         async def fence() -> None:  # while the abort is under way the answer is CONCURRENT_TRANSACTIONS
-            answer = await self._ask_coordinator(transactional_id, request, InitProducerIdResponse)
-            self._check_coordinator(transactional_id, answer.error_code)
+            answer = await self._cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
+            self.asking.check_coordinator(kind, transactional_id, answer.error_code)
 
         await self._patiently(fence)
 
@@ -317,6 +316,7 @@ class Admin(ConnectedClient):
         """
         if not state.has_transaction:
             return
+        kind = CoordinatorType.TRANSACTION
         request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=state.producer_id,
@@ -331,18 +331,14 @@ class Admin(ConnectedClient):
                 what = "below transaction.version 2 no pair of producer id and epoch names a single transaction"
                 raise ClientError(what, ErrorCode.UNSUPPORTED_VERSION)
             answer = await self._cluster.ask_coordinator(
-                transactional_id,
-                CoordinatorType.TRANSACTION,
-                request,
-                EndTxnResponse,
-                min_version=END_TXN_OF_ONE_EPOCH,
+                transactional_id, kind, request, EndTxnResponse, min_version=END_TXN_OF_ONE_EPOCH
             )
             code = code_of(answer.error_code)
             if code in NOT_ENDED_SO:
                 wanted = "committed" if committed else "aborted"
                 text = f"the transaction {state} of {transactional_id!r} was not {wanted}, and cannot be any more"
                 raise ProducerFenced(f"{text}: {code.name}", code)
-            self._check_coordinator(transactional_id, answer.error_code)
+            self.asking.check_coordinator(kind, transactional_id, answer.error_code)
 
         await self._patiently(end)
 
@@ -358,13 +354,3 @@ class Admin(ConnectedClient):
             return None
 
         return await asyncio.gather(*(end(*each) for each in ends))
-
-    async def _ask_coordinator(self, transactional_id: str, request: Message, answer: type[M]) -> M:
-        return await self._cluster.ask_coordinator(transactional_id, CoordinatorType.TRANSACTION, request, answer)
-
-    def _check_coordinator(self, transactional_id: str, error_code: int) -> None:
-        code = code_of(error_code)
-        if code in STALE_COORDINATOR:
-            self._cluster.forget_coordinator(transactional_id, CoordinatorType.TRANSACTION)
-        if code is not ErrorCode.NONE:
-            raise refusal(code, f"the transactional id {transactional_id!r}")

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
+from odradek.client.administration.records import LATEST, offsets
 from odradek.client.administration.transactions import (
     TransactionDescription,
     describe_listed,
@@ -26,14 +27,13 @@ from odradek.client.administration.transactions import (
     list_transactions,
 )
 from odradek.client.common.errors import ClientError, check
+from odradek.client.common.values import TopicPartition as NamedPartition
 from odradek.client.common.values import blocks, grouped
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.write_txn_markers_request import (
@@ -154,10 +154,6 @@ async def transaction_at(asking: Asking, partition: PartitionLeader, start_offse
     raise ClientError(f"no open transaction of {name} begins at offset {start_offset}; those open begin at: {others}")
 
 
-LATEST = -1  # the timestamp that asks for the end
-A_CONSUMER = -1  # in place of a replica's id
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """Readers of committed data stop at `from_offset`; behind it lie `records`, markers included."""
@@ -220,21 +216,9 @@ def held(
 
 async def end_offsets(asking: Asking, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
     """Returns one past the last record of every partition that has a leader. Raises ClientError."""
-    ends: dict[TopicPartition, int] = {}
-    for leader_id, led in by_leader(partitions).items():
-        topics = [
-            ListOffsetsTopic(
-                name=name,
-                partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes],
-            )
-            for name, indexes in led.items()
-        ]
-        request = ListOffsetsRequest(replica_id=A_CONSUMER, topics=topics)
-        for topic in (await asking.broker(leader_id, request, ListOffsetsResponse)).topics:
-            for partition in topic.partitions:
-                check(partition.error_code, f"the end of {topic.name}-{partition.partition_index}")
-                ends[topic.name, partition.partition_index] = partition.offset
-    return ends
+    asked = {NamedPartition(each.topic, each.partition): LATEST for each in partitions if each.leader_id is not None}
+    found = await offsets(asking, asked, is_committed=False)
+    return {(each.topic, each.partition): end.offset for each, end in found.items() if end is not None}
 
 
 ONGOING = "Ongoing"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from odradek.client.common.errors import STALE_COORDINATOR, code_of, refusal
+from odradek.client.common.errors import STALE_COORDINATOR, check, code_of
 from odradek.client.network.cluster import Cluster, CoordinatorType
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.struct import Message
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+
+COORDINATED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
 
 class Asking:
@@ -46,17 +47,21 @@ class Asking:
         return self.cluster.node_ids
 
     async def group_coordinator(
-        self, group_id: str, request: Message, answer: type[M], *, max_version: int | None = None
-    ) -> M:
-        """One attempt, to be made within `patiently`."""
-        return await self.cluster.ask_coordinator(
-            group_id, CoordinatorType.GROUP, request, answer, max_version=max_version
-        )
+        self, group_id: str, request: Message, answer: type[M], read: Callable[[M], T], max_version: int | None = None
+    ) -> T:
+        """Reads the answer of a group's coordinator; asks again while `read` raises a transient error."""
+
+        async def ask() -> T:
+            kind = CoordinatorType.GROUP
+            return read(await self.cluster.ask_coordinator(group_id, kind, request, answer, max_version=max_version))
+
+        return await self.patiently(ask)
+
+    def check_coordinator(self, kind: CoordinatorType, key: str, error_code: int, message: str | None = None) -> None:
+        """Raises the error of an answer from the coordinator, which is looked for again after some."""
+        if code_of(error_code) in STALE_COORDINATOR:
+            self.cluster.forget_coordinator(key, kind)
+        check(error_code, f"the {COORDINATED[kind]} {key!r}", message)
 
     def check_group(self, group_id: str, error_code: int, message: str | None = None) -> None:
-        """Raises the error of an answer from the coordinator, which is looked for again after some."""
-        code = code_of(error_code)
-        if code in STALE_COORDINATOR:
-            self.cluster.forget_coordinator(group_id, CoordinatorType.GROUP)
-        if code is not ErrorCode.NONE:
-            raise refusal(code, f"the group {group_id!r}", message)
+        self.check_coordinator(CoordinatorType.GROUP, group_id, error_code, message)

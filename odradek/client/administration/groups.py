@@ -168,13 +168,12 @@ async def _describe_classic_group(asking: Asking, group_id: str) -> GroupDescrip
 
 
 async def _ask_about(asking: Asking, group_id: str, request: Message, answer: type[D]) -> D:
-    async def ask() -> D:
-        found = await asking.group_coordinator(group_id, request, answer)
+    def read(found: D) -> D:
         (told,) = found.groups
         asking.check_group(group_id, told.error_code, told.error_message)
         return found
 
-    return await asking.patiently(ask)
+    return await asking.group_coordinator(group_id, request, answer, read)
 
 
 async def _description(
@@ -199,11 +198,10 @@ def _owned(assignment: ConsumerAssignment | ShareAssignment) -> tuple[TopicParti
 async def delete_group(asking: Asking, group_id: str) -> None:
     request = DeleteGroupsRequest(groups_names=[group_id])
 
-    async def ask() -> None:
-        answer = await asking.group_coordinator(group_id, request, DeleteGroupsResponse)
+    def read(answer: DeleteGroupsResponse) -> None:
         asking.check_group(group_id, answer.results[0].error_code)
 
-    await asking.patiently(ask)
+    await asking.group_coordinator(group_id, request, DeleteGroupsResponse, read)
 
 
 # Committed offsets.
@@ -212,8 +210,7 @@ async def delete_group(asking: Asking, group_id: str) -> None:
 async def list_group_offsets(asking: Asking, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
     request = OffsetFetchRequest(group_id=group_id, topics=None)
 
-    async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
-        answer = await asking.group_coordinator(group_id, request, OffsetFetchResponse, max_version=FETCH_OF_ONE_GROUP)
+    def read(answer: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
         asking.check_group(group_id, answer.error_code)
         found = {}
         for topic in answer.topics:
@@ -225,7 +222,7 @@ async def list_group_offsets(asking: Asking, group_id: str) -> dict[TopicPartiti
                     found[TopicPartition(topic.name, each.partition_index)] = committed
         return dict(sorted(found.items()))
 
-    return await asking.patiently(ask)
+    return await asking.group_coordinator(group_id, request, OffsetFetchResponse, read, FETCH_OF_ONE_GROUP)
 
 
 async def alter_group_offsets(
@@ -256,14 +253,13 @@ async def _delete_offsets(asking: Asking, group_id: str, partitions: Iterable[To
         ],
     )
 
-    async def ask() -> None:
-        answer = await asking.group_coordinator(group_id, request, OffsetDeleteResponse)
+    def read(answer: OffsetDeleteResponse) -> None:
         asking.check_group(group_id, answer.error_code)
         for topic in answer.topics:
             for each in topic.partitions:
                 check(each.error_code, f"the offset of {group_id!r} in {topic.name}-{each.partition_index}")
 
-    await asking.patiently(ask)
+    await asking.group_coordinator(group_id, request, OffsetDeleteResponse, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +276,7 @@ async def list_share_group_offsets(asking: Asking, group_id: str) -> dict[TopicP
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
     )
 
-    async def ask() -> dict[TopicPartition, SharePartitionOffset]:
-        answer = await asking.group_coordinator(group_id, request, DescribeShareGroupOffsetsResponse)
+    def read(answer: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, SharePartitionOffset]:
         (told,) = answer.groups
         asking.check_group(group_id, told.error_code, told.error_message)
         found = {}
@@ -296,7 +291,7 @@ async def list_share_group_offsets(asking: Asking, group_id: str) -> dict[TopicP
                 )
         return dict(sorted(found.items()))
 
-    return await asking.patiently(ask)
+    return await asking.group_coordinator(group_id, request, DescribeShareGroupOffsetsResponse, read)
 
 
 async def alter_share_group_offsets(asking: Asking, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -309,15 +304,14 @@ async def alter_share_group_offsets(asking: Asking, group_id: str, offsets: Mapp
         topics=[AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in topics.items()],
     )
 
-    async def ask() -> None:
-        answer = await asking.group_coordinator(group_id, request, AlterShareGroupOffsetsResponse)
+    def read(answer: AlterShareGroupOffsetsResponse) -> None:
         asking.check_group(group_id, answer.error_code, answer.error_message)
         for topic in answer.responses:
             for each in topic.partitions:
                 name = f"the share partition {topic.topic_name}-{each.partition_index}"
                 check(each.error_code, name, each.error_message)
 
-    await asking.patiently(ask)
+    await asking.group_coordinator(group_id, request, AlterShareGroupOffsetsResponse, read)
 
 
 async def delete_share_group_offsets(asking: Asking, group_id: str, topics: Iterable[str]) -> None:
@@ -325,10 +319,9 @@ async def delete_share_group_offsets(asking: Asking, group_id: str, topics: Iter
         group_id=group_id, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
     )
 
-    async def ask() -> None:
-        answer = await asking.group_coordinator(group_id, request, DeleteShareGroupOffsetsResponse)
+    def read(answer: DeleteShareGroupOffsetsResponse) -> None:
         asking.check_group(group_id, answer.error_code, answer.error_message)
         for each in answer.responses:
             check(each.error_code, f"the topic {each.topic_name!r} of {group_id!r}", each.error_message)
 
-    await asking.patiently(ask)
+    await asking.group_coordinator(group_id, request, DeleteShareGroupOffsetsResponse, read)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
-from odradek.client.common.errors import STALE_COORDINATOR, ClientError, check, code_of, refusal
+from odradek.client.common.errors import ClientError, check
 from odradek.client.common.values import TopicPartition, grouped
 from odradek.client.network.cluster import CoordinatorType
 from odradek.protocol.errors import ErrorCode
@@ -99,7 +99,7 @@ async def describe_transaction(asking: Asking, transactional_id: str) -> Transac
     async def ask() -> TransactionDescription:
         node_id = await asking.cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
         (told,) = await _describe_at(asking, node_id, [transactional_id])
-        check_coordinator(asking, transactional_id, told.error_code)
+        asking.check_coordinator(CoordinatorType.TRANSACTION, transactional_id, told.error_code)
         return _description(told, node_id)
 
     return await asking.patiently(ask)
@@ -141,12 +141,3 @@ async def ids_by_producer(asking: Asking, producer_ids: Iterable[int]) -> dict[i
         return {}
     found = await list_transactions(asking, producer_ids=wanted)
     return {each.producer_id: each.transactional_id for each in found}
-
-
-def check_coordinator(asking: Asking, transactional_id: str, error_code: int) -> None:
-    """Raises the error of an answer from the coordinator, which is looked for again after some."""
-    code = code_of(error_code)
-    if code in STALE_COORDINATOR:
-        asking.cluster.forget_coordinator(transactional_id, CoordinatorType.TRANSACTION)
-    if code is not ErrorCode.NONE:
-        raise refusal(code, f"the transactional id {transactional_id!r}")

@@ -153,9 +153,6 @@ def _reason(text: str) -> str:
     return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")
 
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 EVERY_S = 0.25
 _WIDTH = 30
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import NOT_FOUND, CommandError
-from odradek.tools.commands.options import CommandActions, add_names, names
+from odradek.tools.commands.options import CommandActions, add_names, names, time_ms
 from odradek.tools.commands.output import Row, headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
+    from odradek.client.administration.groups import GroupDescription
 
 
 def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> None:
@@ -32,7 +32,7 @@ def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> Non
     where.add_argument("--to-earliest", action="store_true", help="the first record")
     where.add_argument("--to-latest", action="store_true", help="the end")
     where.add_argument(
-        "--to-datetime", metavar="TIME", type=milliseconds, help="the first record since, as in 2026-01-31T08:00:00"
+        "--to-datetime", metavar="TIME", type=time_ms, help="the first record since, as in 2026-01-31T08:00:00"
     )
     if not is_share:
         where.add_argument("--to-offset", metavar="N", type=int, help="this offset")
@@ -47,15 +47,6 @@ def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> Non
 def check_reset(options: argparse.Namespace) -> None:
     if options.all_topics == bool(options.topic):
         raise ValueError("give either --topic or --all-topics")
-
-
-def milliseconds(text: str) -> int:
-    """Parses ISO 8601 for `type=`, in UTC unless it names an offset, as Kafka's tools do."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes a time as in 2026-01-31T08:00:00") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 async def plan(
@@ -117,11 +108,6 @@ def show(
     print_rows(rows, headings("topic partition from to"), as_json=options.json, empty="Nothing to move.")
     if not options.execute and not options.json:
         print("Nothing was changed: --execute does it.")
-
-
-if TYPE_CHECKING:
-    from odradek.client.admin import Admin
-    from odradek.client.administration.groups import GroupDescription
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

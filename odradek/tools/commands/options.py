@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,3 +180,13 @@ def setting(text: str) -> tuple[str, str]:
     if not separator or not name.strip():
         raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=VALUE")
     return name.strip(), value.strip()
+
+
+def time_ms(text: str) -> int:
+    """Parses a date or a time of ISO 8601, for `type=`; in UTC unless it names an offset, as Kafka's tools do."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        what = "it takes a time, as 2026-11-01 or 2026-11-01T12:00+01:00"
+        raise argparse.ArgumentTypeError(f"{text!r}: {what}") from None
+    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
-from odradek.tools.commands.groups import milliseconds, selected
-from odradek.tools.commands.options import CommandActions, add_topic
+from odradek.tools.commands.groups import selected
+from odradek.tools.commands.options import CommandActions, add_topic, time_ms
 from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         counting.add_argument(
             "-t", "--topic", action="append", default=[], metavar="TOPIC[:0,1]", help="only this; may be repeated"
         )
-        counting.add_argument("--time", type=milliseconds, metavar="TIME", help="also the first offset since then")
+        counting.add_argument("--time", type=time_ms, metavar="TIME", help="also the first offset since then")
     with actions.add("delete", "delete the records before an offset", delete, json=True) as deleting:
         add_topic(deleting)
         deleting.add_argument("-p", "--partition", type=int, metavar="N", help="default: every partition")

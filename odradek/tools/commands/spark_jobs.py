@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.tools.commands.errors import DIFFERENT, DONE, REFUSED, CommandError
-from odradek.tools.commands.options import add_isolation_level, add_json, setting
+from odradek.tools.commands.options import add_isolation_level, add_json, setting, time_ms
 from odradek.tools.commands.output import headings, print_object, table
 
 if TYPE_CHECKING:
@@ -203,15 +203,6 @@ def add_export(parsers: Parsers) -> None:
     add_session(parser)
     add_json(parser)
     parser.set_defaults(run=run_export)
-
-
-def time_ms(text: str) -> int:
-    """Parses a date or a time of ISO 8601, for `type=`."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, as 2026-11-01 or 2026-11-01T12:00+01:00") from None
-    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 def run_export(options: argparse.Namespace) -> int:

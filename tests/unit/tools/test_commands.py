@@ -21,7 +21,7 @@ from odradek.tools.commands.errors import (
     CommandError,
     explained,
 )
-from odradek.tools.commands.groups import milliseconds
+from odradek.tools.commands.options import time_ms
 from odradek.tools.commands.output import JsonArray, duration, table
 from odradek.tools.commands.produce import split
 from odradek.tools.commands.tree import COMMANDS, parser, run
@@ -89,7 +89,7 @@ def test_what_is_no_setting_is_refused(add: str, delete: str) -> None:
     [("1970-01-01T00:00:01", 1_000), ("1970-01-01T01:00:00+01:00", 0), ("1970-01-02", 86_400_000)],
 )
 def test_times_are_utc_unless_they_say_otherwise(text: str, expected: int) -> None:
-    assert milliseconds(text) == expected
+    assert time_ms(text) == expected
 
 
 def test_numbers_stand_to_the_right_and_what_is_missing_is_a_dash() -> None:
