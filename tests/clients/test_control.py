@@ -129,6 +129,13 @@ def test_a_week_in_which_nothing_falls_due_takes_milliseconds(odradek: Odradek) 
         kafka.wait(topic="orders", log_start_offset=1)
 
 
+def test_a_topic_is_deleted_and_made_again_while_the_clock_stands(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    kafka.clock.freeze()
+    kafka.preset("recreated-topic", topic="orders", partitions=2)
+    assert kafka.wait(topic="orders", partition=1, log_end_offset=0)
+
+
 def test_a_transaction_times_out_when_the_clock_says_so(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     producer = transactional(kafka, "t")

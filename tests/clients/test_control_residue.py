@@ -33,6 +33,7 @@ from odradek.broker.clusters.routes import add_control
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.network.kept_exchanges import KeptExchanges
 from odradek.broker.network.server import Server
+from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.kafka_json import kafka_json
 from odradek.protocol.messages.alter_client_quotas_request import (
@@ -70,7 +71,12 @@ RULES: tuple[Mapping[str, Any], ...] = (
     {"match": {"api": "Produce"}, "at": "applied", "do": {"delay_ms": 60_000}},
     {"match": {"api": "Metadata"}, "at": "applied", "do": {"drop": True}, "every": 3},
     {"match": {"api": "InitProducerId"}, "do": {"hold": f"{MARK}-init"}},
+    {"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"Topics": {"reverse": True}}, "throttle_ms": 7}},
+    {"match": {"api": "Fetch"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER", "partitions": [0]}},
+    {"match": {"api": "ShareGroupHeartbeat"}, "at": "replying", "do": {"hold": f"{MARK}-replying"}},
+    {"match": {"api": "Fetch"}, "at": "replying", "do": {"disconnect": "rst"}},
     {"at": "prepared", "do": {"hold": f"{MARK}-prepared"}},
+    {"at": "share_state", "do": {"hold": f"{MARK}-share-state"}},
     {"at": "marker", "do": {"hold": f"{MARK}-marker"}},
     {"at": "completed", "do": {"delay_ms": 3_600_000}},
     {"at": "loading", "match": {"topic": "__consumer_offsets"}, "do": {"hold": f"{MARK}-loading"}},
@@ -123,10 +129,9 @@ ASKED: tuple[tuple[Message, int], ...] = (
     (DescribeClientQuotasRequest(components=[], strict=False), 1),
     (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="before")]), 4),
 )
-# Left out: the deletion of a topic waits for coordinators that a rule may hold, and every later change for it.
-DRAWN = sorted(PRESETS.keys() - {"recreated-topic"})
-# Whose insides are others'.
-STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges, KeptExchanges)
+DRAWN = sorted(PRESETS)
+# Whose insides are others', or tell of real time.
+STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges, KeptExchanges, LoopWatch)
 
 
 @dataclass(frozen=True, slots=True)

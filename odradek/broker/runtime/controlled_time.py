@@ -80,6 +80,7 @@ class ControlledTime:
         self._cancelled = 0
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0.0
+        self._runs_soon = False  # though the time stands still
         self._moving = asyncio.Lock()
 
     def now_ms(self) -> int:
@@ -103,7 +104,9 @@ class ControlledTime:
             self._scans.append(armed)
         else:
             heapq.heappush(self._armed, armed)
-        if not self.is_frozen and (self._wake is None or due_ms < self._wake_ms):
+        if self.is_frozen:
+            self._run_what_is_due_already()
+        elif self._wake is None or due_ms < self._wake_ms:
             self._wake_later()
         return timer
 
@@ -111,6 +114,7 @@ class ControlledTime:
         if not self.is_frozen:
             self._stand_at(self._time_ms())
             self._sleep()
+            self._run_what_is_due_already()
 
     def resume(self) -> None:
         """Goes on from where it stands, at the system's pace."""
@@ -213,6 +217,19 @@ class ControlledTime:
                 action()
             except Exception as error:  # as the loop treats its own timers
                 self._loop.call_exception_handler({"message": "a timer's action failed", "exception": error})
+
+    def _run_what_is_due_already(self) -> None:
+        """In the next turn of the loop: time that stands still keeps waiting only what needs time."""
+        first = self._first()
+        if first is not None and first[0] <= self.pace.at_ms and not self._runs_soon:
+            self._runs_soon = True
+            self._loop.call_soon(self._run_soon)
+
+    def _run_soon(self) -> None:
+        self._runs_soon = False
+        self._run_due()
+        if self.is_frozen:
+            self._run_what_is_due_already()
 
     def _wake_later(self) -> None:
         self._sleep()

@@ -29,10 +29,30 @@ async def settled() -> None:
 async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
     time = ControlledTime(asyncio.get_running_loop(), 1000, is_frozen=True)
     fired: list[int] = []
-    time.after(0, lambda: fired.append(1))
+    time.after(1, lambda: fired.append(1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (time.now_ms(), fired) == (1000, [])
+
+
+async def test_what_needs_no_time_happens_while_the_clock_stands() -> None:
+    """Each in a turn of the loop of its own, in the order in which it was armed."""
+    time = ControlledTime(asyncio.get_running_loop(), 1000)
+    fired: list[str] = []
+    time.after(0, lambda: fired.append("armed before"))
+    time.freeze()
+
+    def first() -> None:
+        fired.append("first")
+        time.after(0, lambda: fired.append("armed by it"))
+
+    time.after(0, first)
+    time.after(0, lambda: fired.append("second"))
+    assert fired == []
+    while len(fired) < 4:
+        await asyncio.sleep(0)
+    assert fired == ["armed before", "first", "second", "armed by it"]
+    assert (time.now_ms(), time.is_frozen) == (1000, True)
 
 
 async def test_an_advance_runs_what_becomes_due_in_its_order_and_at_its_time() -> None:
