@@ -38,6 +38,7 @@ from tests.clients.speakers import wait_for
 from tests.support.wire import Wire
 
 DELAY_MS = 20_000  # less than the timeout of a transaction, and of an acquisition lock
+SLOW_BYTES_PER_S = 100  # at which each answer that a rule matches has left after DELAY_MS
 THROTTLE_MS = 7
 TIMEOUT_MS = 30_000  # of the clients' requests, longer than this machine takes for any
 SHORT_TIMEOUT_MS = 1_000  # where the rule makes the client wait for it
@@ -135,6 +136,7 @@ def forms(name: str, error: ErrorCode) -> list[Mapping[str, Any]]:
         "drop": [{"drop": True}],
         "delay_ms": [{"delay_ms": DELAY_MS}],
         "hold": [{"hold": "held"}],
+        "slow_bytes_per_s": [{"slow_bytes_per_s": SLOW_BYTES_PER_S}],
     }
     return rows[name]
 
@@ -157,6 +159,7 @@ CELLS = list(cells())
 FEW = CELLS[::47]
 ROWS = sorted({cell.row for cell in CELLS})
 SHARED = {"share_group": GROUP, "topic": TOPIC, "partition": 0, "offset": 0}
+BY_CLOCK = frozenset({"delay_ms", "slow_bytes_per_s"})  # actions that a clock which stands keeps from ending
 AT_A_TIME = 4  # cells of a row, each in a cluster of its own: they mostly wait
 
 
@@ -187,7 +190,9 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
         kafka.fault({"name": "first", "match": match, "at": cell.at.value, "do": cell.action, "times": 1})
         if cell.api is not None and not cell.action.keys().isdisjoint({"error", "disconnect", "drop"}):
             kafka.fault({"name": "next", "match": match, "do": {"hold": "held"}, "after": 1, "times": 1})
-        if "delay_ms" in cell.action and cell.work != "share":  # whose members heartbeat by this clock
+        if (
+            not cell.action.keys().isdisjoint(BY_CLOCK) and cell.work != "share"
+        ):  # whose members heartbeat by this clock
             kafka.clock.freeze()
         if cell.at is Point.LOADING:
             kafka.restart()
@@ -242,6 +247,11 @@ def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]
         throttle_ms = 0 if "observe" in action else THROTTLE_MS
         assert first(kafka, api)["answer"].get("throttleTimeMs", 0) == throttle_ms
         return
+    if "slow_bytes_per_s" in action:
+        wait_for("an answer on its way", lambda: first(kafka, api)["answered_ms"] is not None)
+        assert not working.done()
+        let_go_on(kafka, action)
+        return
     if "delay_ms" not in action:
         kafka.wait(hold="held", timeout_s=PATIENCE_S)
     exchange = first(kafka, api)
@@ -277,7 +287,7 @@ def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
 
 
 def let_go_on(kafka: Cluster, action: Mapping[str, Any]) -> None:
-    if "delay_ms" in action:
+    if not action.keys().isdisjoint(BY_CLOCK):
         kafka.clock.advance(DELAY_MS)
         kafka.clock.resume()
     else:

@@ -65,10 +65,11 @@ class Wire:
 
     def receive_bytes(self) -> bytes:
         """One frame without its length. Raises ClosedByBroker, or TimeoutError."""
-        size = int.from_bytes(self._exactly(4))
-        return self._exactly(size)
+        size = int.from_bytes(self.read(4))
+        return self.read(size)
 
-    def _exactly(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
+        """So many bytes. Raises as `receive_bytes` does."""
         parts = []
         while size:
             try:

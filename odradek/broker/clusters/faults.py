@@ -23,8 +23,9 @@ from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_i
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
-from odradek.broker.network.connection import Connection
+from odradek.broker.network.controlled_connection import ControlledConnection
 from odradek.broker.network.kept_exchanges import KeptConnection
+from odradek.broker.network.paced_answers import PacedAnswer, slow
 from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.api_keys import ApiKey
@@ -83,11 +84,11 @@ class Faults:
         """Goes by this clock from now on."""
         self.timers = self.exchanges.kept.time = time
 
-    def connections(self, config: BrokerConfig) -> Callable[[Server], Connection]:
+    def connections(self, config: BrokerConfig) -> Callable[[Server], ControlledConnection]:
         """Returns what makes them at a broker with these settings."""
         kept = self.exchanges.kept
         self.exchanges.are_kept = config.odradek_control_requests_enable
-        return (lambda server: KeptConnection(server, kept)) if self.exchanges.are_kept else Connection
+        return (lambda server: KeptConnection(server, kept)) if self.exchanges.are_kept else ControlledConnection
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
         """To a broker that has just started."""
@@ -278,6 +279,7 @@ class FaultyExchange:
         self._on_done: Callable[[object], None] | None = None
         self._stop_waiting: Callable[[], None] | None = None
         self._refused: Struct | None = None  # what the answer says of partitions that a rule refuses
+        self._bytes_per_s: int | None = None  # at which the answer leaves; the last point that says so decides
 
     def begin(self) -> list[Chunk] | Parked:
         """Raises MalformedMessage, CloseConnection."""
@@ -305,6 +307,7 @@ class FaultyExchange:
     def _at(self, point: Point, go_on: Callable[[Action], None]) -> None:
         faults = self._host.faults
         action = faults.action(point, self._seen)
+        self._bytes_per_s = action.slow_bytes_per_s or self._bytes_per_s
 
         def resumed() -> None:
             self._stop_waiting = None
@@ -451,6 +454,8 @@ class FaultyExchange:
 
     def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
         self.is_done = True
+        if self._bytes_per_s is not None and isinstance(outcome, list) and outcome:
+            outcome = PacedAnswer(outcome, slow(self._bytes_per_s))
         self._outcome = outcome
         action, self._on_done = self._on_done, None
         if action is not None:

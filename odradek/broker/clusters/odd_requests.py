@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.clusters.odd import Odd, WatchedConnection
-from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.network.paced_answers import PacedAnswer, cut_at
+from odradek.broker.runtime.delayed import Parked
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode, reader
 from odradek.protocol.file_slice import Chunk, in_memory
@@ -55,7 +55,6 @@ class OddRequests:
         self.plain = plain
         self.odd = odd
         self._dispatcher = serving.dispatcher
-        self._loop = serving.broker.loop
         self._timers = timers
         self._is_first = node == serving.broker.config.node_id
 
@@ -80,33 +79,17 @@ class OddRequests:
         _, position = read_client_id(frame, size, request_header_version(number, version) == 2)
         message = reader(request_class(number), version)(frame, position)[0]
         request = OddRequest(api, version, message, bytes(frame[position:]))
-        size = len(frame)
         watched = self._watched(connection)
         code = self.odd.passing_error(api, message)
         if code is not None:
-            return self._answered(request, self._dispatcher.refusal(frame, connection, code), size, connection)
+            return self.made_odd(request, self._dispatcher.refusal(frame, connection, code))
         if self.odd.hurry(message):
             frame = memoryview(bytearray(bytes(frame[:position]) + encode(message, version)))
         reply = self.plain.start(frame, connection)
         if isinstance(reply, list):
-            return self._answered(request, reply, size, connection)
+            return self.made_odd(request, reply)
         watched.in_flight += 1
-        return OddReply(reply, partial(self.made_odd, request), watched, self._writer(connection))
-
-    def _answered(
-        self, request: OddRequest, answer: list[Chunk], size: int, connection: ConnectionInfo
-    ) -> list[Chunk] | Parked:
-        answer = self.made_odd(request, answer)
-        watched = self.odd.connections[connection.connection_id]
-        if watched.in_flight or not answer or not self.odd.does("cut write"):
-            return answer
-        watched.in_flight += 1
-        reply = OddReply(Ready(answer, size), list, watched, self._writer(connection))
-        reply.is_cut = True
-        return reply
-
-    def _writer(self, connection: ConnectionInfo) -> CutWriter:
-        return CutWriter(self.odd, connection, self._loop)
+        return OddReply(reply, partial(self.made_odd, request), watched)
 
     def _watched(self, connection: ConnectionInfo) -> WatchedConnection:
         """Counts a request of a connection, which closes, where that is drawn, once it has been idle for IDLE_MS."""
@@ -127,7 +110,7 @@ class OddRequests:
         watched = self.odd.connections.get(connection.connection_id)
         if watched is None or self.odd.is_over:
             return
-        if watched.requests != seen or watched.in_flight:
+        if watched.requests != seen or watched.in_flight or connection.buffered()[1]:
             requests = watched.requests
             self._timers.after(IDLE_MS, lambda: self._look(connection, requests))
             return
@@ -136,6 +119,12 @@ class OddRequests:
             connection.transport.abort()
 
     def made_odd(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
+        answer = self._reshaped(request, answer)
+        if not answer or not self.odd.does("cut write"):
+            return answer
+        return PacedAnswer(answer, cut_at(self.odd.random.randrange(1, sum(map(len, answer)))))
+
+    def _reshaped(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
         api, version = request.api, request.version
         if not answer or (api is ApiKey.FETCH and sum(map(len, answer)) > MOST_RESHAPED_BYTES):
             return answer
@@ -153,66 +142,16 @@ class OddRequests:
         return [len(body).to_bytes(LENGTH_BYTES) + body]
 
 
-@dataclass(slots=True)
-class Ready:
-    """An answer that is there already; `odradek.broker.runtime.delayed.Parked`."""
-
-    answer: list[Chunk]
-    size_bytes: int
-    overlapping_key: int | None = None
-    waits_for_others: bool = False
-    is_done: bool = True
-
-    def when_done(self, action: Callable[[object], None]) -> None:
-        action(self)
-
-    def abandon(self) -> None:
-        """Nothing waits for it."""
-
-    def chunks(self) -> list[Chunk]:
-        return self.answer
-
-
-@dataclass(frozen=True, slots=True)
-class CutWriter:
-    """Writes the beginning of an answer by itself, in a turn of the loop of its own."""
-
-    odd: Odd
-    connection: ConnectionInfo
-    loop: asyncio.AbstractEventLoop
-
-    def cut(self, answer: list[Chunk], go_on: Callable[[list[Chunk]], None]) -> None:
-        """go_on: gets the rest, once what was written before has left."""
-        data = b"".join(in_memory(answer))
-        at = self.odd.random.randrange(1, len(data))
-        rest: list[Chunk] = [data[at:]]
-        self.loop.call_soon(self._write, data[:at])
-        self.loop.call_soon(lambda: self.loop.call_soon(go_on, rest))
-
-    def _write(self, first: bytes) -> None:
-        transport = self.connection.transport
-        if transport is not None and not transport.is_closing():
-            transport.write(first)
-
-
 class OddReply:
     """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
 
     def __init__(
-        self,
-        reply: Parked,
-        made_odd: Callable[[list[Chunk]], list[Chunk]],
-        watched: WatchedConnection,
-        writer: CutWriter,
+        self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection
     ) -> None:
         self.is_done = False
-        self.is_cut = False  # decided already
         self._reply = reply
         self._made_odd = made_odd
         self._watched = watched
-        self._writer = writer
-        self._outcome: list[Chunk] | CloseConnection = []
-        self._on_done: Callable[[object], None] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -227,37 +166,16 @@ class OddReply:
         return self._reply.waits_for_others
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        self._on_done = action
-        self._reply.when_done(self._answered)
-
-    def _answered(self, _: object) -> None:
-        if self._on_done is None:
-            return
-        try:
-            answer = self._made_odd(self._reply.chunks())
-        except CloseConnection as closes:
-            self._done(closes)
-            return
-        # Where others are in flight, it is not known whose turn it is.
-        is_alone = self._watched.in_flight == 1 and len(answer) == 1
-        if is_alone and (self.is_cut or self._writer.odd.does("cut write")):
-            self._writer.cut(answer, self._done)
-        else:
-            self._done(answer)
-
-    def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
-        self._watched.in_flight -= 1
-        self.is_done = True
-        self._outcome = outcome
-        action, self._on_done = self._on_done, None
-        if action is not None:
+        def done(_: object) -> None:
+            self._watched.in_flight -= 1
+            self.is_done = True
             action(self)
 
+        self._reply.when_done(done)
+
     def chunks(self) -> list[Chunk]:
-        if isinstance(self._outcome, CloseConnection):
-            raise self._outcome
-        return self._outcome
+        """Raises CloseConnection."""
+        return self._made_odd(self._reply.chunks())
 
     def abandon(self) -> None:
-        self._on_done = None
         self._reply.abandon()

@@ -73,7 +73,12 @@ MATCHES = MATCHES_OF_MARKERS | {
 OF_ARRAYS = frozenset({"reverse", "order"})
 EDITS = 'a plain value, {"remove": true}, {"duplicate": true}, {"reverse": true} or {"order": [2, 0]}'
 COUNTS = ("after", "every", "times", "probability", "seed")
-ACTIONS = frozenset({"error", "partitions", "edit", "delay_ms", "throttle_ms", "hold", "drop", "disconnect", "observe"})
+ACTIONS = frozenset(
+    {
+        *("error", "partitions", "edit", "delay_ms", "throttle_ms", "hold"),
+        *("slow_bytes_per_s", "drop", "disconnect", "observe"),
+    }
+)
 STEPS = frozenset({Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
 POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something; elsewhere it is refused
     "edit": frozenset({Point.APPLIED}),
@@ -81,6 +86,7 @@ POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something
     "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
     "partitions": ANSWERED_AT,
     "drop": OF_REQUESTS,
+    "slow_bytes_per_s": OF_REQUESTS,
     "disconnect": OF_REQUESTS | {Point.ACCEPTED},
     "delay_ms": OF_REQUESTS | STEPS,
     "hold": OF_REQUESTS | STEPS | {Point.MARKER},
@@ -160,6 +166,7 @@ class Action:
     edits: tuple[Edit, ...] = ()
     delay_ms: int = 0
     hold: str | None = None
+    slow_bytes_per_s: int | None = None  # at which the answer leaves
     drops: bool = False
     disconnects: bool = False
     resets: bool = False  # the connection, in place of an orderly end
@@ -392,6 +399,9 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
         edits=tuple(_edits(told, api)),
         delay_ms=whole(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
         hold=None if "hold" not in told else text(told["hold"], "do.hold"),
+        slow_bytes_per_s=None
+        if "slow_bytes_per_s" not in told
+        else whole(told["slow_bytes_per_s"], "do.slow_bytes_per_s", 1, 2**31 - 1),
         drops="drop" in told,
         disconnects="disconnect" in told,
         resets=told.get("disconnect") == "rst",

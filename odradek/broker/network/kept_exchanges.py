@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.network.connection import Connection
+from odradek.broker.network.controlled_connection import ControlledConnection
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.recording_masks import SECRET
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from odradek.broker.network.connection_host import ConnectionHost
+    from odradek.broker.network.paced_answers import PacedAnswer
     from odradek.broker.runtime.controlled_time import Pace
 
 MOST_EXCHANGES: Final = 1_000
@@ -109,7 +111,7 @@ class KeptClient:
         self.unanswered = unanswered
 
 
-class KeptConnection(Connection):
+class KeptConnection(ControlledConnection):
     """A connection whose exchanges are kept."""
 
     __slots__ = ("_client", "_kept", "_unanswered")
@@ -168,13 +170,17 @@ class KeptConnection(Connection):
                     kept.kept_bytes += size
                     if kept.kept_bytes > MOST_BYTES:
                         kept.trim()
-        Connection._write(self, chunks)
+        ControlledConnection._write(self, chunks)
+
+    def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
+        ControlledConnection._write_paced(self, transport, chunks)
+        self._unanswered.appendleft(None)  # its sender is the first in flight, and is answered once it is done
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
         Connection._send_from_files(self, transport, chunks)
         sender = self._file_sender
         if sender is not None and not sender.is_done:
-            self._unanswered.appendleft(None)  # the sender is one of those in flight, and is answered once it is done
+            self._unanswered.appendleft(None)  # as above
 
     def _refuse(self, reason: str) -> None:
         self._unanswered.append(None)  # nobody has read the request

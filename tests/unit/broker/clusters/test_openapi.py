@@ -9,6 +9,7 @@ from aiohttp import web
 from odradek.broker.clusters.clusters import Clusters
 from odradek.broker.clusters.presets.table import PRESETS
 from odradek.broker.clusters.routes import BASE, add_control
+from odradek.broker.clusters.rules import ACTIONS
 
 DOCUMENT = json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
 
@@ -34,3 +35,12 @@ def test_the_document_names_the_presets_and_their_parameters() -> None:
         defaults = {name: default for preset in PRESETS.values() for name, default in preset.defaults.items()}
         assert known.keys() == defaults.keys()
         assert all(isinstance(defaults[name], kinds[schema["type"]]) for name, schema in known.items())
+
+
+def test_the_document_names_what_a_rule_may_do() -> None:
+    text = json.dumps(DOCUMENT)
+    for base in ("", "/clusters/{id}"):
+        schema = DOCUMENT["paths"][f"{base}/faults"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        rule = schema.get("oneOf", schema.get("anyOf", [schema]))[0]
+        assert rule["properties"]["do"]["properties"].keys() == ACTIONS
+    assert '"do": {"type": "object"}' not in text

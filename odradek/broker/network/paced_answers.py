@@ -1,0 +1,41 @@
+"""Answers that leave in pieces, each in a turn of the loop of its own; only brokers under control give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+from odradek.protocol.file_slice import Chunk
+
+STEP_MS: Final = 100
+# Makes of the size of an answer its pieces: how many ms to wait before each, and where in the answer it ends.
+Pieces: TypeAlias = Callable[[int], Iterator[tuple[float, int]]]
+
+
+class PacedAnswer(list[Chunk]):
+    """The chunks of an answer, and its pieces."""
+
+    def __init__(self, chunks: Iterable[Chunk], pieces: Pieces) -> None:
+        super().__init__(chunks)
+        self.pieces = pieces
+
+
+def cut_at(position: int) -> Pieces:
+    """Two pieces, one right behind the other."""
+    return lambda size: iter(((0, position), (0, size)))
+
+
+def slow(bytes_per_s: int) -> Pieces:
+    """As many bytes as the time that has passed allows: n of them have left after n / bytes_per_s seconds."""
+    step_ms = max(STEP_MS, 1000 / bytes_per_s)
+
+    def pieces(size: int) -> Iterator[tuple[float, int]]:
+        left, passed_ms = 0, 0.0
+        while left < size:
+            passed_ms += step_ms
+            end = min(size, int(passed_ms * bytes_per_s / 1000))
+            wait_ms = step_ms if end < size else step_ms - (passed_ms - size * 1000 / bytes_per_s)
+            left = end
+            yield wait_ms, end
+
+    return pieces
