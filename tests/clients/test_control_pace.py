@@ -10,6 +10,7 @@ import pytest
 from odradek.broker.clusters.odd import PERCENT
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.testing.sync import Cluster, Odradek, Refused
 from tests.support.wire import ClosedByBroker, Wire
 
@@ -127,8 +128,8 @@ def test_an_answer_that_was_cut_is_kept_whole_and_edited_whole(kafka: Cluster) -
     kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"ThrottleTimeMs": 7}}, "times": 1})
     with Wire(kafka.bootstrap, "cut") as wire:
         for throttle_ms in (7, 0):
-            answer = wire.ask(MetadataRequest(topics=[]), 12)
+            answer = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
             told = kafka.requests(client_id="cut")[-1]
-            assert told["answer"]["throttleTimeMs"] == throttle_ms == getattr(answer, "throttle_time_ms")  # noqa: B009
+            assert told["answer"]["throttleTimeMs"] == throttle_ms == answer.throttle_time_ms
             assert told["answer"]["brokers"]
     assert {each["name"]: each["done"] for each in kafka.odd()["oddities"]}["cut write"] == 2

@@ -261,3 +261,22 @@ def test_a_cluster_that_is_left_says_which_rules_nothing_used(odradek: Odradek) 
     failing = odradek.cluster()
     failing.fault({"name": "forgotten", "match": {"api": "EndTxn"}, "do": {"observe": True}})
     failing.__exit__(ZeroDivisionError, ZeroDivisionError(), None)  # the failure of the test is what is told
+
+
+def test_a_day_passes_while_a_marker_is_held(kafka: Cluster) -> None:
+    """The attempts at it are few: one each 100 ms would take minutes. Once it is released it is written."""
+    kafka.preset("half-written-markers", topic="t", transactional_id="t")
+    kafka.clock.advance(24 * 3600 * 1000)
+    assert kafka.wait(transaction="t", state="PrepareCommit")
+    kafka.clear_faults()
+    kafka.wait(transaction="t", state="CompleteCommit")
+
+
+def test_a_topic_whose_marker_is_held_is_deleted(kafka: Cluster) -> None:
+    kafka.preset("half-written-markers", topic="t", transactional_id="t")
+    kafka.clock.freeze()
+    kafka.clock.advance(60_000)
+    kafka.preset("recreated-topic", topic="t")
+    kafka.clock.advance(60_000)
+    kafka.wait(transaction="t", state="CompleteCommit")
+    assert kafka.wait(topic="t", partition=1, log_end_offset=0)["log_end_offset"] == 0

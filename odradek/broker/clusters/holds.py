@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +15,7 @@ About: TypeAlias = Mapping[str, object]  # who waits
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    go_on: Callable[[], None]
+    go_on: list[Callable[[], None]]
     about: About
 
 
@@ -26,7 +26,17 @@ class Holds:
         self._waiting: dict[str, dict[object, _Waiting]] = {}
 
     def wait(self, name: str, who: object, go_on: Callable[[], None], about: About) -> None:
-        self._waiting.setdefault(name, {})[who] = _Waiting(go_on, about)
+        self._waiting.setdefault(name, {})[who] = _Waiting([go_on], about)
+
+    def also(self, whos: Collection[object], go_on: Callable[[], None]) -> bool:
+        """Has `go_on` run, too, when one of these is released, if all of them wait. Returns whether they do."""
+        waiting = [each for held in self._waiting.values() for who, each in held.items() if who in whos]
+        if len(waiting) < len(whos):
+            return False
+        for each in waiting:
+            if go_on not in each.go_on:
+                each.go_on.append(go_on)
+        return True
 
     def forget(self, name: str, who: object) -> None:
         self._waiting.get(name, {}).pop(who, None)
@@ -46,7 +56,8 @@ class Holds:
         """Returns how many went on; none of them waits any more when this returns."""
         waiting = self._waiting.pop(name, {})
         for each in waiting.values():
-            each.go_on()
+            for go_on in each.go_on:
+                go_on()
         return len(waiting)
 
 

@@ -17,10 +17,21 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.clusters.faults import Faults
     from odradek.broker.coordinators.share_coordinator import Persister
-    from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter, OnWritten, TxnMarker
+    from odradek.broker.coordinators.transaction_markers import (
+        MarkerRound,
+        MarkerRounds,
+        MarkerWriter,
+        OnWritten,
+        TxnMarker,
+    )
+    from odradek.broker.runtime.clock import TimerHandle
     from odradek.broker.shares.core.in_flight import StateWrite
     from odradek.broker.shares.core.state import SharePartitionKey
+    from odradek.broker.transactions.turn import MarkersOwed
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+
+
+SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000  # between attempts at held markers
 
 
 def put_steps(broker: Broker, faults: Faults) -> None:
@@ -52,6 +63,32 @@ def pause_for(faults: Faults, action: Action, point: Point, seen: Seen, go_on: C
 
 def faulty_round(plain: type[MarkerRound], faults: Faults) -> type[MarkerRound]:
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
+        def __init__(self, rounds: MarkerRounds, owed: MarkersOwed) -> None:
+            super().__init__(rounds, owed)
+            self._pause_ms = 0  # before the next attempt but one; the coordinator's own timer comes first
+            self._pause: TimerHandle | None = None
+
+        def send(self) -> None:
+            """Several attempts a second at markers that are held would be most of what a moved clock has to run."""
+            owed = self.owed
+            keys = {(owed.producer_id, owed.producer_epoch, place) for place in owed.partitions}
+            if not self._pause_ms or not keys or not faults.holds.also(keys, self._again):
+                self._pause_ms = SHORTEST_PAUSE_MS
+                super().send()
+                return
+            self._pause = faults.timers.after(self._pause_ms, self._again)
+            self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
+
+        def _again(self) -> None:
+            """Has the coordinator that there is by now try again."""
+            pause, self._pause = self._pause, None
+            if pause is None:
+                return
+            pause.cancel()
+            name = self.owed.transactional_id
+            if self._rounds.shard.tidy(lambda core, _: core.send_later(name)):
+                self._rounds.late[name] = self
+
         def prepared(self) -> None:
             if not faults.rules:
                 super().prepared()
