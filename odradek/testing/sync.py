@@ -312,20 +312,42 @@ class Clock:
         self._cluster.call("POST", "/clock/set", {"ms": now_ms})
 
 
+# Ends with its standard input, whose other end closes however its parent dies; removes, then, what that one cannot.
+TETHERED = """
+import os, runpy, shutil, signal, sys, threading
+left = []
+def watch(folder=sys.argv.pop(1)):
+    while os.read(0, 4096):
+        pass
+    left.append(folder)
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=watch, daemon=True).start()
+try:
+    runpy.run_module("odradek", run_name="__main__", alter_sys=True)
+finally:
+    for folder in left:
+        shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
 class Process:
-    """`odradek serve --control --ephemeral`. Raises RuntimeError with its words if it does not start."""
+    """`odradek serve --control --ephemeral`; it ends with the process that has started it, also when that one is
+    killed. Raises RuntimeError with its words if it does not start."""
 
     def __init__(self, settings: Mapping[str, str], record: Path | None = None) -> None:
         """record: a file for what clients send and get."""
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
         ready = Path(self._folder.name) / "ready.json"
-        words = [sys.executable, "-m", "odradek", "serve", "--control", "--ephemeral", "--port", "0"]
+        words = [sys.executable, "-c", TETHERED, self._folder.name]
+        words += ["serve", "--control", "--ephemeral", "--port", "0"]
         for name, value in {"odradek.http.port": "0", **settings}.items():
             words += ["--override", f"{name}={value}"]
         if record is not None:
             words += ["--record", str(record)]
         with (Path(self._folder.name) / "log").open("wb") as log:
-            self._process = subprocess.Popen([*words, "--ready-file", str(ready)], stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [*words, "--ready-file", str(ready)], stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
         until_s = time.monotonic() + START_TIMEOUT_S
         while not ready.exists():
             if self._process.poll() is not None or time.monotonic() > until_s:
@@ -342,4 +364,6 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._folder.cleanup()
