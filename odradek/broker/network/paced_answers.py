@@ -21,12 +21,12 @@ class PacedAnswer(list[Chunk]):
 
 
 def cut_at(position: int) -> Pieces:
-    """Two pieces, one right behind the other."""
+    """Makes two pieces, one right behind the other."""
     return lambda size: iter(((0, position), (0, size)))
 
 
 def slow(bytes_per_s: int) -> Pieces:
-    """As many bytes as the time that has passed allows: n of them have left after n / bytes_per_s seconds."""
+    """Makes pieces of which n bytes have left after n / bytes_per_s seconds."""
     step_ms = max(STEP_MS, 1000 / bytes_per_s)
 
     def pieces(size: int) -> Iterator[tuple[float, int]]:
