@@ -397,7 +397,7 @@ class NewDirectories:
     A crash in between leaves what one between `create_log` and the first record leaves: an empty log.
     """
 
-    def __init__(self, disk: Disk, wanted: Mapping[TopicPartition, tuple[str, bytes]]) -> None:
+    def __init__(self, disk: Disk, wanted: dict[TopicPartition, tuple[str, bytes]]) -> None:
         """wanted: path and topic id of each"""
         self._disk = disk
         self._wanted = wanted
@@ -412,10 +412,10 @@ class NewDirectories:
 
     def take(self, key: TopicPartition) -> bool:
         """Whether it was made. Once `make` has returned; each counts once."""
-        if key not in self._made:
-            return False
-        self._made.discard(key)
-        return True
+        if key in self._made:
+            self._made.discard(key)
+            return self._wanted.pop(key, None) is not None
+        return False
 
 
 def _make_partition_directory(disk: Disk, path: str, topic_id: bytes | None) -> None:

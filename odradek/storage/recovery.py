@@ -63,7 +63,7 @@ class Checkpointed:
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
     """An empty log. The file of its one segment appears with the first write; but where the log does not begin at 0
     nothing else would tell the next start, so that it is there when this returns."""
-    segment = Segment.new(disk, directory, start_offset, now_ms=now_ms)
+    segment = Segment.new(disk, directory, start_offset, now_ms=now_ms, is_log=True)
     if start_offset:
         segment.create_file()
     return LogState(

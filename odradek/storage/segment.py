@@ -53,6 +53,7 @@ class Segment:
         "_disk",
         "_file",
         "_first_timestamp",
+        "_is_unwritten",
         "_left",
         "_max_timestamp",
         "_offset_index",
@@ -89,6 +90,7 @@ class Segment:
         self.indexes_are_rebuilt = False  # their files are damaged or gone
         self._left = left
         self._file: DiskFile | None = None
+        self._is_unwritten = False  # its indexes, empty yet, are made with its first batch
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -106,8 +108,12 @@ class Segment:
         now_ms: int,
         roll_jitter_ms: int = 0,
         file_suffix: str = "",
+        is_log: bool = False,
     ) -> "Segment":
-        """An empty one, whose file appears with `create_file` or, when it is first used, by itself."""
+        """An empty one, whose file appears with `create_file` or, when it is first used, by itself.
+
+        is_log  it is all of a log, which may stay empty for good: it takes no memory for indexes before its first batch
+        """
         segment = cls(
             disk,
             directory,
@@ -117,7 +123,10 @@ class Segment:
             roll_jitter_ms=roll_jitter_ms,
             file_suffix=file_suffix,
         )
-        segment.reset_indexes()
+        if is_log:
+            segment._is_unwritten = True
+        else:
+            segment.reset_indexes()
         return segment
 
     def path(self, suffix: str = LOG) -> str:
@@ -143,6 +152,8 @@ class Segment:
     def offset_index(self) -> OffsetIndex:
         index = self._offset_index
         if index is None:
+            if self._is_unwritten:
+                return OffsetIndex(self.base_offset)
             try:
                 index = OffsetIndex.from_bytes(self.base_offset, self._as_left(OFFSET_INDEX))
                 if index.last_position >= max(self.size_bytes, 1):
@@ -157,6 +168,8 @@ class Segment:
     def time_index(self) -> TimeIndex:
         index = self._time_index
         if index is None:
+            if self._is_unwritten:
+                return TimeIndex(self.base_offset)
             try:
                 index = TimeIndex.from_bytes(self.base_offset, self._as_left(TIME_INDEX))
                 self._time_index = index
@@ -170,6 +183,8 @@ class Segment:
         """Raises CorruptIndex; only the owner of the producer state can rebuild a transaction index."""
         index = self._txn_index
         if index is None:
+            if self._is_unwritten:
+                return TxnIndex()
             data = self._as_left(TXN_INDEX) if self._disk.exists(self.path(TXN_INDEX)) else b""
             index = self._txn_index = TxnIndex.from_bytes(self.base_offset, data)
         return index
@@ -187,6 +202,7 @@ class Segment:
 
     def reset_indexes(self) -> None:
         """Empty indexes, to be filled by `note_batch` from position 0 on."""
+        self._is_unwritten = False
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._txn_index = TxnIndex()
@@ -209,6 +225,8 @@ class Segment:
     def note_batches(self, position: int, staged: Sequence[StagedBatch], index_interval_bytes: int) -> None:
         """Takes batches that lie at `position`, one behind the other, into size, timestamps and indexes. An index entry
         is made for the first batch that begins more than the interval behind the last indexed one, as Kafka does."""
+        if self._is_unwritten:
+            self.reset_indexes()
         largest, largest_offset = self._max_timestamp or self.max_timestamp_and_offset
         unindexed_bytes = self._bytes_since_index_entry
         if position == 0:

@@ -21,6 +21,8 @@ from odradek.storage.segment import Segment
 DEFAULT_BUDGET_BYTES: Final = 32 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES: Final = 200  # what an entry costs besides its batch, so that tiny batches do not go uncounted
 _COMPACT_AT: Final = 1024
+NO_NUMBERS: Final[list[int]] = []  # of all tails without a batch, which never add to them
+NO_BATCHES: Final[list[Buffer | None]] = []
 _ASK_EVERY_TIME: Final = -2  # below every timestamp, also that of a batch without any
 
 
@@ -73,7 +75,7 @@ class Staging:
     runs         those with something staged, in the order of their segments
     """
 
-    __slots__ = ("_begin_run", "_tip", "next_offset", "runs")
+    __slots__ = ("_active", "_begin_run", "_tip", "next_offset", "runs")
 
     def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
         """begin_run: (now_ms) makes the run of a new segment that begins at `next_offset`."""
@@ -84,11 +86,14 @@ class Staging:
         """With nothing staged."""
         self.next_offset = next_offset
         self.runs: list[StagedRun] = []
-        self._tip = StagedRun(active, active.size_bytes)
+        self._active: Segment | None = active  # until the next batch:
+        self._tip: StagedRun | None = None  # most logs of a broker may be empty, and need none
 
     def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> StagedRun:
         """Puts the batch at `next_offset`, in the last segment, or in a new one if it does not fit there."""
         run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
+        if run is None:
+            run = self._begin()
         last_offset = base_offset + header.last_offset_delta
         if (
             run.limits_of is not config
@@ -97,7 +102,7 @@ class Staging:
             or last_offset > run.max_last_offset
             or run.index_room <= 0
         ):
-            run = self._roll_if_full(header, size_bytes, config, now_ms)
+            run = self._roll_if_full(run, header, size_bytes, config, now_ms)
         if not run.batches:
             self.runs.append(run)
         run.buffers.append(batch)
@@ -107,9 +112,17 @@ class Staging:
         self.next_offset = last_offset + 1
         return run
 
-    def _roll_if_full(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> StagedRun:
+    def _begin(self) -> StagedRun:
+        active, self._active = self._active, None
+        assert active is not None, "there is a segment, or a run in it"
+        tip = self._tip = StagedRun(active, active.size_bytes)
+        return tip
+
+    def _roll_if_full(
+        self, tip: StagedRun, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int
+    ) -> StagedRun:
         """Sets the limits for the batches to come."""
-        tip, max_timestamp = self._tip, header.max_timestamp
+        max_timestamp = header.max_timestamp
         if must_roll(
             tip,
             config,
@@ -195,15 +208,15 @@ class LogTail:
 
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
-        self._base_offsets: list[int] = []
-        self._positions: list[int] = []
-        self._batches: list[Buffer | None] = []
+        self._base_offsets, self._positions, self._batches = NO_NUMBERS, NO_NUMBERS, NO_BATCHES
         self._end_position = 0  # in the segment's file
         self._head = 0  # index of the oldest entry still held
         self._cleared = 0  # entries that `clear` took, but the budget's queue still counts
 
     def add(self, position: int, staged: Sequence[StagedBatch]) -> None:
         """Batches just written at `position` of the file, one behind the other."""
+        if not self._batches:
+            self._base_offsets, self._positions, self._batches = [], [], []
         base_offsets, positions, batches = self._base_offsets, self._positions, self._batches
         for each in staged:
             base_offsets.append(each.base_offset)
@@ -220,7 +233,7 @@ class LogTail:
             self._cleared += held
             size_bytes = self._end_position - self._positions[self._head]
             self._cache._dropped(size_bytes + held * ENTRY_OVERHEAD_BYTES)
-        self._base_offsets, self._positions, self._batches = [], [], []
+        self._base_offsets, self._positions, self._batches = NO_NUMBERS, NO_NUMBERS, NO_BATCHES
         self._head = 0
 
     def read(self, start_offset: int, end_offset: int | None, max_bytes: int) -> tuple[list[Buffer], int, int] | None:

@@ -77,6 +77,27 @@ async def test_an_empty_partition_is_served_as_soon_as_the_topic_is_there() -> N
     assert [group.group_id for group in (await scene.ask(ListGroupsRequest(), 4)).groups] == ["g"]
 
 
+async def test_an_empty_partition_takes_no_shard_before_somebody_asks_for_it() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    assert list(scene.groups.shards) == []
+    assert scene.groups.shards.is_complete
+    assert scene.groups.shards.is_loaded
+    scene.commit(1, group="g")
+    assert [index for index, _ in scene.groups.shards.items()] == [scene.groups.partition_for("g")]
+    scene.groups.stop()
+    assert code_of_commit(scene.commit(1, group="h")) is ErrorCode.NOT_COORDINATOR
+
+
+async def test_another_coordinator_loads_an_empty_partition_that_nobody_has_asked_for() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.groups.shards.reload(scene.groups.partition_for("g"))
+    assert code_of_commit(scene.commit(1, group="g")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await scene.loaded()
+    assert code_of_commit(scene.commit(1, group="g")) is ErrorCode.NONE
+
+
 async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
     before = Scene()
     await before.make_offsets_topic()
@@ -93,11 +114,13 @@ async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine()
 async def test_clients_are_served_while_groups_are_listed() -> None:
     scene = Scene()
     await scene.make_offsets_topic()
-    scene.commit(1, group="billing")
-    scene.commit(1, group="shipping")
+    groups = ("orders", "billing", "stock")
+    assert {scene.groups.partition_for(each) for each in groups} == {0, 1, 2}
+    for each in groups:
+        scene.commit(1, group=each)
     scene.scene.broker.watch = LoopWatch(scene.scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # all takes a slice
     answer, turns = outcome_and_turns(scene.ask(ListGroupsRequest(), 4))
-    assert {group.group_id for group in answer.groups} == {"billing", "shipping"}
+    assert {group.group_id for group in answer.groups} == set(groups)
     assert turns == 3 + 1  # each partition of `__consumer_offsets`, and the answer
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
 from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, check_entries, has_many_partitions, read_long
-from odradek.broker.api.served import SERVED, ServedApi
+from odradek.broker.api.served import SERVED, ServedApi, by_number
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from odradek.broker.runtime.loop_watch import LONG_S
@@ -341,7 +341,7 @@ class Dispatcher(Generic[B]):
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         self._handler_of = handler_of
         self._fast_path_of = fast_path_of
-        self._served = {key.value: (key, one) for key, one in served.items()}
+        self._served = by_number(served)
         self._routes: dict[int, Route[B]] = {}  # by API key and version, as they begin a request together
         self._tasks: set[asyncio.Task[None]] = set()
 

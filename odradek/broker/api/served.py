@@ -120,3 +120,15 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     # Gated by a feature: handlers/cluster/features.py.
     ApiKey.TXN_SHARE_ACKNOWLEDGE: ServedApi(0, 0, "shares.txn_share_acknowledge"),
 }
+
+
+def by_number(served: Mapping[ApiKey, ServedApi]) -> Mapping[int, tuple[ApiKey, ServedApi]]:
+    """Makes the table by API key; there is one of SERVED for all brokers of a process."""
+    return SERVED_BY_NUMBER if served is SERVED else _by_number(served)
+
+
+def _by_number(served: Mapping[ApiKey, ServedApi]) -> Mapping[int, tuple[ApiKey, ServedApi]]:
+    return {key.value: (key, one) for key, one in served.items()}
+
+
+SERVED_BY_NUMBER: Final = _by_number(SERVED)

@@ -25,7 +25,10 @@ L = TypeVar("L", bound="ShardLog")
 
 
 class Shards(Generic[C, L]):
-    """The shards of one internal topic; iterates over those that there are, by partition."""
+    """The shards of one internal topic; iterates over those that there are, by partition.
+
+    A partition whose log is empty is served, and has no shard before the first request for it: most of them stay so.
+    """
 
     def __init__(
         self,
@@ -55,13 +58,12 @@ class Shards(Generic[C, L]):
         self._loaded = loaded
         self._partition_count: int | None = None
         self._shards: dict[int, Shard[C]] = {}
+        self._empty: set[int] = set()  # partitions that have no shard yet, since their logs are empty
 
     # The topic's life.
 
     def open(self, partition_count: int) -> None:
-        """The topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS.
-
-        Empty ones are served at once: those of a new topic, and whichever the first request after a start asks for.
+        """The topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS; empty ones are served.
 
         Also when partitions were added to it. As in Kafka, keys stay where they are until the next start, which then
         looks for them elsewhere: it is nothing that should be done.
@@ -69,21 +71,36 @@ class Shards(Generic[C, L]):
         if self._partition_count is None:
             self._partition_count = partition_count
         for index in range(partition_count):
-            if index not in self._shards:
-                self._open(index)
-        for shard in self:
-            if shard.load_if_empty():
-                self._loaded(shard)
+            if index not in self._shards and index not in self._empty:
+                self._open(index, is_asked=False)
         self._spawn(self._load_all())
 
-    def _open(self, index: int) -> None:
+    def _open(self, index: int, *, is_asked: bool) -> None:
+        """is_asked: whether it is to have its shard also if its log is empty"""
         name = f"{self._topic}-{index}"
         try:
             log = self._open_log(index)
         except KafkaError as error:
             logger.error("%s cannot be used, its %s have no coordinator: %s", name, self._keys, error)
             return
-        self._shards[index] = self._new_shard(index, name, log)
+        if log.is_empty and not is_asked:
+            self._empty.add(index)
+        else:
+            self._shards[index] = self._new_shard(index, name, log)
+
+    def _first_asked(self, index: int) -> Shard[C]:
+        """Makes the shard of an empty log. Raises NOT_COORDINATOR where there is no such partition."""
+        if index in self._empty:
+            self._empty.discard(index)
+            self._open(index, is_asked=True)
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if shard.load_if_empty():
+            self._loaded(shard)
+        else:  # it has been written by others meanwhile
+            self._spawn(self._load_all())
+        return shard
 
     async def _load_all(self) -> None:
         # One after the other: loading is work for the loop, and a loaded partition serves while the next one loads.
@@ -95,19 +112,24 @@ class Shards(Generic[C, L]):
     def delete(self) -> None:
         """The topic is gone, and all that was in it."""
         shards, self._shards, self._partition_count = self._shards, {}, None
+        self._empty.clear()
         for shard in shards.values():
             shard.unload()
 
     def reload(self, index: int) -> None:
         """Another coordinator takes over this partition, and reads its log anew."""
         shard = self._shards.pop(index, None)
+        if shard is None and index not in self._empty:
+            return
         if shard is not None:
             shard.unload()
-            self._open(index)
-            self._spawn(self._load_all())
+        self._empty.discard(index)
+        self._open(index, is_asked=True)
+        self._spawn(self._load_all())
 
     def unload(self) -> None:
         """Waiting requests are told to look for another coordinator: there may be one after the restart."""
+        self._empty.clear()
         for shard in self:
             shard.unload()
 
@@ -135,7 +157,7 @@ class Shards(Generic[C, L]):
     @property
     def is_complete(self) -> bool:
         """Whether the log of every partition can be used."""
-        return len(self._shards) == self._partition_count
+        return len(self._shards) + len(self._empty) == self._partition_count
 
     @property
     def partition_count(self) -> int:
@@ -147,17 +169,12 @@ class Shards(Generic[C, L]):
 
     def of_key(self, key: str) -> Shard[C]:
         """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is created."""
-        shard = self._shards.get(java_hash(key) % (self._partition_count or self._usual_partition_count))
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return shard
+        index = java_hash(key) % (self._partition_count or self._usual_partition_count)
+        return self._shards.get(index) or self._first_asked(index)
 
     def of_partition(self, index: int) -> Shard[C]:
         """Raises NOT_COORDINATOR where there is no such partition."""
-        shard = self._shards.get(index)
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return shard
+        return self._shards.get(index) or self._first_asked(index)
 
 
 class Scans:

@@ -141,7 +141,7 @@ class TransactionCoordinator:
             open_log=open_log,
             new_shard=self._new_shard,
             spawn=spawn,
-            loaded=self._loaded,
+            loaded=lambda _: self._look_whether_all_are_known(),
         )
 
     # The topic's life.
@@ -166,6 +166,7 @@ class TransactionCoordinator:
         if not self.shards.is_open:
             self._two_phase.are_all_known = False
             self.shards.open(partition_count)
+            self._look_whether_all_are_known()
 
     def _new_shard(self, index: int, name: str, log: ShardLog) -> TransactionShard:
         rounds = MarkerRounds(name, self._marker_writer, self._partition_exists, self._moment, self._new_round)
@@ -189,7 +190,7 @@ class TransactionCoordinator:
         rounds.shard = shard
         return shard
 
-    def _loaded(self, shard: TransactionShard) -> None:
+    def _look_whether_all_are_known(self) -> None:
         if self.shards.is_complete and self.shards.is_loaded:
             self._two_phase.are_all_known = True
 

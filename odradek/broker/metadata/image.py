@@ -58,9 +58,12 @@ class Node(NamedTuple):
     directory_id: bytes
 
 
+NOBODY: Final[list[int]] = []  # of all partitions that have no such replicas
+
+
 @dataclass(slots=True)
 class PartitionImage:
-    """One partition. `leader` is None while there is none."""
+    """One partition. `leader` is None while there is none. Its lists are replaced, and never changed."""
 
     partition_id: int
     leader: int | None
@@ -165,8 +168,8 @@ class MetadataImage:
             record.replicas,
             record.isr,
             record.directories,
-            record.eligible_leader_replicas or [],
-            record.last_known_elr or [],
+            record.eligible_leader_replicas or NOBODY,
+            record.last_known_elr or NOBODY,
             record.leader_recovery_state == 1,
         )
         partitions = self.topics_by_id[record.topic_id].partitions

@@ -220,11 +220,12 @@ def check_replicas(node: Node, replicas: Sequence[int]) -> None:
 
 
 def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: Node) -> PartitionRecord:
+    placed = list(replicas)
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
-        replicas=list(replicas),
-        isr=list(replicas),
+        replicas=placed,
+        isr=placed,
         leader=replicas[0],
         leader_epoch=0,
         partition_epoch=0,

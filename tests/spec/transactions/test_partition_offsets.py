@@ -262,7 +262,7 @@ def test_before_the_offsets_topic_is_made_there_is_nobody_to_keep_them(
 
 
 def test_a_group_coordinator_that_is_loading_says_so(scene: Clients) -> None:
-    (shard,) = scene.groups.shards
+    shard = scene.groups.shards.of_partition(0)
     shard.unload(E.COORDINATOR_LOAD_IN_PROGRESS)
     assert scene.commit_offset_in_transaction(scene.init(), 10) is E.COORDINATOR_LOAD_IN_PROGRESS
 
