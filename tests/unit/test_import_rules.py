@@ -322,6 +322,7 @@ BY_THE_SYSTEM = {
     "odradek/broker/clusters/nodes.py": {"sleep"},  # until the disk is done
     "odradek/broker/clusters/presets/preset_client.py": {"sleep", "timeout"},  # how long a caller waits, and asks again
     "odradek/broker/clusters/recorder.py": {"call_later", "monotonic_ns", "time_ns"},  # when bytes really came
+    "odradek/broker/clusters/request_events.py": {"sleep"},  # HTTP
     "odradek/broker/clusters/waiting.py": {"sleep", "time"},  # how long a caller waits, and looks again
     "odradek/broker/control/http_connections.py": {"sleep"},  # HTTP
     "odradek/broker/control/page/actions.py": {"sleep"},  # HTTP: an action asks again

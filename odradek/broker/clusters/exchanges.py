@@ -39,6 +39,7 @@ class Exchanges:
     def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
         self.kept = KeptExchanges(time, now_s)
         self.are_kept = True
+        self.readers = 0  # of its events
 
     def require(self) -> None:
         """Raises Problem where nothing is kept."""
@@ -52,12 +53,29 @@ class Exchanges:
         """
         self.require()
         for each_number, each in self.kept.last():
-            kind = None if each_number <= number else kind_of(each.request)
-            if kind is None or (api is not None and kind[0].kafka_name != api):
-                continue
-            told = as_json(each_number, each, *kind)
-            if client_id is None or told["client_id"] == client_id:
+            told = None if each_number <= number else self.told(each_number, each, api, client_id)
+            if told is not None:
                 yield told
+
+    @property
+    def dropped(self) -> int:
+        """The number of the last one that is not kept any more."""
+        self.kept.trim()
+        return self.kept.dropped
+
+    def over(self) -> Iterator[tuple[int, KeptExchange]]:
+        """Yields those that are answered, or whose connection is closed, with their numbers, the oldest first."""
+        return ((number, each) for number, each in self.kept.last() if each.answered_pace is not None)
+
+    def told(
+        self, number: int, exchange: KeptExchange, api: str | None, client_id: str | None
+    ) -> dict[str, object] | None:
+        """Returns it decoded; None where it is not of this API and client, or no request of Kafka's."""
+        kind = kind_of(exchange.request)
+        if kind is None or (api is not None and kind[0].kafka_name != api):
+            return None
+        told = as_json(number, exchange, *kind)
+        return told if client_id is None or told["client_id"] == client_id else None
 
     def client(self, connection: ConnectionInfo) -> SeenClient | None:
         """None before its first request."""

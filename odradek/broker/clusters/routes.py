@@ -19,6 +19,7 @@ from odradek.broker.clusters.odd import PERCENT
 from odradek.broker.clusters.presets.table import PRESETS, bring_about
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.releases import release_named
+from odradek.broker.clusters.request_events import ToldExchanges, send_requests
 from odradek.broker.clusters.shown import ShownClusters
 from odradek.broker.clusters.state import Row, connections, page_of, producers, sessions
 from odradek.broker.clusters.waiting import LONGEST_MS, topic_facts, wait
@@ -34,6 +35,7 @@ BASE = "/control/v1"
 LONGEST_TTL_S = 24 * 3600
 LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+EVENTS = "text/event-stream"
 Told: TypeAlias = Mapping[str, object]
 Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
 
@@ -58,6 +60,7 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
         *CALLS,
         ("POST", "/checkpoint", routes.checkpoint),
         ("GET", "/recording", routes.recording),
+        ("GET", "/requests", routes.requests),
     ):
         for base in (BASE, f"{BASE}/clusters/{{id}}"):
             app.router.add_route(method, base + path, guarded(routes.of_cluster(call)))
@@ -126,7 +129,22 @@ class Routes:
         """The exchanges from now on, as `serve --record` writes them, until the reader hangs up or reads too slowly."""
         only(request.query, frozenset())
         headers = {**HEADERS, "Content-Type": "application/octet-stream"}
-        return await send_recording(cluster, request, headers, lambda: any(each is cluster for each in self._clusters))
+        return await send_recording(cluster, request, headers, lambda: self._is_there(cluster))
+
+    async def requests(self, cluster: Cluster, request: web.Request) -> object:
+        """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: the newest `limit` of them, the oldest first; or events."""
+        if EVENTS not in request.headers.get("Accept", ""):
+            return last_requests(cluster, request)
+        query = request.query
+        only(query, frozenset({"since", "api", "client_id"}))
+        seen = request.headers.get("Last-Event-ID")
+        since = number_given("since", query.get("since", "0")) if seen is None else number_given("Last-Event-ID", seen)
+        exchanges = cluster.faults.exchanges
+        told = ToldExchanges(exchanges, since, query.get("api"), query.get("client_id"))
+        return await send_requests(exchanges, told, request, HEADERS, lambda: self._is_there(cluster))
+
+    def _is_there(self, cluster: Cluster) -> bool:
+        return any(each is cluster for each in self._clusters)
 
     async def list(self, request: web.Request) -> object:
         return [each.told() for each in self._clusters]
@@ -215,10 +233,7 @@ async def show(cluster: Cluster, request: web.Request) -> object:
 
 def number_in(request: web.Request, name: str) -> int:
     """Raises Problem."""
-    digits = request.match_info[name]
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > 9:
-        raise Problem(400, f"{name} must be a number", field=name)
-    return int(digits)
+    return number_given(name, request.match_info[name])
 
 
 async def cut_off(cluster: Cluster, request: web.Request) -> object:
@@ -342,17 +357,21 @@ async def preset(cluster: Cluster, request: web.Request) -> object:
     return await bring_about(cluster, request.match_info["name"], found)
 
 
-async def requests(cluster: Cluster, request: web.Request) -> object:
-    """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: the newest `limit` of them, the oldest first."""
+def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, object]]:
+    """Raises Problem."""
     query = request.query
     only(query, frozenset({"since", "api", "client_id", "limit"}))
-    numbers = {}
-    for name, default in (("since", "0"), ("limit", str(MOST_EXCHANGES))):
-        if not query.get(name, default).isdecimal():
-            raise Problem(400, f"{name} must be a number", field=name)
-        numbers[name] = int(query.get(name, default))
-    found = list(cluster.faults.exchanges.since(numbers["since"], query.get("api"), query.get("client_id")))
-    return found[max(0, len(found) - numbers["limit"]) :]
+    since = number_given("since", query.get("since", "0"))
+    limit = number_given("limit", query.get("limit", str(MOST_EXCHANGES)))
+    found = list(cluster.faults.exchanges.since(since, query.get("api"), query.get("client_id")))
+    return found[max(0, len(found) - limit) :]
+
+
+def number_given(name: str, digits: str) -> int:
+    """Raises Problem."""
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
+        raise Problem(400, f"{name} must be a number", field=name)
+    return int(digits)
 
 
 async def odd(cluster: Cluster, request: web.Request) -> object:
@@ -406,7 +425,6 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("GET", "/odd", odd),
     ("POST", "/odd", be_odd),
     ("POST", "/wait", wait_for),
-    ("GET", "/requests", requests),
     ("GET", "/producers", paged(producers)),
     ("GET", "/sessions", paged(sessions)),
     ("GET", "/connections", paged(connections)),

@@ -34,7 +34,7 @@ class KeptExchange:
     """request: its frame, or the beginning of it. answer: with its length; None where it is not kept.
 
     Times are those of the loop, at the pace that the cluster's clock had. `answered_pace` is None while the client
-    waits; `is_closed` tells that its connection was closed instead.
+    waits; `is_closed` tells that its connection was closed instead, by whomever.
     """
 
     __slots__ = (
@@ -197,11 +197,17 @@ class KeptConnection(ControlledConnection):
 
     def _introduce(self, frame: memoryview) -> None:
         """Makes the client known, as its first request tells of it."""
-        clients, key = self._kept.clients, id(self.info)
+        kept, key = self._kept, id(self.info)
+        clients = kept.clients
         self._client = KeptClient(bytes(frame[:MOST_KEPT_BYTES]), self._unanswered)
         clients[key] = self._client
 
         def closed() -> None:
             clients.pop(key, None)
+            for exchange in self._unanswered:
+                if exchange is not None and exchange.answered_pace is None:
+                    exchange.answered_pace = kept.time.pace
+                    exchange.answered_s = kept.now_s()
+                    exchange.is_closed = True
 
         self.info.when_closed(closed)
