@@ -135,6 +135,7 @@ def calls_in_the_longest_turn(asked: AskedBroker, request: Message, version: int
     return max(turns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_MANY_TURNS)
 def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: AskedBroker) -> None:
     (array,) = [array for arrays in ARRAYS.values() for array in arrays if str(array) == name]
