@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.broker.clusters.odd import PERCENT
+from odradek.client import sync as own
 from odradek.protocol.errors import ErrorCode
 from odradek.testing.sync import Cluster, Odradek, Refused
+from tests.clients.admin import create_topic
+from tests.clients.client_work import CLIENTS, TOPIC
 from tests.support.broker_process import BrokerProcess
 
 PER_COPY = 25  # records
 PATIENCE_S = 60
+REQUEST_TIMEOUT_MS = 30_000
 # Where addresses change and connections close in turn, librdkafka 2.16 now and then never sends a TxnOffsetCommit.
 PERCENT_OF_COPIES = {"other address": 0, "closed idle": 0, "empty fetch": 40}
 IN_COPIES = {  # what copies meet soon; the others have tests of their own
@@ -164,6 +169,60 @@ def test_a_member_goes_on_where_its_heartbeat_interval_changes_and_its_connectio
             producer.flush(30)
             found += [each.value() for each in consumer.consume(10, 0.3) if each.error() is None]
         consumer.close()
+
+
+@pytest.mark.parametrize("client", sorted(CLIENTS))
+def test_a_producer_with_a_high_id_and_epoch_writes_once(odradek: Odradek, client: str) -> None:
+    with odradek.cluster() as kafka:
+        create_topic(kafka.bootstrap, TOPIC, exact=True)
+        kafka.odd(1, only("high producer id", "high producer epoch"))
+        CLIENTS[client]["produce"](kafka, REQUEST_TIMEOUT_MS)
+        (producer,) = kafka.producers()
+        assert producer["producer_id"] >= 2**31
+        assert producer["producer_epoch"] >= 32_700
+        CLIENTS[client]["consume"](kafka, REQUEST_TIMEOUT_MS)
+        assert kafka.wait(topic=TOPIC, log_end_offset=1)["log_end_offset"] == 1
+
+
+def librdkafka_member(kafka: Cluster, read: Callable[[], bool]) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["in"])
+    while not consumer.consume(1, 0.1):
+        assert not read()
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def own_member(kafka: Cluster, read: Callable[[], bool]) -> None:
+    with own.Consumer(
+        bootstrap_servers=kafka.bootstrap, group_id="g", group_protocol="classic", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe(["in"])
+        while not consumer.getmany(timeout_ms=100):
+            assert not read()
+        consumer.commit()
+
+
+@pytest.mark.parametrize("member", [librdkafka_member, own_member])
+def test_a_member_with_a_long_id_reads_and_commits(
+    odradek: Odradek, member: Callable[[Cluster, Callable[[], bool]], None]
+) -> None:
+    with odradek.cluster() as kafka:
+        make_topics(kafka, "in")
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        producer.produce("in", b"a")
+        producer.flush(30)
+        kafka.odd(1, only("long member id"))
+        until_s = time.monotonic() + PATIENCE_S
+        member(kafka, lambda: time.monotonic() > until_s)
+        joined = [each["request"]["memberId"] for each in kafka.requests(api="SyncGroup")]
+        assert {len(each) for each in joined} == {255}
+        commits = [each for each in kafka.requests(api="OffsetCommit") if each["request"]["memberId"] == joined[-1]]
+        assert codes(commits[-1]["answer"]) == {0}
+
+
+def codes(answer: Mapping[str, Any]) -> set[int]:
+    return {each["errorCode"] for topic in answer["topics"] for each in topic["partitions"]}
 
 
 def test_a_seed_is_a_number_and_so_are_percentages(odradek: Odradek) -> None:

@@ -45,6 +45,8 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; do
     "unknown APIs": (50, "an API key that nobody knows, in ApiVersions"),
     "higher versions": (30, "of some APIs in ApiVersions, beyond those that Kafka 4.3 knows"),
     "high producer epoch": (50, "a new producer without transactional id begins with an epoch near 32,766"),
+    "high producer id": (50, "a new producer without transactional id has an id beyond 2³¹"),
+    "long member id": (50, "a member of a group that asks for its id gets one of 255 characters"),
     "old metadata": (20, "a node but the first answers the same Metadata as before, for one change"),
     "cut write": (20, "an answer goes out in two writes, the first of which ends anywhere"),
     "heartbeat interval": (30, "a member of a group of KIP-848 or KIP-932 is told another one, down to half of it"),
@@ -86,6 +88,8 @@ RAISED: Final = (
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
 )
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
+FIRST_HIGH_PRODUCER_ID: Final = 2**40  # no two answers have the same, as the broker's own ids are smaller
+MEMBER_ID_CHARACTERS: Final = 255
 MOST_METADATA: Final = 100
 MOST_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
@@ -163,6 +167,10 @@ class Odd:
         self.done[name] += 1
         return True
 
+    def member_id(self, plain: str) -> str:
+        """Returns the id that a new member gets in the place of this one."""
+        return plain.ljust(MEMBER_ID_CHARACTERS, "~") if self.does("long member id") else plain
+
     def reshape(self, answer: Message, request: Message | None = None) -> None:
         """request: what is answered, where that matters."""
         if isinstance(answer, MetadataResponse):
@@ -182,8 +190,10 @@ class Odd:
                 for each in said:
                     each.error_message = None
         elif isinstance(answer, InitProducerIdResponse) and isinstance(request, InitProducerIdRequest):
-            # The log takes any epoch of a producer that it does not know, and clients of this kind raise it themselves.
+            # The log takes any id, and any epoch of one that it does not know; these clients raise it themselves.
             is_new = answer.error_code == 0 and request.transactional_id is None and answer.producer_epoch == 0
+            if is_new and answer.producer_id < FIRST_HIGH_PRODUCER_ID and self.does("high producer id"):
+                answer.producer_id += FIRST_HIGH_PRODUCER_ID
             if is_new and self.does("high producer epoch"):
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
         if getattr(answer, "throttle_time_ms", None) == 0 and self.does("throttled"):

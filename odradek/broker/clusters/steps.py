@@ -39,6 +39,7 @@ def put_steps(broker: Broker, faults: Faults) -> None:
     broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
     broker.marker_round = lambda plain: faulty_round(plain, faults)
     broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
+    broker.member_id = lambda plain: plain if faults.odd is None else faults.odd.member_id(plain)
     plain_loader = broker.loader
 
     def load(coroutine: Coroutine[Any, Any, None], topic: str) -> None:

@@ -92,15 +92,18 @@ class GroupCoordinator:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         new_uuid: Callable[[], bytes],
         cluster: ClusterView,
+        member_id: Callable[[str], str] = str,
     ) -> None:
         """
         open_log      the log of one partition of `__consumer_offsets`; raises KafkaError if it cannot be used
         spawn         runs a coroutine beside what the loop is doing
         new_uuid      for the random part of a member id
         cluster       topics and the groups' own settings
+        member_id     gets the id that a new member would have, and returns the one that it has
         """
         self.settings = settings
         self._new_uuid = new_uuid
+        self._member_id = member_id
         self._cluster = cluster
         self._scans = Scans(timers)
         record_format = RecordFormat(encode_record, decode_record, settings.compression)
@@ -167,11 +170,12 @@ class GroupCoordinator:
         self.shards.of_partition(partition).complete_transaction(producer_id, producer_epoch, committed=committed)
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        return f"{client_id if group_instance_id is None else group_instance_id}-{hex_text(self._new_uuid())}"
+        name = client_id if group_instance_id is None else group_instance_id
+        return self._member_id(f"{name}-{hex_text(self._new_uuid())}")
 
     def plain_member_id(self) -> str:
         """Makes an id for a member of a consumer group that brings none."""
-        return urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii")
+        return self._member_id(urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii"))
 
     # What happens by itself.
 

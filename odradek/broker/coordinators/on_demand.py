@@ -48,6 +48,8 @@ class CoordinatedBroker(BrokerParts, Protocol):
     @property
     def markers(self) -> MarkerWriter: ...
     @property
+    def member_id(self) -> Callable[[str], str]: ...
+    @property
     def marker_round(self) -> Callable[[type[MarkerRound]], type[MarkerRound]]: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
@@ -63,6 +65,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
         open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
         spawn=lambda loading: broker.load(loading, GROUP_OFFSETS),
         new_uuid=random_uuid,
+        member_id=broker.member_id,
         cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
     groups.start(_partition_count(broker, GROUP_OFFSETS))
