@@ -6,6 +6,7 @@ the table. Given at start means the properties file, `KAFKA_*` variables and ove
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from odradek.broker.configuration.listeners import (
     parse_protocol_map,
     parse_published,
 )
-from odradek.broker.configuration.settings import InvalidSetting, UpdateMode, unit_ms
+from odradek.broker.configuration.settings import InvalidSetting, SettingValue, UpdateMode, unit_ms
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
 from odradek.broker.configuration.unused_settings import WITHOUT_EFFECT
 from odradek.protocol.java_properties import parse_properties
@@ -139,8 +140,9 @@ class BrokerConfig(BrokerSettings):
 
     def _set_attributes(self) -> None:
         self._topic_defaults = None
-        for name, setting in HEEDED_SETTINGS.items():
-            setattr(self, name.replace(".", "_"), setting.parse(self.current_text(name)))
+        vars(self).update(default_values())
+        for name in HEEDED_SETTINGS.keys() & {*self.given, *self.dynamic_defaults, *self.dynamic_broker}:
+            setattr(self, attribute_of(name), HEEDED_SETTINGS[name].parse(self.current_text(name)))
 
     def _read_listeners(self) -> tuple[tuple[Listener, ...], tuple[Listener, ...] | None]:
         name, entries = "listener.security.protocol.map", tuple(self.listener_security_protocol_map.split(","))
@@ -176,6 +178,16 @@ class BrokerConfig(BrokerSettings):
             return listeners
         first, *others = listeners
         return (Listener(first.name, first.host, self.odradek_port, first.security_protocol), *others)
+
+
+def attribute_of(name: str) -> str:
+    return name.replace(".", "_")
+
+
+@cache
+def default_values() -> Mapping[str, SettingValue]:
+    """Returns what is not given, by attribute. Parsed once: a process may have hundreds of brokers."""
+    return {attribute_of(name): setting.parse(setting.default) for name, setting in HEEDED_SETTINGS.items()}
 
 
 def load_config(
