@@ -13,6 +13,7 @@ MEASUREMENTS = {
     "hostile": ("bench.hostile", "hostile requests: how long other clients wait, and memory, beside Apache Kafka"),
     "scale": ("bench.scale", "growth of cost with connections, partitions, producers, the size of a log, groups"),
     "clusters": ("bench.clusters", "clusters under control: their calls, memory, cost beside others; --kafka"),
+    "fixtures": ("bench.fixtures", "time that a fresh cluster adds to a test, for the fixtures of each language"),
     "files": ("bench.files", "`odradek inspect check`, and records read from files: 5 GB in a temporary directory"),
     "spark": ("bench.spark", "our source and sink beside Spark's own (Java 17, Maven)"),
     "codec": ("bench.codec", "codec times, next to construct compiled on the same machine"),
