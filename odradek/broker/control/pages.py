@@ -17,7 +17,7 @@ from odradek.broker.control.exposition import CONTENT_TYPE, exposition
 from odradek.broker.control.http_connections import AddRoutes, HttpLimits, Stop, serve_http
 from odradek.broker.control.measures import Traffic, measure
 from odradek.broker.control.page.routes import add_page
-from odradek.broker.control.page.served import in_thread
+from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ when its records are written and, where settings require it, synced; a failed wr
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
@@ -17,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs, ParkedFetch
+from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.log import Origin
 from odradek.storage.log_config import INT64_MAX
 
 if TYPE_CHECKING:
-    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.broker.runtime.workers import Workers
     from odradek.protocol.batch_header import BatchHeader
     from odradek.storage.log import Appended, Log, SyncTicket
     from odradek.storage.log_config import LogConfig
@@ -359,24 +359,11 @@ class Portions:
         return self
 
     async def __anext__(self) -> bytes:
-        portion = None if self._scan is None else await self._next(self._scan)
+        scan = self._scan
+        portion = None if scan is None else await in_thread(self._workers, lambda: next(scan, None))
         if portion is None:
             raise StopAsyncIteration
         return portion
-
-    def _next(self, scan: Iterator[bytes]) -> asyncio.Future[bytes | None]:
-        ended: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: JobResult[bytes | None]) -> None:
-            if ended.cancelled():
-                return
-            try:
-                ended.set_result(outcome.result())
-            except Exception as error:
-                ended.set_exception(error)
-
-        self._workers.run(lambda: next(scan, None), done)
-        return ended
 
 
 NO_EPOCH: Final = -1

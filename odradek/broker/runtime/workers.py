@@ -45,6 +45,22 @@ def outcome_of(job: Callable[[], T]) -> JobResult[T]:
         return JobResult(None, error)
 
 
+def in_thread(workers: Workers, job: Callable[[], T]) -> asyncio.Future[T]:
+    """Runs `job` in some thread, for a coroutine that waits for it, or has gone by then."""
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: JobResult[T]) -> None:
+        if answer.cancelled():  # the one who asked has gone
+            return
+        try:
+            answer.set_result(outcome.result())
+        except Exception as error:
+            answer.set_exception(error)
+
+    workers.run(job, done)
+    return answer
+
+
 class ThreadWorkers:
     """A bounded number of threads, started as they are needed; after IDLE_S without a job they end. What they have done
     is settled by the loop together, as waking it costs more than most of what follows, and in several turns if that

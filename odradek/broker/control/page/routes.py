@@ -31,9 +31,10 @@ from odradek.broker.control.page.in_process import InProcessClient
 from odradek.broker.control.page.overview import connections, overview, warnings
 from odradek.broker.control.page.records import records
 from odradek.broker.control.page.rights import require_right
-from odradek.broker.control.page.served import ControlledClusters, ViewedBroker, in_thread
+from odradek.broker.control.page.served import ControlledClusters, ViewedBroker
 from odradek.broker.control.page.topics import partition, topic, topics
 from odradek.broker.control.page.transactions import transaction, transactions
+from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

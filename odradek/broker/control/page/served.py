@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
-    from odradek.broker.runtime.workers import JobResult, Workers
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 View: TypeAlias = "Mapping[str, JsonValue]"
@@ -69,18 +67,3 @@ class ViewedBroker:
         turn.
         """
         await visit_in_slices(items, look, self.broker.watch, PAGE)
-
-
-async def in_thread(workers: Workers, job: Callable[[], T]) -> T:
-    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def done(outcome: JobResult[T]) -> None:
-        if answer.cancelled():  # the one who asked has gone
-            return
-        try:
-            answer.set_result(outcome.result())
-        except Exception as error:
-            answer.set_exception(error)
-
-    workers.run(job, done)
-    return await answer

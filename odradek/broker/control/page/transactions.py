@@ -23,7 +23,8 @@ from odradek.broker.control.page.picture import (
     step_event,
     transaction_events,
 )
-from odradek.broker.control.page.served import SHOWN, in_thread
+from odradek.broker.control.page.served import SHOWN
+from odradek.broker.runtime.workers import in_thread
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.errors import KafkaError

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from odradek.broker.runtime.delayed import all_of
 from odradek.broker.runtime.slices import in_slices
 from odradek.broker.shares.core.in_flight import StateWrite
-from odradek.broker.shares.core.records import pending_form, pending_of, resolved_of, stored_batch
-from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateBatch
+from odradek.broker.shares.core.records import (
+    loaded_batches,
+    pending_form,
+    pending_of,
+    resolved_of,
+    stored_batch,
+)
+from odradek.broker.shares.core.state import Outcome, SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages import delete_share_group_state_response as deleted
@@ -197,10 +203,7 @@ def write_share_group_state(
             pending, resolved = pending_of(asked.txn_staged), resolved_of(asked.txn_resolved)
         except MalformedMessage as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-        batches = [
-            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            for each in asked.state_batches
-        ]
+        batches = loaded_batches(asked.state_batches)
         write = StateWrite(
             asked.start_offset, asked.delivery_complete_count, batches, pending=pending, resolved=resolved
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from odradek.broker.shares.core.state import (
     ACCEPT,
@@ -101,7 +101,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
             snapshot.delivery_complete_count,
             snapshot.create_timestamp,
             snapshot.write_timestamp,
-            _loaded(snapshot.state_batches),
+            loaded_batches(snapshot.state_batches),
             pending_of(snapshot.txn_staged),
         )
     update = decode(ShareUpdateValue, version, value, VERSION_BYTES)
@@ -111,7 +111,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
         update.leader_epoch,
         update.start_offset,
         update.delivery_complete_count,
-        _loaded(update.state_batches),
+        loaded_batches(update.state_batches),
         pending=pending_of(update.txn_staged),
         resolved=resolved_of(update.txn_resolved),
     )
@@ -125,9 +125,12 @@ def _key(kind: int, key: SharePartitionKey) -> bytes:
     return SHORT.pack(kind) + encode(typed, KEY_VERSION)
 
 
-StoredBatch = share_snapshot_value.StateBatch | share_update_value.StateBatch
 B = TypeVar(
-    "B", share_snapshot_value.StateBatch, share_update_value.StateBatch, read_share_group_state_response.StateBatch
+    "B",
+    share_snapshot_value.StateBatch,
+    share_update_value.StateBatch,
+    write_share_group_state_request.StateBatch,
+    read_share_group_state_response.StateBatch,
 )
 
 
@@ -140,7 +143,7 @@ def stored_batch(form: type[B], batch: StateBatch) -> B:
     )
 
 
-def _loaded(batches: Sequence[StoredBatch]) -> tuple[StateBatch, ...]:
+def loaded_batches(batches: Sequence[B]) -> tuple[StateBatch, ...]:
     return tuple(
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
     )
@@ -154,28 +157,6 @@ S = TypeVar(
     read_share_group_state_response.TxnStagedRange,
 )
 R = TypeVar("R", share_update_value.TxnResolvedRange, write_share_group_state_request.TxnResolvedRange)
-
-
-class PendingForm(Protocol):
-    first_offset: int
-    last_offset: int
-    producer_id: int
-    producer_epoch: int
-    ack_type: int
-    delivery_count: int
-    owner_member_id: str
-    owner_member_epoch: int
-    lock_deadline_ms: int
-    transactional_id: str | None
-
-
-class ResolvedForm(Protocol):
-    first_offset: int
-    last_offset: int
-    producer_id: int
-    producer_epoch: int
-    outcome: int
-    decided_at_ms: int
 
 
 def pending_form(form: type[S], pending: PendingRange) -> S:
@@ -193,7 +174,7 @@ def pending_form(form: type[S], pending: PendingRange) -> S:
     )
 
 
-def pending_of(forms: Iterable[PendingForm]) -> tuple[PendingRange, ...]:
+def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
     """Raises MalformedMessage for an acknowledgement type that cannot be pending."""
     ranges = tuple(
         PendingRange(
@@ -226,7 +207,7 @@ def resolved_form(form: type[R], resolved: ResolvedRange) -> R:
     )
 
 
-def resolved_of(forms: Iterable[ResolvedForm]) -> tuple[ResolvedRange, ...]:
+def resolved_of(forms: Iterable[R]) -> tuple[ResolvedRange, ...]:
     """Raises MalformedMessage for an outcome that there is not."""
     try:
         return tuple(
