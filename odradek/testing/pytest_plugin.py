@@ -5,7 +5,8 @@
         pay(kafka.bootstrap)
 
 pytest finds them by the entry point of the package. A process is started when a test first asks for it, once for all
-workers of pytest-xdist. The report of a failed test ends with the last exchanges of its cluster.
+workers of pytest-xdist. The report of a failed test ends with the last exchanges of its cluster. Every run of pytest
+where the package is installed imports this module, so all else is imported by what first needs it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ import json
 import os
 import socket
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.protocol.errors import ErrorCode
-from odradek.testing.sync import Cluster, Json, Odradek, Refused, Unused
+if TYPE_CHECKING:
+    from odradek.testing.sync import Cluster, Json, Odradek
 
 MARK = "kafka"
 OPTION = "--odradek"
@@ -31,9 +31,8 @@ TOKEN = "ODRADEK_TOKEN"
 ADDRESS = "odradek_address"  # in what pytest-xdist tells a worker
 SHOWN = 20  # exchanges at the end of a report
 LINE = 400  # characters of one
-CODES = {code.value: code.name for code in ErrorCode}  # a rule may give others
 SHARE = pytest.StashKey["Share"]()
-CLUSTER = pytest.StashKey[Cluster]()
+CLUSTER = pytest.StashKey["Cluster"]()
 HAS_FAILED = pytest.StashKey[bool]()
 
 Address = tuple[str, int]
@@ -81,6 +80,8 @@ class Share:
 
 def shared(port: int) -> Odradek:
     """Raises RuntimeError if it did not start."""
+    from odradek.testing.sync import Odradek
+
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answer:
         told = json.loads(answer.read())
     if "error" in told:
@@ -107,6 +108,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tells a worker of pytest-xdist where the process is that all share."""
+    from odradek.testing.sync import Odradek
+
     config: pytest.Config = node.config
     if SHARE not in config.stash:
         config.stash[SHARE] = Share(Odradek.start)
@@ -121,6 +124,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
     """Process that the clusters of this session live in."""
+    from odradek.testing.sync import Odradek
+
     config = request.config
     address: str | None = config.getoption(OPTION) or os.environ.get(CONTROL)
     worker: Mapping[str, Any] = getattr(config, "workerinput", {})
@@ -142,6 +147,8 @@ def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]
 
     It is deleted at the end. A rule that nothing matched is an error of a test that passed.
     """
+    from odradek.testing.sync import Refused, Unused
+
     options: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(MARK))):  # the nearest last
         options |= mark.kwargs
@@ -162,6 +169,8 @@ def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]
 @pytest.fixture
 def async_kafka(odradek: Odradek, kafka: Cluster) -> Iterator[Any]:
     """Cluster of fixture `kafka`, in the form whose methods are coroutines: an `odradek.testing.Cluster`."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from odradek.testing.asynchronous import Cluster as AsyncCluster
 
     with ThreadPoolExecutor(thread_name_prefix="odradek-testing") as threads:
@@ -172,6 +181,8 @@ def async_kafka(odradek: Odradek, kafka: Cluster) -> Iterator[Any]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.when != "teardown" and report.failed and CLUSTER in item.stash:
+        from odradek.testing.sync import Refused
+
         item.stash[HAS_FAILED] = True
         try:
             story = story_of(item.stash[CLUSTER])
@@ -209,12 +220,15 @@ def short(value: Json) -> str:
 
 
 def errors_in(answer: Json) -> list[str]:
-    """Names of the error codes, each once."""
+    """Names of the error codes, each once; the number of one that Kafka does not have: a rule may give it."""
+    from odradek.protocol.errors import ErrorCode
+
+    codes = {code.value: code.name for code in ErrorCode}
     found: dict[str, None] = {}
     if isinstance(answer, dict):
         for name, value in answer.items():
             if name == "errorCode" and isinstance(value, int):
-                found |= {CODES.get(value, str(value)): None} if value else {}
+                found |= {codes.get(value, str(value)): None} if value else {}
             else:
                 found |= dict.fromkeys(errors_in(value))
     elif isinstance(answer, list):

@@ -157,6 +157,12 @@ def test_without_its_token_a_process_refuses_in_its_own_words(tmp_path: Path, gu
     assert "Refused: 401: the token of odradek.http.token is missing or wrong" in report, report
 
 
+def test_a_run_that_needs_no_cluster_imports_the_plugin_alone(tmp_path: Path) -> None:
+    imported = "import sys\n\ndef test_it(): print([n for n in sys.modules if n.startswith('odradek')])\n"
+    report = run(tmp_path, imported)
+    assert "['odradek', 'odradek.testing', 'odradek.testing.pytest_plugin']" in report, report
+
+
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     report = run(tmp_path, "def test_it(kafka): pass\n", "--odradek", "nowhere")
     assert "--odradek nowhere: HOST:PORT is asked for" in report
