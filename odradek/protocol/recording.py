@@ -66,6 +66,9 @@ def pack_head(started_ms: int) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, started_ms)
 
 
+pack_start = _ENTRY.pack  # the fields of an entry before its body, in their order
+
+
 def pack_entry(entry: RecordingEntry) -> bytes:
     start = _ENTRY.pack(
         entry.kind,

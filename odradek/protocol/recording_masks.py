@@ -37,6 +37,7 @@ SECRET: Final = frozenset(
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
     }
 )
+SECRET_KEYS: Final = frozenset(api.value for api in SECRET)
 BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
@@ -55,21 +56,25 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
         return SafeRequest(None, 0, b"", True)
     key, version, _, _ = REQUEST_START.unpack_from(frame)
     api = BY_NUMBER.get(key)
+    if api is not None and is_authenticated and key not in SECRET_KEYS:
+        return SafeRequest(api, version, bytes(frame), False)
     if api is None:
         return SafeRequest(None, version, bytes(frame) if is_authenticated else b"", not is_authenticated)
     if api is ApiKey.SASL_AUTHENTICATE:
         return SafeRequest(api, version, _blank_request(frame, version), True)
-    if api in SECRET or (not is_authenticated and api not in BEFORE_LOGIN):
+    if api in SECRET or api not in BEFORE_LOGIN:
         return SafeRequest(api, version, bytes(frame[: REQUEST_START.size - 2]), True)
     return SafeRequest(api, version, bytes(frame), False)
 
 
 def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[bytes, bool]:
     """Returns what of the answer holds no secret, and whether it is masked. frame: with its length."""
-    if api is None or (api in SECRET and api is not ApiKey.SASL_AUTHENTICATE):
-        return bytes(frame[LENGTH_BYTES : RESPONSE_START.size]) if api is not None else b"", True
-    if api is not ApiKey.SASL_AUTHENTICATE:
+    if api is None:
+        return b"", True
+    if api.value not in SECRET_KEYS:
         return bytes(frame[LENGTH_BYTES:]), False
+    if api is not ApiKey.SASL_AUTHENTICATE:
+        return bytes(frame[LENGTH_BYTES : RESPONSE_START.size]), True
     message = sasl_answer(frame, version)
     if message is None:
         return bytes(frame[LENGTH_BYTES : RESPONSE_START.size]), True

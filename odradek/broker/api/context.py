@@ -140,9 +140,14 @@ def nobody_reads(throttle_ms: int) -> None:
     """Mutes nothing: the connection is closed."""
 
 
-def nothing_buffered() -> tuple[int, int]:
+def nothing_unread() -> bool:
+    """Says that nothing waits: the connection is closed."""
+    return False
+
+
+def nothing_unsent() -> int:
     """Counts nothing: the connection is closed."""
-    return 0, 0
+    return 0
 
 
 @dataclass(slots=True)
@@ -165,8 +170,9 @@ class ConnectionInfo:
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     told: Address | None = None  # the address of this broker that this client was given, once it has asked
     mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)  # ms, in which to read nothing
-    # Bytes of the peer that wait to be handled, the kernel's included; bytes of answers that have not left.
-    buffered: Callable[[], tuple[int, int]] = field(default=nothing_buffered, repr=False, compare=False)
+    # Whether bytes of the peer wait to be handled, the kernel's included; bytes of answers that have not left.
+    has_unread_bytes: Callable[[], bool] = field(default=nothing_unread, repr=False, compare=False)
+    unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
     transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
@@ -189,7 +195,8 @@ class ConnectionInfo:
 
     def closed(self) -> None:
         self.mute = nobody_reads
-        self.buffered = nothing_buffered
+        self.has_unread_bytes = nothing_unread
+        self.unsent_bytes = nothing_unsent
         self.transport = None
         actions, self._on_close = self._on_close, []
         for action in actions:

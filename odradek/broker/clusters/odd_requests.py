@@ -110,7 +110,7 @@ class OddRequests:
         watched = self.odd.connections.get(connection.connection_id)
         if watched is None or self.odd.is_over:
             return
-        if watched.requests != seen or watched.in_flight or connection.buffered()[1]:
+        if watched.requests != seen or watched.in_flight or connection.unsent_bytes():
             requests = watched.requests
             self._timers.after(IDLE_MS, lambda: self._look(connection, requests))
             return

@@ -19,7 +19,7 @@ from odradek.broker.clusters.exchanges import WatchedRequests
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head
+from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head, pack_start
 from odradek.protocol.recording_masks import safe_answer, safe_request
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ log = logging.getLogger("odradek.recording")
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 LACKS: Final = "the recording lacks what could not be written: %s"
 TICK_S: Final = 0.005
+MOST_WAITED_US: Final = 2**32 - 1
+RECEIVED, ANSWERED, WRITTEN = Kind.RECEIVED.value, Kind.ANSWERED.value, Kind.WRITTEN.value
 
 
 @dataclass(slots=True)
@@ -95,7 +97,7 @@ class Recorder:
         self._is_closed = False
         self._handed_over = b""  # to the thread, which has not begun with it
         self._lock = Lock()  # of what is handed over, and of the file
-        self._unwritten: dict[tuple[str, int], _Peer] = {}
+        self._unwritten: dict[int, _Peer] = {}
         self._look_is_due = False
         self._ticks_us = (0, 0)
         self._ticker = loop.call_later(TICK_S, self._tick)
@@ -109,46 +111,48 @@ class Recorder:
         if self._is_closed:
             return None
         peer = self.peer(connection, node_id)
-        now_us = self._now_us()
-        arrived_us = min(now_us, self._ticks_us[0])
-        is_behind = peer.waiting_since_us is not None or peer.unanswered > 0
-        if peer.waiting_since_us is not None:
-            arrived_us = min(arrived_us, peer.waiting_since_us)
-        self._exchanges += 1
+        now_us = (time.monotonic_ns() - self._began_ns) // 1000
+        arrived_us = self._ticks_us[0]
+        waiting_since_us = peer.waiting_since_us
+        is_behind = waiting_since_us is not None or peer.unanswered > 0
+        if waiting_since_us is not None and waiting_since_us < arrived_us:
+            arrived_us = waiting_since_us
+        self._exchanges = number = self._exchanges + 1
         api, version, body, is_masked = safe_request(
-            frame, is_authenticated=peer.info.is_authenticated, sends_tokens=peer.sends_tokens
+            frame, is_authenticated=connection.is_authenticated, sends_tokens=peer.sends_tokens
         )
         if api is ApiKey.SASL_HANDSHAKE and version == 0:
             peer.sends_tokens = True
-        recorded = Recorded(self._exchanges, peer, api, version, arrived_us)
-        waited_us = min(now_us - arrived_us, 2**32 - 1)
-        self._add(
-            RecordingEntry(Kind.RECEIVED, peer.number, recorded.number, now_us, body, waited_us, is_masked, is_behind)
+        flags = is_masked | is_behind << 1
+        start = pack_start(
+            RECEIVED, flags, peer.number, number, now_us, min(now_us - arrived_us, MOST_WAITED_US), len(body)
         )
+        self._gather(start, body)
         peer.unanswered += 1
-        return recorded
+        return Recorded(number, peer, api, version, arrived_us)
 
     def end(self, recorded: Recorded, answer: list[Chunk] | None) -> None:
         if self._is_closed:
             return
-        peer, now_us = recorded.peer, self._now_us()
+        peer, now_us = recorded.peer, (time.monotonic_ns() - self._began_ns) // 1000
         peer.unanswered -= 1
-        unread, _ = peer.info.buffered()
-        if not unread:
+        if not peer.info.has_unread_bytes():
             peer.waiting_since_us = None
         elif peer.waiting_since_us is None:
             peer.waiting_since_us = recorded.arrived_us
-        kind = Kind.HUNG_UP if answer is None else Kind.ANSWERED if answer else Kind.UNANSWERED
-        body, is_masked = b"", False
-        if answer:
-            body, is_masked = safe_answer(memoryview(b"".join(in_memory(answer))), recorded.api, recorded.version)
-        self._add(RecordingEntry(kind, peer.number, recorded.number, now_us, body, 0, is_masked))
-        if kind is Kind.ANSWERED:
-            peer.unwritten.append(recorded.number)
-            self._unwritten[peer.info.address] = peer
-            if not self._look_is_due:
-                self._look_is_due = True
-                self._loop.call_soon(self._look)
+        if not answer:
+            kind = Kind.HUNG_UP if answer is None else Kind.UNANSWERED
+            self._gather(pack_start(kind, 0, peer.number, recorded.number, now_us, 0, 0), b"")
+            return
+        chunks = in_memory(answer)
+        frame = memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        body, is_masked = safe_answer(frame, recorded.api, recorded.version)
+        self._gather(pack_start(ANSWERED, is_masked, peer.number, recorded.number, now_us, 0, len(body)), body)
+        peer.unwritten.append(recorded.number)
+        self._unwritten[peer.number] = peer
+        if not self._look_is_due:
+            self._look_is_due = True
+            self._loop.call_soon(self._look)
 
     def close(self) -> None:
         """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""
@@ -181,19 +185,19 @@ class Recorder:
         if self._is_closed:
             return
         self._add(RecordingEntry(Kind.CLOSED, peer.number, 0, self._now_us()))
-        self._unwritten.pop(peer.info.address, None)
+        self._unwritten.pop(peer.number, None)
         del self._peers[peer.info.address]
 
     def _look(self) -> None:
         """Notes the answers of which nothing is left to be sent."""
         self._look_is_due = False
         now_us = self._now_us()
-        for address, peer in list(self._unwritten.items()):
-            if peer.info.buffered()[1] == 0:
+        for peer in list(self._unwritten.values()):
+            if peer.info.unsent_bytes() == 0:
                 for exchange in peer.unwritten:
-                    self._add(RecordingEntry(Kind.WRITTEN, peer.number, exchange, now_us))
+                    self._gather(pack_start(WRITTEN, 0, peer.number, exchange, now_us, 0, 0), b"")
                 peer.unwritten.clear()
-                del self._unwritten[address]
+                del self._unwritten[peer.number]
 
     def _tick(self) -> None:
         """Whatever arrived before the tick before the last one has been handled: the loop may be late, and it tells."""
@@ -206,9 +210,12 @@ class Recorder:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
     def _add(self, entry: RecordingEntry) -> None:
-        packed = pack_entry(entry)
-        self._waiting.append(packed)
-        self._waiting_bytes += len(packed)
+        self._gather(pack_entry(entry), b"")
+
+    def _gather(self, start: bytes, body: bytes) -> None:
+        """Takes an entry, packed: the loop has nothing more to do with it but to hand it over with its block."""
+        self._waiting += (start, body)
+        self._waiting_bytes += len(start) + len(body)
         if self._waiting_bytes > self._most_waiting_bytes:
             try:
                 self._write_here()

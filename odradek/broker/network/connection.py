@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from odradek.broker.api.context import ConnectionInfo, ip_address
 from odradek.broker.network.admission import Admission
-from odradek.broker.network.connection_host import ConnectionHost, buffered_bytes
+from odradek.broker.network.connection_host import ConnectionHost, has_unread_bytes, unsent_bytes
 from odradek.broker.network.file_sender import SENDS_FILES, FileSender
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.runtime.clock import TimerHandle
@@ -105,21 +105,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        host, port = ip_address(transport.get_extra_info("peername")) or ("unknown", 0)
-        server = self._server
+        server, (host, port) = self._server, ip_address(transport.get_extra_info("peername")) or ("unknown", 0)
         self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name, mute=self.mute)
-        self.info.buffered, self.info.transport = self.buffered, self._transport
-        if server.addresses is not None:
-            here = ip_address(transport.get_extra_info("sockname"))
-            if here is not None:
-                self.info.arrived_at, self.info.addresses = here, server.addresses
-        self._admission = self._server.admit(self)
+        self.info.has_unread_bytes, self.info.unsent_bytes = self.has_unread_bytes, self.unsent_bytes
+        self.info.transport = self._transport
+        here = None if server.addresses is None else ip_address(transport.get_extra_info("sockname"))
+        if here is not None:
+            self.info.arrived_at, self.info.addresses = here, server.addresses
+        self._admission = server.admit(self)
+        self._closing = self._admission in (Admission.REFUSED, Admission.HELD)
         if self._admission is Admission.REFUSED:
-            self._closing = True
             self._transport.abort()
             return
         if self._admission is Admission.HELD:
-            self._closing = True
             self._stop_reading()
             return
         self.info.max_request_bytes = server.limits.max_request_bytes
@@ -238,8 +236,11 @@ class Connection(asyncio.BufferedProtocol):
         self._takes_requests = self._peer_reads
         self._go_on()
 
-    def buffered(self) -> tuple[int, int]:
-        return buffered_bytes(self._transport, self._backlog is not None or self._partial is not None)
+    def has_unread_bytes(self) -> bool:
+        return self._backlog is not None or self._partial is not None or has_unread_bytes(self._transport)
+
+    def unsent_bytes(self) -> int:
+        return unsent_bytes(self._transport)
 
     def drain(self) -> None:
         """Take no more requests; close when the answers have left that do not wait for time or other clients."""

@@ -6,6 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from fcntl import ioctl
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.api.context import Addresses
@@ -111,21 +112,20 @@ class LoginCounts:
 FIONREAD: Final = 0x541B  # Linux; termios has it, and costs an import
 
 
-def buffered_bytes(transport: asyncio.Transport | None, holds_input: bool) -> tuple[int, int]:
-    """Bytes of the peer, the kernel's included; bytes of answers. holds_input: some frame of it waits."""
+def has_unread_bytes(transport: asyncio.Transport | None) -> bool:
+    """Whether the kernel has bytes of the peer that nobody has read yet; only recordings ask."""
     if transport is None or transport.is_closing():
-        return 0, 0
-    unsent = transport.get_write_buffer_size()
-    if holds_input:
-        return 1, unsent
+        return False
     shared: Any = transport.get_extra_info("socket")
     if shared is None:
-        return 0, unsent
-    from fcntl import ioctl  # here: only recordings ask
-
+        return False
     unread = array("i", [0])
     try:
         ioctl(shared.fileno(), FIONREAD, unread)
     except OSError:
-        return 0, unsent
-    return unread[0], unsent
+        return False
+    return unread[0] > 0
+
+
+def unsent_bytes(transport: asyncio.Transport | None) -> int:
+    return 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size()

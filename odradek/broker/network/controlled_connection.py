@@ -55,9 +55,8 @@ class ControlledConnection(Connection):
             return self._server.timers.after(delay_ms, action)
         return self._server.loop.call_soon(action)
 
-    def buffered(self) -> tuple[int, int]:
-        unread, unsent = Connection.buffered(self)
-        return unread, unsent + (0 if self._paced is None else self._paced.left_bytes)
+    def unsent_bytes(self) -> int:
+        return Connection.unsent_bytes(self) + (0 if self._paced is None else self._paced.left_bytes)
 
 
 class PacedSender:
