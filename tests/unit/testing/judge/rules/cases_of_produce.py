@@ -91,18 +91,18 @@ def transactional_at(transaction_version: int, produce_version: int) -> Story:
     return story
 
 
-def throttled(wait_ms: float) -> Story:
+def throttled(wait_ms: float, version: int = 12) -> Story:
     def story(trace: Trace) -> None:
         peer = trace.connect()
-        peer.ask(METADATA, 12, MetadataResponse(throttle_time_ms=500))
-        peer.ask(METADATA, 12, ANSWER, after_ms=wait_ms)
+        peer.ask(METADATA, version, MetadataResponse(throttle_time_ms=500))
+        peer.ask(METADATA, version, ANSWER, after_ms=wait_ms)
 
     return story
 
 
-def logs_in(peer: Peer, lifetime_ms: int = 0) -> None:
+def logs_in(peer: Peer, lifetime_ms: int = 0, version: int = 2) -> None:
     peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse())
-    peer.ask(SaslAuthenticateRequest(), 2, SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms))
+    peer.ask(SaslAuthenticateRequest(), version, SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms))
 
 
 def login_first(trace: Trace) -> None:
@@ -115,10 +115,10 @@ def no_login(trace: Trace) -> None:
     trace.connect(sasl=True).ask(METADATA, 12, ANSWER)
 
 
-def asks_after(ms: float) -> Story:
+def asks_after(ms: float, version: int = 2) -> Story:
     def story(trace: Trace) -> None:
         peer = trace.connect(sasl=True)
-        logs_in(peer, 1000)
+        logs_in(peer, 1000, version)
         peer.ask(METADATA, 12, ANSWER, after_ms=ms)
 
     return story
@@ -209,8 +209,10 @@ CASES = (
     Case("VER.7", transactional_at(1, 11), transactional_at(1, 12)),
     Case("VER.9", first_request_is_metadata, null_where_none_is_allowed),
     Case("CON.2", throttled(600), throttled(100)),
+    Case("CON.2", throttled(600, version=6), throttled(100, version=6)),
     Case("CON.5", login_first, no_login),
     Case("CON.6", asks_after(100), asks_after(1500)),
+    Case("CON.6", asks_after(100, version=1), asks_after(1500, version=1)),
     Case("PRD.1", produces(batch()), produces(damaged(batch()))),
     Case("PRD.1", produces(batch()), produces(batch() + batch())),
     Case(

@@ -42,6 +42,10 @@ def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
     assert set(trace.tallies()) == OF_EVERY_REQUEST
 
 
+def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
+    assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
+
+
 def test_every_rule_that_traffic_decides_has_its_cases() -> None:
     decided = {rule.id for rule in RULES.values() if rule.needs is None}
     assert {case.rule for case in CASES} == decided
