@@ -76,7 +76,7 @@ ASKED = (
     ApiKey.DESCRIBE_PRODUCERS,
 )
 
-CROWDED = ("METADATA-topics", "FETCH-topics.partitions", "DESCRIBE_CONFIGS-resources")
+CROWDED = ("METADATA-topics", "FETCH-topics.partitions", "DESCRIBE_CONFIGS-resources", "OFFSET_COMMIT-topics")
 CROWDED_ENTRIES = 5_000
 
 
