@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
-    from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter
+    from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter, NewMarkerRound
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import TopicImage
@@ -106,7 +106,7 @@ class Broker:
         self.member_id: Callable[[str], str] = lambda plain: plain  # of a new member of a group, in place of it
         # Of a coordinator's partitions, by their topic; another one in its place can keep it waiting.
         self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
-        self.marker_round: Callable[[type[MarkerRound]], type[MarkerRound]] = lambda plain: plain  # in place of it
+        self.marker_round: Callable[[type[MarkerRound]], NewMarkerRound] = lambda plain: plain  # in place of it
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
         # Several threads that decode would be no faster, since one at a time runs Python, and the loop would be one of
         # them; and what is decoded waits in memory until the loop comes to it.
@@ -201,6 +201,16 @@ class Broker:
             self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
         else:
             self.log_directory.abandon()
+
+    def let_go(self) -> bool:
+        """Forgets its parts, some time after `close`. They refer to it and to one another, and go so without the
+        garbage collector, which would keep other brokers of this process waiting. Returns whether it could: not while
+        one of its tasks has not ended."""
+        if self._tasks:
+            return False
+        self._flush.end()
+        vars(self).clear()
+        return True
 
     @cached_property
     def fetch_sessions(self) -> FetchSessions:

@@ -178,3 +178,9 @@ class ServingBroker:
             await self.control.stop()
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
         await self.broker.close(keeps_data=keeps_data)
+
+    def let_go(self) -> bool:
+        """Forgets all of it, some time after `stop`; see `Broker.let_go`."""
+        for route in self.dispatcher.routes:
+            route.fast_path = None
+        return self.broker.let_go()

@@ -472,9 +472,9 @@ class Log:
             self.finish_close(ticket)
 
     def abandon(self) -> None:
-        """The partition is deleted, or another log has its files: nothing more is written, and what was staged is
-        forgotten."""
-        self._staging.runs = []
+        """The partition is deleted, or another log has its files: what was staged is forgotten, no more is written."""
+        self._staging.end()
+        self.reader = self.reader.ended()
         self._tail.clear()
         self._guard.take_away()
         self.go_offline(f"{self} was deleted")

@@ -214,6 +214,14 @@ class LogBounds(Protocol):
         """Where the files end."""
 
 
+class LastBounds(NamedTuple):
+    """Bounds of a log that has ended."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
 class LogReader:
     __slots__ = ("_log", "_segments", "_tail")
 
@@ -222,6 +230,12 @@ class LogReader:
         self._log = log
         self._segments = segments
         self._tail = tail
+
+    def ended(self) -> LogReader:
+        """Makes the reader of the log as it is now, which knows nothing of the log."""
+        log = self._log
+        last = LastBounds(log.log_start_offset, log.high_watermark, log.log_end_offset)
+        return LogReader(last, self._segments, self._tail)
 
     def read(
         self,

@@ -89,6 +89,11 @@ class Staging:
         self._active: Segment | None = active  # until the next batch:
         self._tip: StagedRun | None = None  # most logs of a broker may be empty, and need none
 
+    def end(self) -> None:
+        """Forgets what is staged, and the log: no more will be."""
+        self.runs = []
+        self._begin_run = _no_run
+
     def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> StagedRun:
         """Puts the batch at `next_offset`, in the last segment, or in a new one if it does not fit there."""
         run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
@@ -135,6 +140,10 @@ class Staging:
         first = first_timestamp(tip)
         tip.set_limits(config, max_timestamp if first is None else first)
         return tip
+
+
+def _no_run(now_ms: int) -> StagedRun:
+    raise RuntimeError("nothing is staged in a log that has ended")
 
 
 def first_timestamp(run: StagedRun) -> int | None:
@@ -190,6 +199,10 @@ class TailCache:
 
     def new_tail(self) -> LogTail:
         return LogTail(self)
+
+    def clear(self) -> None:
+        """Forgets the tails, whose logs have ended."""
+        self._oldest.clear()
 
     def _added(self, tail: LogTail, count: int, size_bytes: int) -> None:
         self._oldest.extend([tail] * count)

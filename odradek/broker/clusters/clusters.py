@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,10 @@ MOST_CLUSTERS = 2000
 MOST_CHECKPOINTS = 100  # of a cluster
 PREFIX = "odradek-clusters-"
 IN_MEMORY = Path("/dev/shm")
-# Parts of a broker refer to one another, and the process collects its oldest objects nearly never.
+# Of brokers that could not let go of their parts, which refer to one another: the process collects its oldest objects
+# nearly never, and others wait meanwhile.
 GONE_PER_COLLECTION = 50
+LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
 OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
 
@@ -107,7 +110,7 @@ class Clusters:
         self._system = LoopTimers(loop)
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
-        self._gone = 0  # deleted since the last collection
+        self._gone = 0  # so many such brokers since the last collection
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -298,6 +301,7 @@ class Clusters:
             await nodes.close()
         if serving is not None:
             await serving.stop(0, keeps_data=keeps_data)
+            self._system.after(LET_GO_MS, partial(self._let_go, serving))
         cluster.time.stop()
 
     async def _fork(self, source: Cluster, cluster: Cluster) -> None:
@@ -310,7 +314,10 @@ class Clusters:
         self.lease(cluster, None)
         self._clusters.pop(cluster.id, None)
         await remove([cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)])
-        self._gone += 1
+
+    def _let_go(self, serving: ServingBroker) -> None:
+        if not serving.let_go():
+            self._gone += 1
         if self._gone > GONE_PER_COLLECTION + len(self._clusters) // 2:
             self._gone = 0
             gc.collect()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.clusters.holds import held_at
@@ -37,7 +38,7 @@ SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000  # between attempts at held mar
 def put_steps(broker: Broker, faults: Faults) -> None:
     """Before the broker has any coordinator."""
     broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
-    broker.marker_round = lambda plain: faulty_round(plain, faults)
+    broker.marker_round = lambda plain: partial(faulty_round(plain), faults)  # type: ignore[arg-type]  # a type is hashable
     broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
     broker.member_id = lambda plain: plain if faults.odd is None else faults.odd.member_id(plain)
     plain_loader = broker.loader
@@ -62,10 +63,14 @@ def pause_for(faults: Faults, action: Action, point: Point, seen: Seen, go_on: C
         go_on()
 
 
-def faulty_round(plain: type[MarkerRound], faults: Faults) -> type[MarkerRound]:
+@cache
+def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, MarkersOwed], MarkerRound]:
+    """Makes one class for all clusters: a class refers to itself, and goes with the garbage collector only."""
+
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
-        def __init__(self, rounds: MarkerRounds, owed: MarkersOwed) -> None:
+        def __init__(self, faults: Faults, rounds: MarkerRounds, owed: MarkersOwed) -> None:
             super().__init__(rounds, owed)
+            self._faults = faults
             self._pause_ms = 0  # before the next attempt but one; the coordinator's own timer comes first
             self._pause: TimerHandle | None = None
 
@@ -73,11 +78,11 @@ def faulty_round(plain: type[MarkerRound], faults: Faults) -> type[MarkerRound]:
             """Several attempts a second at markers that are held would be most of what a moved clock has to run."""
             owed = self.owed
             keys = {(owed.producer_id, owed.producer_epoch, place) for place in owed.partitions}
-            if not self._pause_ms or not keys or not faults.holds.also(keys, self._again):
+            if not self._pause_ms or not keys or not self._faults.holds.also(keys, self._again):
                 self._pause_ms = SHORTEST_PAUSE_MS
                 super().send()
                 return
-            self._pause = faults.timers.after(self._pause_ms, self._again)
+            self._pause = self._faults.timers.after(self._pause_ms, self._again)
             self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
 
         def _again(self) -> None:
@@ -91,16 +96,16 @@ def faulty_round(plain: type[MarkerRound], faults: Faults) -> type[MarkerRound]:
                 self._rounds.late[name] = self
 
         def prepared(self) -> None:
-            if not faults.rules:
+            if not self._faults.rules:
                 super().prepared()
                 return
-            pause(faults, Point.PREPARED, self._seen(), super().prepared)
+            pause(self._faults, Point.PREPARED, self._seen(), super().prepared)
 
         def completed(self) -> None:
-            if not faults.rules:
+            if not self._faults.rules:
                 super().completed()
                 return
-            pause(faults, Point.COMPLETED, self._seen(), super().completed)
+            pause(self._faults, Point.COMPLETED, self._seen(), super().completed)
 
         def _seen(self) -> Seen:
             owed = self.owed

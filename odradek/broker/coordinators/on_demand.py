@@ -20,6 +20,7 @@ from odradek.broker.coordinators.transaction_markers import (
     LocalMarkerWriter,
     MarkerRound,
     MarkerWriter,
+    NewMarkerRound,
     ShareGroupMarkers,
 )
 from odradek.broker.coordinators.verification import Verifier
@@ -50,7 +51,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
     @property
     def member_id(self) -> Callable[[str], str]: ...
     @property
-    def marker_round(self) -> Callable[[type[MarkerRound]], type[MarkerRound]]: ...
+    def marker_round(self) -> Callable[[type[MarkerRound]], NewMarkerRound]: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
     def load(self, coroutine: Coroutine[None, None, None], topic: str) -> None:

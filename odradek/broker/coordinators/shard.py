@@ -261,6 +261,11 @@ class Shard(Generic[C]):
             for reply in core.unload(code):
                 reply.token.resolve(reply.message)
 
+    def end(self) -> None:
+        """Unloads it for good. Nobody is told any more of what turns out to be durable."""
+        self.unload()
+        self._when_durable = None
+
     # Within.
 
     def _apply(self, core: C, outcome: OutcomeLike[object], now_ms: int, producer: RecordsOf | None = None) -> None:

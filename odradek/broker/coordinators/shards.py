@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from odradek.broker.runtime.clock import Scan, earliest
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -128,10 +128,16 @@ class Shards(Generic[C, L]):
         self._spawn(self._load_all())
 
     def unload(self) -> None:
-        """Waiting requests are told to look for another coordinator: there may be one after the restart."""
+        """Waiting requests are told to look for another coordinator: there may be one after the restart.
+
+        It lets go of whom it belongs to, which goes so without the garbage collector.
+        """
         self._empty.clear()
-        for shard in self:
-            shard.unload()
+        shards, self._shards = self._shards, {}
+        for shard in shards.values():
+            shard.end()
+        self._new_shard = _no_more
+        self._loaded = _pass_over
 
     # Finding one's way.
 
@@ -177,27 +183,37 @@ class Shards(Generic[C, L]):
         return self._shards.get(index) or self._first_asked(index)
 
 
+def _no_more(index: int, name: str, log: object) -> NoReturn:
+    raise RuntimeError(f"{name} is opened by a coordinator that has stopped")
+
+
+def _pass_over(shard: object) -> None:
+    pass
+
+
 class Scans:
     """Actions that a coordinator repeats until it stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._armed: dict[Callable[[], None], TimerHandle] = {}
+        self._scans: dict[Callable[[], None], Scan] = {}
 
     def every(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
         """due_ms: see `Scan`"""
 
         def fire() -> None:
-            self._armed[action] = self._timers.after(interval_ms, scan)
+            self._armed[action] = self._timers.after(interval_ms, self._scans[action])
             action()
 
-        scan = Scan(fire, interval_ms, due_ms)
+        scan = self._scans[action] = Scan(fire, interval_ms, due_ms)
         self._armed[action] = self._timers.after(interval_ms, scan)
 
     def stop(self) -> None:
         for handle in self._armed.values():
             handle.cancel()
         self._armed.clear()
+        self._scans.clear()
 
 
 @lru_cache(4096)

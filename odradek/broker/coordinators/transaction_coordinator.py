@@ -20,13 +20,13 @@ from odradek.broker.coordinators.partition_sync import PartitionSync, once_synce
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
-from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerRounds, MarkerWriter
+from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerRounds, MarkerWriter, NewMarkerRound
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
 from odradek.broker.transactions.requests import check_request
-from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome, OverdueFate, TransactionConfig
+from odradek.broker.transactions.turn import Moment, Outcome, OverdueFate, TransactionConfig
 from odradek.protocol.batch_header import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TRANSACTION_STATE, PartitionCodes
@@ -105,7 +105,7 @@ class TransactionCoordinator:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         two_phase: TwoPhaseProducers,
         new_core: Callable[..., TransactionCore] = TransactionCore,
-        new_round: Callable[[MarkerRounds, MarkersOwed], MarkerRound] = MarkerRound,
+        new_round: NewMarkerRound = MarkerRound,
     ) -> None:
         """
         open_log             the log of one partition of `__transaction_state`; raises KafkaError if it cannot be used
@@ -132,7 +132,7 @@ class TransactionCoordinator:
         self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
         self._scans = Scans(timers)
         self._format = RecordFormat(
-            self._encode, decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
+            partial(_encode, features), decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
         )
         self.shards: Shards[TransactionCore, ShardLog] = Shards(
             TRANSACTION_STATE,
@@ -411,8 +411,9 @@ class TransactionCoordinator:
     def _moment(self, now_ms: int, new_producer_id: int | None = None) -> Moment:
         return Moment(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
 
-    def _encode(self, record: Any) -> tuple[bytes, bytes | None]:
-        return encode_record(record, self._features.get(TRANSACTION_VERSION, 0))
+
+def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | None]:
+    return encode_record(record, features.get(TRANSACTION_VERSION, 0))
 
 
 def _require_id(transactional_id: str) -> None:

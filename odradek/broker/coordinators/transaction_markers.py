@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from mypy_extensions import mypyc_attr
 
@@ -174,6 +174,9 @@ class MarkerRound:
         )
 
 
+NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, MarkersOwed], MarkerRound]"
+
+
 class MarkerRounds:
     """The decisions of one `__transaction_state` partition that owe markers."""
 
@@ -185,7 +188,7 @@ class MarkerRounds:
         writer: MarkerWriter,
         exists: Callable[[TopicPartition], bool],
         moment: Callable[[int], Moment],
-        new_round: Callable[[MarkerRounds, MarkersOwed], MarkerRound],
+        new_round: NewMarkerRound,
     ) -> None:
         """
         exists  whether metadata knows the partition; the marker of one that is gone is not owed any more

@@ -94,7 +94,7 @@ def create_topics(
             result, topic_records = _create(image, topic, node, defaults, new_topic_id)
             charge(result.partition_count)
         except KafkaError as error:
-            result, topic_records = TopicResult(topic.name, error), []
+            result, topic_records = TopicResult(topic.name, error.with_traceback(None)), []
         results.append(result)
         records += topic_records
         require_one_batch(records)

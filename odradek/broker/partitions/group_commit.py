@@ -52,6 +52,10 @@ class Unsynced(Protocol):
     def sync_ended(self, ticket: SyncTicket) -> None: ...
 
 
+def _nothing() -> None:
+    pass
+
+
 class AppendFlush:
     """Writes, at the end of the loop tick, every partition that was appended to during it."""
 
@@ -73,6 +77,10 @@ class AppendFlush:
         if not self._dirty:
             self._soon(self._flush)
         self._dirty.append(partition)
+
+    def end(self) -> None:
+        """Lets go of what was made of it: nothing is appended any more."""
+        self._flush = _nothing
 
     def flush(self) -> None:
         dirty, self._dirty = self._dirty, []

@@ -5,6 +5,7 @@ by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fe
 """
 
 import ctypes
+from functools import cache
 from typing import Final
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
@@ -12,6 +13,7 @@ KEPT_BYTES: Final = 16 * 1024 * 1024  # free memory at the end of the heap, abov
 MAPPED_BYTES: Final = 8 * 1024 * 1024  # buffers from this size on come from the kernel directly, and go back there
 
 
+@cache  # once for all brokers of a process
 def keep_freed_memory() -> bool:
     """Whether the C library can be told; others than glibc decide for themselves."""
     try:

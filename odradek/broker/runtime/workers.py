@@ -82,7 +82,7 @@ class ThreadWorkers:
         self._now_s = now_s
         self._idle_s = idle_s
         self._loop = loop
-        self._settle_timed = watched(self._settle)
+        self._watched = watched
         self._name = name
         self._most = threads
         self._threads: list[Thread] = []
@@ -146,7 +146,7 @@ class ThreadWorkers:
             work()
             if not self._is_woken:
                 self._is_woken = True
-                self._loop.call_soon_threadsafe(self._settle_timed)
+                self._loop.call_soon_threadsafe(self._watched(self._settle))
 
     def _settle(self) -> None:
         self._is_woken = False  # first: what a thread adds from here on is seen below, or wakes the loop again
@@ -159,7 +159,7 @@ class ThreadWorkers:
                 self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
             if ended and self._now_s() - began_s >= SETTLING_S:
                 self._is_woken = True
-                self._loop.call_soon(self._settle_timed)
+                self._loop.call_soon(self._watched(self._settle))
                 return
 
 
