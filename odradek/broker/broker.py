@@ -104,6 +104,7 @@ class Broker:
         self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain
         self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
         self.member_id: Callable[[str], str] = lambda plain: plain  # of a new member of a group, in place of it
+        self.first_epoch: Callable[[], int] = int  # 0: added to the first epoch, or generation, of a group
         # Of a coordinator's partitions, by their topic; another one in its place can keep it waiting.
         self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
         self.marker_round: Callable[[type[MarkerRound]], NewMarkerRound] = lambda plain: plain  # in place of it

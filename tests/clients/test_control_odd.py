@@ -6,10 +6,10 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.broker.clusters.odd import PERCENT
@@ -23,6 +23,7 @@ from tests.support.broker_process import BrokerProcess
 PER_COPY = 25  # records
 PATIENCE_S = 60
 REQUEST_TIMEOUT_MS = 30_000
+Member: TypeAlias = "Callable[[Cluster, str, Callable[[], bool]], None]"
 # Where addresses change and connections close in turn, librdkafka 2.16 now and then never sends a TxnOffsetCommit.
 PERCENT_OF_COPIES = {"other address": 0, "closed idle": 0, "empty fetch": 40}
 IN_COPIES = {  # what copies meet soon; the others have tests of their own
@@ -184,8 +185,9 @@ def test_a_producer_with_a_high_id_and_epoch_writes_once(odradek: Odradek, clien
         assert kafka.wait(topic=TOPIC, log_end_offset=1)["log_end_offset"] == 1
 
 
-def librdkafka_member(kafka: Cluster, read: Callable[[], bool]) -> None:
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+def librdkafka_member(kafka: Cluster, protocol: str, read: Callable[[], bool]) -> None:
+    settings = {"group.id": "g", "group.protocol": protocol, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, **settings})
     consumer.subscribe(["in"])
     while not consumer.consume(1, 0.1):
         assert not read()
@@ -193,9 +195,9 @@ def librdkafka_member(kafka: Cluster, read: Callable[[], bool]) -> None:
     consumer.close()
 
 
-def own_member(kafka: Cluster, read: Callable[[], bool]) -> None:
+def own_member(kafka: Cluster, protocol: str, read: Callable[[], bool]) -> None:
     with own.Consumer(
-        bootstrap_servers=kafka.bootstrap, group_id="g", group_protocol="classic", auto_offset_reset="earliest"
+        bootstrap_servers=kafka.bootstrap, group_id="g", group_protocol=protocol, auto_offset_reset="earliest"
     ) as consumer:
         consumer.subscribe(["in"])
         while not consumer.getmany(timeout_ms=100):
@@ -203,18 +205,59 @@ def own_member(kafka: Cluster, read: Callable[[], bool]) -> None:
         consumer.commit()
 
 
+def read_one(kafka: Cluster, member: Member, protocol: str, *oddities: str) -> None:
+    make_topics(kafka, "in")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("in", b"a")
+    producer.flush(30)
+    kafka.odd(1, only(*oddities))
+    until_s = time.monotonic() + PATIENCE_S
+    member(kafka, protocol, lambda: time.monotonic() > until_s)
+    assert undone(kafka, oddities) == []
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("member", [librdkafka_member, own_member])
-def test_a_member_with_a_long_id_reads_and_commits(
-    odradek: Odradek, member: Callable[[Cluster, Callable[[], bool]], None]
-) -> None:
+def test_a_group_whose_epoch_begins_high_reads_and_commits(odradek: Odradek, member: Member, protocol: str) -> None:
+    with odradek.cluster() as kafka:
+        read_one(kafka, member, protocol, "high group epoch")
+        commit = kafka.requests(api="OffsetCommit")[0]
+        assert commit["request"]["generationIdOrMemberEpoch"] > 2**23
+        assert codes(commit["answer"]) == {0}
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "own"])
+def test_a_share_group_whose_epoch_begins_high_reads(odradek: Odradek, client: str) -> None:
     with odradek.cluster() as kafka:
         make_topics(kafka, "in")
+        kafka.odd(1, only("high group epoch"))
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
-        producer.produce("in", b"a")
-        producer.flush(30)
-        kafka.odd(1, only("long member id"))
         until_s = time.monotonic() + PATIENCE_S
-        member(kafka, lambda: time.monotonic() > until_s)
+
+        def read(poll: Callable[[], object]) -> None:
+            while not poll():  # it begins with what comes after it
+                assert time.monotonic() < until_s
+                producer.produce("in", b"a")
+                producer.flush(30)
+
+        if client == "own":
+            with own.ShareConsumer(bootstrap_servers=kafka.bootstrap, group_id="g") as consumer:
+                consumer.subscribe(["in"])
+                read(lambda: consumer.getmany(timeout_ms=100))
+        else:
+            sharing = ShareConsumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
+            sharing.subscribe(["in"])
+            read(lambda: [each for each in sharing.poll(0.1) if each.error() is None])
+            sharing.close()
+        epochs = [each["answer"]["memberEpoch"] for each in kafka.requests(api="ShareGroupHeartbeat") if each["answer"]]
+        assert max(epochs) > 2**23
+        assert undone(kafka, ["high group epoch"]) == []
+
+
+@pytest.mark.parametrize("member", [librdkafka_member, own_member])
+def test_a_member_with_a_long_id_reads_and_commits(odradek: Odradek, member: Member) -> None:
+    with odradek.cluster() as kafka:
+        read_one(kafka, member, "classic", "long member id")
         joined = [each["request"]["memberId"] for each in kafka.requests(api="SyncGroup")]
         assert {len(each) for each in joined} == {255}
         commits = [each for each in kafka.requests(api="OffsetCommit") if each["request"]["memberId"] == joined[-1]]

@@ -45,6 +45,7 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; do
     "unknown APIs": (50, "an API key that nobody knows, in ApiVersions"),
     "higher versions": (30, "of some APIs in ApiVersions, beyond those that Kafka 4.3 knows"),
     "high producer epoch": (50, "a new producer without transactional id begins with an epoch near 32,766"),
+    "high group epoch": (50, "a new group begins with an epoch, or a generation, near 2²⁴"),
     "high producer id": (50, "a new producer without transactional id has an id beyond 2³¹"),
     "long member id": (50, "a member of a group that asks for its id gets one of 255 characters"),
     "old metadata": (20, "a node but the first answers the same Metadata as before, for one change"),
@@ -89,6 +90,9 @@ RAISED: Final = (
 )
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
 FIRST_HIGH_PRODUCER_ID: Final = 2**40  # no two answers have the same, as the broker's own ids are smaller
+# In a ConsumerGroupHeartbeat the epoch follows the member id, which librdkafka 2.16 reads up to the next zero byte:
+# from 2²⁴ on none of its consumers of KIP-848 can be used.
+FIRST_GROUP_EPOCHS: Final = (2**24 - 2_000, 2**24 - 1_000)
 MEMBER_ID_CHARACTERS: Final = 255
 MOST_METADATA: Final = 100
 MOST_METADATA_BYTES: Final = 64 * 1024
@@ -170,6 +174,10 @@ class Odd:
     def member_id(self, plain: str) -> str:
         """Returns the id that a new member gets in the place of this one."""
         return plain.ljust(MEMBER_ID_CHARACTERS, "~") if self.does("long member id") else plain
+
+    def first_epoch(self) -> int:
+        """Returns what is added to the first epoch, or generation, of a new group."""
+        return self.random.randint(*FIRST_GROUP_EPOCHS) if self.does("high group epoch") else 0
 
     def reshape(self, answer: Message, request: Message | None = None) -> None:
         """request: what is answered, where that matters."""

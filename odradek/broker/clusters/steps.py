@@ -41,6 +41,7 @@ def put_steps(broker: Broker, faults: Faults) -> None:
     broker.marker_round = lambda plain: partial(faulty_round(plain), faults)  # type: ignore[arg-type]  # a type is hashable
     broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
     broker.member_id = lambda plain: plain if faults.odd is None else faults.odd.member_id(plain)
+    broker.first_epoch = lambda: 0 if faults.odd is None else faults.odd.first_epoch()
     plain_loader = broker.loader
 
     def load(coroutine: Coroutine[Any, Any, None], topic: str) -> None:

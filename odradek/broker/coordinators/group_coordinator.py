@@ -93,6 +93,7 @@ class GroupCoordinator:
         new_uuid: Callable[[], bytes],
         cluster: ClusterView,
         member_id: Callable[[str], str] = str,
+        first_epoch: Callable[[], int] = int,
     ) -> None:
         """
         open_log      the log of one partition of `__consumer_offsets`; raises KafkaError if it cannot be used
@@ -100,6 +101,7 @@ class GroupCoordinator:
         new_uuid      for the random part of a member id
         cluster       topics and the groups' own settings
         member_id     gets the id that a new member would have, and returns the one that it has
+        first_epoch   gives what is added to the first epoch, or generation, of a new group
         """
         self.settings = settings
         self._new_uuid = new_uuid
@@ -107,7 +109,7 @@ class GroupCoordinator:
         self._cluster = cluster
         self._scans = Scans(timers)
         record_format = RecordFormat(encode_record, decode_record, settings.compression)
-        new_core = partial(GroupCore, settings.groups, cluster)
+        new_core = partial(GroupCore, settings.groups, cluster, first_epoch)
         self.shards: Shards[GroupCore, ShardLog] = Shards(
             GROUP_OFFSETS,
             keys="groups",

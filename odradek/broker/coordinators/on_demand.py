@@ -51,6 +51,8 @@ class CoordinatedBroker(BrokerParts, Protocol):
     @property
     def member_id(self) -> Callable[[str], str]: ...
     @property
+    def first_epoch(self) -> Callable[[], int]: ...
+    @property
     def marker_round(self) -> Callable[[type[MarkerRound]], NewMarkerRound]: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
@@ -67,6 +69,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
         spawn=lambda loading: broker.load(loading, GROUP_OFFSETS),
         new_uuid=random_uuid,
         member_id=broker.member_id,
+        first_epoch=broker.first_epoch,
         cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
     groups.start(_partition_count(broker, GROUP_OFFSETS))

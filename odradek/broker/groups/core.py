@@ -76,8 +76,8 @@ GROUP_ID_NOT_FOUND_SINCE: Final = 9  # of OffsetCommit
 
 
 class GroupCore:
-    def __init__(self, config: GroupConfig, cluster: ClusterView) -> None:
-        self.registry = GroupRegistry(config, cluster)
+    def __init__(self, config: GroupConfig, cluster: ClusterView, first_epoch: Callable[[], int] = int) -> None:
+        self.registry = GroupRegistry(config, cluster, first_epoch)
 
     # State.
 

@@ -48,7 +48,10 @@ def join_classic_group(
     request = joiner.request
     if group is None and request.member_id != NO_MEMBER_ID:
         return Outcome(refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-    draft = ClassicGroup(request.group_id, changed_ms=now_ms) if group is None else group.copy()
+    if group is None:
+        draft = ClassicGroup(request.group_id, changed_ms=now_ms, generation=registry.first_epoch())
+    else:
+        draft = group.copy()
     turn = Turn(draft, registry.config, now_ms)
     turn.records += replaced
     if group is None:

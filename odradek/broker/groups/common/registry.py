@@ -16,9 +16,11 @@ from odradek.broker.groups.offsets import Offsets
 class GroupRegistry:
     """State. Changed by `GroupCore.replay` and `GroupCore.settle` only; requests of every type read it."""
 
-    __slots__ = ("cluster", "config", "groups", "offsets")
+    __slots__ = ("cluster", "config", "first_epoch", "groups", "offsets")
 
-    def __init__(self, config: GroupConfig, cluster: ClusterView) -> None:
+    def __init__(self, config: GroupConfig, cluster: ClusterView, first_epoch: Callable[[], int] = int) -> None:
+        """first_epoch: gives what is added to the first epoch, or generation, of a new group; 0 in Kafka"""
+        self.first_epoch = first_epoch
         self.config = config
         self.cluster = cluster
         self.groups: dict[str, Group] = {}

@@ -95,6 +95,7 @@ def _join(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[Cons
             turn = ConsumerTurn(registry, group, now_ms)
         case None:
             new_group = ConsumerGroup(group_id, registry.topic_id_of)
+            new_group.epoch += registry.first_epoch()
             turn = ConsumerTurn(registry, new_group, now_ms, is_new=True)
         case ClassicGroup() as classic:
             turn = upgraded(registry, classic, now_ms)

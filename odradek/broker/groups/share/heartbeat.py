@@ -65,6 +65,7 @@ def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Out
     group = registry.groups.get(group_id)
     if group is None and epoch == JOIN_EPOCH:
         group, is_new = ShareGroup(group_id), True
+        group.epoch += registry.first_epoch()
     else:
         group, is_new = share_group(registry, group_id), False
     member = group.members.get(member_id)
