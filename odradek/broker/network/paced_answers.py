@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from odradek.protocol.file_slice import Chunk
 
-STEP_MS: Final = 100
+STEP_MS: Final = 100.0
 # Makes of the size of an answer its pieces: how many ms to wait before each, and where in the answer it ends.
 Pieces: TypeAlias = Callable[[int], Iterator[tuple[float, int]]]
 
@@ -22,7 +22,7 @@ class PacedAnswer(list[Chunk]):
 
 def cut_at(position: int) -> Pieces:
     """Makes two pieces, one right behind the other."""
-    return lambda size: iter(((0, position), (0, size)))
+    return lambda size: iter(((0.0, position), (0.0, size)))
 
 
 def slow(bytes_per_s: int) -> Pieces:
