@@ -34,7 +34,7 @@ help:
 	@echo 'make check-elsewhere   types of what Windows and macOS get: the client, the commands, the fixtures'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
 	@echo 'make bench         measure this broker; ARGS="broker --kafka": beside Apache Kafka; ARGS="guard --base main": beside'
-	@echo '                   where the branch left main; ARGS=--help: what else there is (bench/README.md)'
+	@echo '                   where the branch left main; ARGS=clusters: clusters under control; ARGS=--help: all'
 	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories; DAMAGE=n: n of each'
 	@echo 'make crash         applications and brokers under kill -9; ROUNDS=n of each test, else as many as it says itself'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'

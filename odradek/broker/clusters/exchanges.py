@@ -211,13 +211,11 @@ class WatchedRequests(Generic[E]):
         return _WatchedReply(reply, exchange, self.exchanges)
 
 
-class _WatchedReply(Generic[E]):
-    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+class ReplyAround:
+    """Parts that an answer has of the one in it, which is not there yet; `odradek.broker.runtime.delayed.Parked`."""
 
-    def __init__(self, reply: Parked, exchange: E, exchanges: Watch[E]) -> None:
+    def __init__(self, reply: Parked) -> None:
         self._reply = reply
-        self._exchange = exchange
-        self._exchanges = exchanges
 
     @property
     def size_bytes(self) -> int:
@@ -230,6 +228,16 @@ class _WatchedReply(Generic[E]):
     @property
     def waits_for_others(self) -> bool:
         return self._reply.waits_for_others
+
+    def abandon(self) -> None:
+        self._reply.abandon()
+
+
+class _WatchedReply(ReplyAround, Generic[E]):
+    def __init__(self, reply: Parked, exchange: E, exchanges: Watch[E]) -> None:
+        super().__init__(reply)
+        self._exchange = exchange
+        self._exchanges = exchanges
 
     @property
     def is_done(self) -> bool:
@@ -246,6 +254,3 @@ class _WatchedReply(Generic[E]):
             raise
         self._exchanges.end(self._exchange, answer)
         return answer
-
-    def abandon(self) -> None:
-        self._reply.abandon()

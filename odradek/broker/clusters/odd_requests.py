@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.clusters.exchanges import ReplyAround
 from odradek.broker.clusters.odd import Odd, WatchedConnection
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
 from odradek.broker.runtime.delayed import Parked
@@ -142,28 +143,16 @@ class OddRequests:
         return [len(body).to_bytes(LENGTH_BYTES) + body]
 
 
-class OddReply:
-    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+class OddReply(ReplyAround):
+    """An answer that is not there yet."""
 
     def __init__(
         self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection
     ) -> None:
+        super().__init__(reply)
         self.is_done = False
-        self._reply = reply
         self._made_odd = made_odd
         self._watched = watched
-
-    @property
-    def size_bytes(self) -> int:
-        return self._reply.size_bytes
-
-    @property
-    def overlapping_key(self) -> int | None:
-        return self._reply.overlapping_key
-
-    @property
-    def waits_for_others(self) -> bool:
-        return self._reply.waits_for_others
 
     def when_done(self, action: Callable[[object], None]) -> None:
         def done(_: object) -> None:
@@ -176,6 +165,3 @@ class OddReply:
     def chunks(self) -> list[Chunk]:
         """Raises CloseConnection."""
         return self._made_odd(self._reply.chunks())
-
-    def abandon(self) -> None:
-        self._reply.abandon()
