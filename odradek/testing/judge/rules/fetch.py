@@ -22,6 +22,9 @@ MOST_SESSIONS: Final = 5
 MOST_LOOPS: Final = 5
 MOST_HURRIED: Final = 20
 AT_ONCE_US: Final = 5_000
+PACED_US: Final = (
+    50_000  # an answer that lets a client wait so long backs it off, as other partitions are to be waited for
+)
 EARLIEST: Final = -2
 SESSION_ERRORS: Final = frozenset(
     {ErrorCode.FETCH_SESSION_ID_NOT_FOUND.value, ErrorCode.INVALID_FETCH_SESSION_EPOCH.value}
@@ -136,7 +139,8 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
             why = f"{session.began} sessions begun in a row, none of them used"
             scene.broken("FET.6", exchange, why, session.last)
     if session.erred is not None and session.erred.written_us is not None:
-        is_at_once = exchange.received_us - session.erred.written_us < AT_ONCE_US
+        erred, written_us = session.erred, session.erred.written_us
+        is_at_once = exchange.received_us - written_us < AT_ONCE_US and written_us - erred.received_us < PACED_US
         session.hurried = session.hurried + 1 if is_at_once else 0
         why = f"{session.hurried} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
         scene.decide("FET.15", session.hurried <= MOST_HURRIED, exchange, why, session.erred)

@@ -57,6 +57,7 @@ def fetch(
     version: int = 12,
     topic_id: bytes = TOPIC,
     after_ms: float = 100,
+    answered_after_ms: float = 1,
 ) -> None:
     """Of one partition; session: id and epoch."""
     topic = FetchTopic(topic="t", topic_id=topic_id, partitions=[FetchPartition(partition=0, fetch_offset=offset)])
@@ -67,7 +68,9 @@ def fetch(
         session_id=gives,
         responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[part])],
     )
-    peer.ask(request, version, answer, after_ms=after_ms)
+    exchange = peer.send(request, version, after_ms=after_ms)
+    peer.trace.wait(answered_after_ms)
+    peer.reply(exchange, request, version, answer)
 
 
 def lists_with(isolation: int) -> Story:
@@ -109,11 +112,11 @@ def session_lost(then: int) -> Story:
     return story
 
 
-def fetch_errors(after_ms: float) -> Story:
+def fetch_errors(after_ms: float, answered_after_ms: float = 1) -> Story:
     def story(trace: Trace) -> None:
         peer = trace.connect()
         for _ in range(40):
-            fetch(peer, partition_error=3, after_ms=after_ms)
+            fetch(peer, partition_error=3, after_ms=after_ms, answered_after_ms=answered_after_ms)
 
     return story
 
@@ -303,6 +306,7 @@ CASES = (
     Case("FET.6", session_goes_on(1, 2), session_goes_on(0, 0, 0, 0, 0, 0)),
     Case("FET.7", session_lost(0), session_lost(2)),
     Case("FET.15", fetch_errors(50), fetch_errors(1)),
+    Case("FET.15", fetch_errors(1, answered_after_ms=100), fetch_errors(1, answered_after_ms=5)),
     Case("MET.1", leader_moved(True), leader_moved(False)),
     Case("MET.4", reads_metadata(60, 100), reads_metadata(60, 5)),
     Case("MET.6", topic_ids(TOPIC), topic_ids(ZERO_UUID)),
