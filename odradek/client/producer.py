@@ -174,7 +174,8 @@ class Producer(ConnectedClient):
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what was given to `send`, then end; at once when `timeout_ms` is over. A transaction that was begun and
-        neither prepared nor decided is aborted; a prepared one stays prepared."""
+        neither prepared nor decided is aborted; a prepared one stays prepared. Where no broker answers that takes
+        `delivery_timeout_ms` for the records and `max_block_ms` for the abort, as Kafka's `close()` may take."""
         if self._is_closed:
             return
         self._is_closed = True
