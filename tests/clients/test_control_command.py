@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -106,6 +109,23 @@ def test_mistakes_are_told(control: Control) -> None:
     assert "the rule is no JSON" in control("fault", "{", status=2)
     assert run(["control", "clusters", "--http", "localhost:1"]) == 3
     assert run(["control", "clusters", "--http", "localhost"]) == 2
+
+
+def test_the_environment_names_the_broker_and_its_token_as_for_fixtures() -> None:
+    with Odradek.start(**{"odradek.http.token": "a-token"}) as guarded:
+        address = {"ODRADEK_CONTROL": f"{guarded.host}:{guarded.port}"}
+        told = [
+            subprocess.run(
+                [sys.executable, "-m", "odradek", "control", "clusters"],
+                env={**os.environ, **address, "ODRADEK_TOKEN": token},
+                capture_output=True,
+                text=True,
+            )
+            for token in ("a-token", "another")
+        ]
+    assert [each.returncode for each in told] == [0, 5]
+    assert [cluster["id"] for cluster in json.loads(told[0].stdout)] == ["default"]
+    assert "odradek.http.token is missing or wrong" in told[1].stderr
 
 
 def test_every_call_of_the_interface_has_an_action() -> None:

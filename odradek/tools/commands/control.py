@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.testing.sync import Refused
 
 DEFAULT_ADDRESS = "localhost:9644"
+ADDRESS, TOKEN = "ODRADEK_CONTROL", "ODRADEK_TOKEN"  # of the environment, as for fixtures
 STATUS_OF = {401: NOT_PERMITTED, 403: NOT_PERMITTED, 404: NOT_FOUND}
 Options = argparse.Namespace
 AddArguments = Callable[[argparse.ArgumentParser], None]
@@ -271,20 +273,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if not call.is_of_all:
             one.add_argument("-C", "--cluster", default="default", metavar="ID", help="default: %(default)s")
         one.add_argument(
-            "--http", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="its HTTP port; default: %(default)s"
+            "--http", metavar="HOST:PORT", help=f"its HTTP port; default: ${ADDRESS}, else {DEFAULT_ADDRESS}"
         )
-        one.add_argument("--token-file", type=Path, metavar="FILE", help="holds odradek.http.token")
+        one.add_argument("--token-file", type=Path, metavar="FILE", help=f"holds odradek.http.token; default: ${TOKEN}")
         one.set_defaults(run=partial(run, call))
 
 
 def run(call: ControlCall, options: Options) -> int:
     from odradek.testing.sync import Odradek, Refused
 
-    host, _, port = options.http.rpartition(":")
+    address = options.http or os.environ.get(ADDRESS, DEFAULT_ADDRESS)
+    host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ValueError(f"--http {options.http}: it is HOST:PORT")
+        raise ValueError(f"--http or ${ADDRESS}, {address}: it is HOST:PORT")
     body = None if call.body is None else call.body(options)
-    token = None if options.token_file is None else options.token_file.read_text(encoding="utf-8").strip()
+    file = options.token_file
+    token = os.environ.get(TOKEN) if file is None else file.read_text(encoding="utf-8").strip()
     try:
         status, answer = Odradek(host, int(port), token=token).call(
             call.method, path_of(call, options), body, also=frozenset({408})
@@ -292,9 +296,9 @@ def run(call: ControlCall, options: Options) -> int:
     except Refused as refused:
         raise CommandError(_words(refused), STATUS_OF.get(refused.status, REFUSED)) from None
     except ConnectionError as error:
-        raise CommandError(f"nobody answers at {options.http}: {error.strerror or error}", UNREACHABLE) from None
+        raise CommandError(f"nobody answers at {address}: {error.strerror or error}", UNREACHABLE) from None
     except ValueError:
-        raise CommandError(f"what answers at {options.http} has no control interface", REFUSED) from None
+        raise CommandError(f"what answers at {address} has no control interface", REFUSED) from None
     print_object(answer)
     return DIFFERENT if status == 408 else DONE
 
