@@ -98,18 +98,18 @@ class ThreadWorkers:
             then(outcome_of(job))
             return
 
-        def work() -> None:
-            self._ended.append(partial(then, outcome_of(job)))
-
         self._unsettled += 1
         with self._changing:
-            self._jobs.put(work)
+            self._jobs.put(partial(self._do, job, then))
             if len(self._threads) >= min(self._unsettled, self._most):
                 return
             # A daemon: a process that ends without `close`, by an error, must not wait for it.
             thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
         thread.start()
+
+    def _do(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
+        self._ended.append(partial(then, outcome_of(job)))
 
     @property
     def thread_count(self) -> int:
