@@ -133,7 +133,7 @@ def replay_into(
 ) -> None:
     """Applies a record of a type of groups to the registry: makes the group, changes it, or removes it.
 
-    epoch_key   the key whose tombstone ends a group
+    group_epoch_key   the key whose tombstone ends a group
     """
     key: Any = record.key
     group: Any = registry.groups.get(key.group_id)
