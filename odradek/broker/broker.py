@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
     from odradek.broker.shares.leader.shares import Shares
+    from odradek.protocol.topic_partition import TopicPartition
+    from odradek.storage.log_state import KnownLog
 
 log = logging.getLogger("odradek.broker")
 
@@ -95,6 +97,7 @@ class Broker:
         """
         self.config = config
         self.offered: Offered = OFFERED  # another one in its place, before it opens, has it stand for an older release
+        self.known_logs: Mapping[TopicPartition, KnownLog] = {}  # set before it opens a copy of another's directory
         self.loop = loop
         self.clock: Clock = clock or SystemClock()
         self.timers: Timers = timers or LoopTimers(loop)
@@ -340,13 +343,15 @@ class Broker:
             new_directory_id=topic_id_text(random_uuid()),
         )
         try:
-            return LogDirectory.open(
+            directory = LogDirectory.open(
                 self._disk,
                 path,
                 identity,
                 tail_cache=TailCache(self.config.odradek_tail_cache_bytes),
                 jitter_ms=random_below,
             )
+            directory.expect(self.known_logs)
+            return directory
         except DirectoryInUse:
             raise CannotStart(
                 f"the data directory {path} is in use by another broker: stop that one, or choose another directory"

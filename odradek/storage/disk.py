@@ -328,6 +328,24 @@ def allow_many_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def make_directory_durably(disk: Disk, path: str) -> None:
+    """With the directories above it."""
+    missing = []
+    while path and not disk.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    for new in reversed(missing):
+        disk.make_directory(new)
+        disk.sync_directory(new.rpartition("/")[0] or ("/" if new.startswith("/") else "."))
+
+
+def remove_directory_tree(disk: Disk, path: str) -> None:
+    """Removes a directory of files. For a thread; may be repeated after a failure."""
+    for name in disk.list_directory(path):
+        disk.unlink(f"{path}/{name}")
+    disk.remove_directory(path)
+
+
 def _groups(buffers: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
     """`buffers` in portions of at most MAX_WRITE_BYTES and MAX_WRITE_BUFFERS, with their sizes; a large one is cut."""
     group: list[Buffer] = []

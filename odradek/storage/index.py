@@ -75,6 +75,12 @@ class OffsetIndex:
             entries.byteswap()
         return entries.tobytes()
 
+    def copy(self) -> "OffsetIndex":
+        copied = OffsetIndex(self._base_offset)
+        copied._relative_offsets = self._relative_offsets[:]
+        copied._positions = self._positions[:]
+        return copied
+
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "OffsetIndex":
         """Zeros behind the last entry, which Kafka preallocates, are ignored. Raises CorruptIndex."""
@@ -131,6 +137,12 @@ class TimeIndex:
     def to_bytes(self) -> bytes:
         pack = _TIME_ENTRY.pack
         return b"".join([pack(t, o) for t, o in zip(self._timestamps, self._relative_offsets, strict=True)])
+
+    def copy(self) -> "TimeIndex":
+        copied = TimeIndex(self._base_offset)
+        copied._relative_offsets = self._relative_offsets[:]
+        copied._timestamps = self._timestamps[:]
+        return copied
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "TimeIndex":
@@ -216,6 +228,14 @@ class TxnIndex:
 
     def to_bytes(self) -> bytes:
         return b"".join(_ENTRY.pack(_VERSION, *txn) for txn in self.entries())
+
+    def copy(self) -> "TxnIndex":
+        copied = TxnIndex()
+        copied._producer_ids = self._producer_ids[:]
+        copied._first_offsets = self._first_offsets[:]
+        copied._last_offsets = self._last_offsets[:]
+        copied._last_stable_offsets = self._last_stable_offsets[:]
+        return copied
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "TxnIndex":

@@ -67,7 +67,7 @@ class Log:
         self.recovery_point = state.recovery_point
         self.offline_reason: str | None = None
         self._producers = LogProducers(state.producers)
-        self._leader_epochs = state.leader_epochs
+        self.leader_epochs = state.leader_epochs
         self._leader_epoch = state.leader_epochs.latest or 0
         self._segments = Segments(state.segments)
         self._active = self._segments.active
@@ -120,10 +120,10 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """The largest leader epoch not above `epoch`, and where it ended (exclusive); None if it is newer than ours."""
-        return self._leader_epochs.end_offset(epoch, self.log_end_offset)
+        return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def leader_epoch_at(self, offset: int) -> int | None:
-        return self._leader_epochs.epoch_at(offset)
+        return self.leader_epochs.epoch_at(offset)
 
     def producers(self) -> list[ProducerEntry]:
         return list(self._producers.states.entries().values())
@@ -140,7 +140,7 @@ class Log:
     def assign_leader_epoch(self, epoch: int) -> None:
         """Batches from here on carry `epoch`. One that is not newer changes nothing."""
         assert not self._staging.runs, "a leadership begins between writes"
-        self._leader_epochs.assign(epoch, self.log_end_offset)
+        self.leader_epochs.assign(epoch, self.log_end_offset)
         self._leader_epoch = max(epoch, self._leader_epoch)
 
     def begin_verification(
@@ -315,7 +315,7 @@ class Log:
         end_offset = self.log_end_offset
         self._stable_at_sync = end_offset if first_unstable is None else min(first_unstable, end_offset)
         self._ticket = self._unsynced.take(
-            self._disk, self.directory, end_offset, self._active, self._leader_epochs, self._guard
+            self._disk, self.directory, end_offset, self._active, self.leader_epochs, self._guard
         )
         return self._ticket
 
@@ -348,7 +348,7 @@ class Log:
     def _start_at(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self._leader_epochs.truncate_from_start(offset)
+            self.leader_epochs.truncate_from_start(offset)
 
     def retention(self, now_ms: int, relied_on: Container[int] = frozenset()) -> SegmentRemoval | None:
         """Takes the segments that retention lets go out of the log, which then starts behind them.
@@ -452,7 +452,7 @@ class Log:
             self._unsynced.rolled.append(self._active)
         unsaved = set(map(id, self._unsynced.rolled))
         self._unsynced.rolled += [s for s in self.segments if s.indexes_are_rebuilt and id(s) not in unsaved]
-        if self.recovery_point == self.log_end_offset and self._unsynced.is_empty and not self._leader_epochs.is_dirty:
+        if self.recovery_point == self.log_end_offset and self._unsynced.is_empty and not self.leader_epochs.is_dirty:
             return None
         return self.start_sync()
 

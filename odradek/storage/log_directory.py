@@ -33,7 +33,7 @@ from odradek.storage.checkpoints import (
     encode_meta_properties,
     encode_partition_metadata,
 )
-from odradek.storage.disk import Disk, HeldLock
+from odradek.storage.disk import Disk, HeldLock, make_directory_durably, remove_directory_tree
 from odradek.storage.file_names import (
     PARTITION_METADATA,
     FactsByName,
@@ -44,13 +44,13 @@ from odradek.storage.file_names import (
     partition_of,
     stray_directory,
 )
-from odradek.storage.leftovers import remember_refusal, remembered_refusal
+from odradek.storage.leftovers import remember_refusal
 from odradek.storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_state import LogState
+from odradek.storage.log_state import KnownLog, LogState
 from odradek.storage.log_sync import run_together
 from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
-from odradek.storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
+from odradek.storage.recovery import Checkpointed, CorruptLog, RefusedLog, load_log, new_log_state
 from odradek.storage.segment import Segment
 from odradek.storage.staging import TailCache
 from odradek.storage.truncation import cut_files, last_kept
@@ -99,6 +99,7 @@ class LogDirectory:
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # those that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
+        self._known: dict[TopicPartition, KnownLog] = {}
         self._prepared: NewDirectories | None = None
         self._not_renamed: dict[TopicPartition, str] = {}  # deleted ones in the way of a new one, and their new path
 
@@ -117,7 +118,7 @@ class LogDirectory:
         raises   DirectoryInUse, WrongDirectory, OSError
         """
         path = path.rstrip("/") or "/"
-        _make_directory(disk, path)
+        make_directory_durably(disk, path)
         lock = disk.lock(f"{path}/{LOCK}")
         try:
             left = read_manifest(disk, path)
@@ -149,6 +150,12 @@ class LogDirectory:
                 self._found[partition] = None
 
     # --- the logs in it
+
+    def expect(self, known: Mapping[TopicPartition, KnownLog]) -> None:
+        """Takes note, before any log is opened, that the directory is a copy of one whose logs are known."""
+        if not self.was_clean:
+            self._known = dict(known)
+            self._topic_ids.update((key, log.topic_id) for key, log in known.items() if log.topic_id is not None)
 
     def partitions(self) -> list[TopicPartition]:
         """Lists partitions that have a directory, whether opened or not."""
@@ -185,11 +192,8 @@ class LogDirectory:
             self._checkpoints.log_start_offset(key),
             self.was_clean,
             self._left_in(topic, partition),
+            self._known.pop(key, None),
         )
-        refused = remembered_refusal(self._disk, path)
-        if refused is not None:
-            self.failed[key] = refused
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, refused)
         try:
             state = load_log(self._disk, path, checkpointed, config, now_ms=now_ms)
             stored_id = self.topic_id_of(topic, partition)
@@ -198,7 +202,7 @@ class LogDirectory:
                 state.noted.pop(PARTITION_METADATA, None)
                 state.is_new = True
         except (CorruptLog, OSError) as error:
-            if isinstance(error, CorruptLog):
+            if isinstance(error, CorruptLog) and not isinstance(error, RefusedLog):
                 remember_refusal(self._disk, path, str(error))
             self.failed[key] = str(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -438,24 +442,6 @@ class DeletedLog:
         for segment in self.segments:
             segment.let_go()
         remove_directory_tree(disk, self.path)
-
-
-def remove_directory_tree(disk: Disk, path: str) -> None:
-    """Removes a directory of files. For a thread; may be repeated after a failure."""
-    for name in disk.list_directory(path):
-        disk.unlink(f"{path}/{name}")
-    disk.remove_directory(path)
-
-
-def _make_directory(disk: Disk, path: str) -> None:
-    """With the directories above it, each durably."""
-    missing = []
-    while path and not disk.exists(path):
-        missing.append(path)
-        path = path.rpartition("/")[0]
-    for new in reversed(missing):
-        disk.make_directory(new)
-        disk.sync_directory(new.rpartition("/")[0] or ("/" if new.startswith("/") else "."))
 
 
 def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsByName) -> MetaProperties:

@@ -1,11 +1,30 @@
-"""The state that a log begins with: as recovery found it, or nothing yet."""
+"""The state that a log begins with: as recovery found it, or as it is known of the log that its files are copies of; or
+nothing yet."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
+from odradek.storage.file_names import (
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    offset_file,
+    offset_of,
+)
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.log_sync import SnapshotToWrite
-from odradek.storage.producer_state import ProducerStates
+from odradek.storage.producer_state import ProducerEntry, ProducerStates
 from odradek.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from odradek.protocol.topic_partition import TopicPartition
+    from odradek.storage.disk import Disk
+    from odradek.storage.log_config import LogConfig
 
 
 @dataclass(slots=True)
@@ -22,3 +41,98 @@ class LogState:
     unsynced_segments: list[Segment] = field(default_factory=list)  # inactive, built anew above the recovery point
     unsynced_snapshots: list[SnapshotToWrite] = field(default_factory=list)
     noted: dict[str, str] = field(default_factory=dict)  # what the clean stop said of its files
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLog:
+    """A log of one segment as it was when its files were copied. What recovery would find in the copy is known, and
+    need not be read: for 100 logs of 100 KB that takes longer than the copy."""
+
+    topic_id: bytes | None
+    segment: Segment
+    log_start_offset: int
+    end_offset: int
+    producers: list[ProducerEntry]
+    leader_epochs: list[tuple[int, int]]
+
+    def state_in(
+        self, disk: Disk, directory: str, recovery_point: int | None, config: LogConfig, *, now_ms: int
+    ) -> LogState | None:
+        """The state of the copy, as recovery would leave it; None where there are other files, which it has to read.
+
+        recovery_point   what the copied checkpoint says
+        raises           OSError
+        """
+        base_offset = self.segment.base_offset
+        names = set(disk.list_directory(directory))
+        log = offset_file(base_offset, LOG)
+        if log not in names or (self.topic_id is not None and PARTITION_METADATA not in names):
+            return None
+        names -= {LEADER_EPOCHS, PARTITION_METADATA, offset_file(base_offset, SNAPSHOT)}
+        names -= {offset_file(base_offset, suffix) for suffix in SEGMENT_SUFFIXES}
+        if any(not name.endswith(SNAPSHOT) or (offset_of(name) or 0) <= base_offset for name in names):
+            return None
+        segment = self.segment.copy_in(disk, directory, now_ms=now_ms)
+        if segment is None or disk.size(f"{directory}/{log}") != segment.size_bytes:
+            return None
+        for snapshot in names:
+            disk.unlink(f"{directory}/{snapshot}")
+        producers = ProducerStates()
+        producers.load(self.producers)
+        unsynced = SnapshotToWrite(f"{directory}/{offset_file(self.end_offset, SNAPSHOT)}", producers.entries())
+        producers.expire(now_ms, config.producer_id_expiration_ms)
+        epochs = LeaderEpochs(list(self.leader_epochs))
+        epochs.is_dirty = True
+        epochs.truncate_from_end(self.end_offset)
+        return LogState(
+            [segment],
+            self.log_start_offset,
+            self.end_offset,
+            min(recovery_point or 0, self.end_offset),
+            producers,
+            epochs,
+            last_snapshot_offset=self.end_offset,
+            unsynced_snapshots=[unsynced],
+        )
+
+
+class Copied(Protocol):
+    """A log whose files are about to be copied."""
+
+    directory: str
+    topic_id: bytes | None
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    offline_reason: str | None
+    leader_epochs: LeaderEpochs
+
+    @property
+    def segments(self) -> tuple[Segment, ...]: ...
+    @property
+    def is_busy(self) -> bool: ...
+    def producers(self) -> list[ProducerEntry]: ...
+
+
+def known_logs(logs: Mapping[TopicPartition, Copied]) -> dict[TopicPartition, KnownLog]:
+    """Returns what is known of them in this turn of the loop; of those that a copy need not be read for."""
+    found = ((key, _known(log)) for key, log in logs.items())
+    return {key: known for key, known in found if known is not None}
+
+
+def _known(log: Copied) -> KnownLog | None:
+    is_settled = not log.is_busy and log.offline_reason is None and log.high_watermark == log.log_end_offset
+    segment = log.segments[-1]
+    if not is_settled or len(log.segments) > 1 or not segment.size_bytes:
+        return None
+    copied = segment.copy_in(segment.disk, log.directory, now_ms=segment.created_ms)
+    if copied is None:
+        return None
+    return KnownLog(
+        log.topic_id,
+        copied,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.producers(),
+        log.leader_epochs.entries(),
+    )

@@ -33,10 +33,10 @@ from odradek.storage.file_names import (
 )
 from odradek.storage.index import AbortedTxn, CorruptIndex
 from odradek.storage.leader_epochs import LeaderEpochs
-from odradek.storage.leftovers import finish_leftovers
+from odradek.storage.leftovers import finish_leftovers, remembered_refusal
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import checked_scan
-from odradek.storage.log_state import LogState
+from odradek.storage.log_state import KnownLog, LogState
 from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot
 from odradek.storage.producer_state import ProducerStates
@@ -50,6 +50,10 @@ class CorruptLog(Exception):
     """The log is damaged below its recovery point; serving it would hide that acknowledged records are gone."""
 
 
+class RefusedLog(CorruptLog):
+    """An earlier start has found it damaged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
     """The data directory's checkpoints, and the manifest of a clean stop, for one partition."""
@@ -58,6 +62,7 @@ class Checkpointed:
     log_start_offset: int = 0
     is_clean: bool = False  # the last process closed this log properly
     left: dict[str, str] = field(default_factory=dict)  # its files then, by name; empty where nobody took note
+    known: KnownLog | None = None  # that it is a copy of
 
 
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
@@ -80,7 +85,14 @@ def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int 
 
 
 def load_log(disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, *, now_ms: int) -> LogState:
-    """Raises CorruptLog, which names the file; OSError."""
+    """Raises CorruptLog, which names the file; RefusedLog; OSError."""
+    if checkpointed.known is not None:
+        state = checkpointed.known.state_in(disk, directory, checkpointed.recovery_point, config, now_ms=now_ms)
+        if state is not None:
+            return state
+    refused = remembered_refusal(disk, directory)
+    if refused is not None:
+        raise RefusedLog(refused)
     try:
         return _Loader(disk, directory, checkpointed, config, now_ms).load()
     except (CorruptSegment, CorruptIndex, MalformedMessage) as error:

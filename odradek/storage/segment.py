@@ -129,6 +129,20 @@ class Segment:
             segment.reset_indexes()
         return segment
 
+    def copy_in(self, disk: Disk, directory: str, *, now_ms: int) -> "Segment | None":
+        """Returns the same segment where its file was copied to; None where its indexes are not in memory."""
+        offset_index, time_index, txn_index = self._offset_index, self._time_index, self._txn_index
+        if offset_index is None or time_index is None or txn_index is None:
+            return None
+        copied = Segment(disk, directory, self.base_offset, size_bytes=self.size_bytes, created_ms=now_ms)
+        copied._offset_index = offset_index.copy()
+        copied._time_index = time_index.copy()
+        copied._txn_index = txn_index.copy()
+        copied._max_timestamp = self._max_timestamp
+        copied._first_timestamp = self._first_timestamp
+        copied._bytes_since_index_entry = self._bytes_since_index_entry
+        return copied
+
     def path(self, suffix: str = LOG) -> str:
         return f"{self._directory}/{offset_file(self.base_offset, suffix)}{self.file_suffix}"
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.clusters.copies import copy, copy_now, remove
+from odradek.broker.clusters.copies import copy, copy_now, put_back, remove
 from odradek.broker.clusters.faults import Faults
 from odradek.broker.clusters.nodes import Nodes
 from odradek.broker.clusters.problems import Problem, bad, unknown
@@ -31,11 +31,13 @@ from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.errors import KafkaError
+from odradek.storage.log_state import KnownLog, known_logs
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.recorder import Recorder
     from odradek.broker.control.http_connections import AddRoutes
     from odradek.broker.control.page.in_process import InProcessClient
+    from odradek.protocol.topic_partition import TopicPartition
 
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
@@ -46,8 +48,15 @@ IN_MEMORY = Path("/dev/shm")
 # nearly never, and others wait meanwhile.
 GONE_PER_COLLECTION = 50
 LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened
+KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
 OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    now_ms: int
+    known_logs: KnownLogs
 
 
 @dataclass(slots=True)
@@ -63,7 +72,8 @@ class Cluster:
     node_count: int = 1
     ports: dict[int, int] = field(default_factory=dict)  # by node, over restarts
     port: int = 0
-    checkpoints: dict[str, int] = field(default_factory=dict)  # name → its clock
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    known_logs: KnownLogs = field(default_factory=dict)  # as its next start finds them, where it has a copy
     lease: TimerHandle | None = None
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -229,21 +239,21 @@ class Clusters:
         async with cluster.changing:
             await cluster.settled()
             path = self._checkpoint(cluster, mark)
-            await remove([path])
+            cluster.checkpoints.pop(mark, None)
             now_ms = cluster.time.now_ms()
-            await _copy_of(cluster, path)
-            cluster.checkpoints[mark] = now_ms
+            cluster.checkpoints[mark] = Checkpoint(now_ms, await _copy_of(cluster, path))
 
     async def rewind(self, name: str, mark: str) -> Cluster:
         """Raises Problem."""
         cluster = self.own(name)
         if mark not in cluster.checkpoints:
             raise unknown("name", mark, cluster.checkpoints)
+        checkpoint = cluster.checkpoints[mark]
         async with cluster.changing:
             await self._end(cluster)
-            await remove([cluster.directory])
-            await copy(self._checkpoint(cluster, mark), cluster.directory)
-            cluster.time = ControlledTime(self._loop, cluster.checkpoints[mark], is_frozen=cluster.time.is_frozen)
+            await put_back(self._checkpoint(cluster, mark), cluster.directory)
+            cluster.known_logs = checkpoint.known_logs
+            cluster.time = ControlledTime(self._loop, checkpoint.now_ms, is_frozen=cluster.time.is_frozen)
             cluster.faults.follow(cluster.time)
             await self._start_again(cluster)
         return cluster
@@ -274,6 +284,7 @@ class Clusters:
 
     async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
         put_steps(serving.broker, cluster.faults)
+        serving.broker.known_logs, cluster.known_logs = cluster.known_logs, {}
         if cluster.release is not None:
             serving.broker.offered = cluster.release.offered
         await serving.start()
@@ -308,7 +319,7 @@ class Clusters:
         async with source.changing:
             cluster.time = ControlledTime(self._loop, source.time.now_ms(), is_frozen=source.time.is_frozen)
             cluster.faults.follow(cluster.time)
-            await _copy_of(source, cluster.directory)
+            cluster.known_logs = await _copy_of(source, cluster.directory)
 
     async def _forget(self, cluster: Cluster) -> None:
         self.lease(cluster, None)
@@ -354,11 +365,15 @@ def _checked(settings: Mapping[str, object]) -> dict[str, str]:
     return checked
 
 
-async def _copy_of(cluster: Cluster, to: Path) -> None:
-    """All that its logs hold in this turn of the loop."""
+async def _copy_of(cluster: Cluster, to: Path) -> KnownLogs:
+    """Copies all that its logs hold in this turn of the loop. Returns what is known of them."""
+    known: KnownLogs = {}
     if cluster.serving is not None:
-        cluster.serving.broker.flush_appends()
+        broker = cluster.serving.broker
+        broker.flush_appends()
+        known = known_logs(broker.log_directory.logs)
     await copy(cluster.directory, to)
+    return known
 
 
 def parent_of_roots() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,8 @@ class OpenedFile:
     size_bytes: int
 
     def write(self, to: Path) -> None:
-        target = os.open(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        """Over what is there: its pages need not be found and cleared again, which takes longer than the copy."""
+        target = os.open(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             done = 0
             while done < self.size_bytes:
@@ -31,30 +32,37 @@ class OpenedFile:
                 if written == 0:  # it has been truncated
                     break
                 done += written
+            if os.fstat(target).st_size > done:
+                os.ftruncate(target, done)
         finally:
             os.close(target)
 
 
 async def copy(directory: Path, to: Path) -> None:
-    """Copies what it holds in this turn of the loop, except its lock. Raises OSError."""
+    """Makes `to` hold what a directory holds in this turn of the loop, except its lock. Raises OSError."""
     folders, names = _below(str(directory))
     if len(names) > MOST_OPENED:
-        copy_now(directory, to)
+        _write(folders, names, _opened_in_turn(directory, names), to)
         return
     files: list[OpenedFile] = []
     try:
         for name in names:
-            descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            files.append(OpenedFile(name, descriptor, os.fstat(descriptor).st_size))
-        await asyncio.to_thread(_write, folders, files, to)
+            files.append(_opened(directory, name))
+        await asyncio.to_thread(_write, folders, names, files, to)
     finally:
         for each in files:
             os.close(each.descriptor)
 
 
+async def put_back(directory: Path, to: Path) -> None:
+    """The same of a directory that nobody changes meanwhile."""
+    await asyncio.to_thread(copy_now, directory, to)
+
+
 def copy_now(directory: Path, to: Path) -> None:
-    """Copies it where nothing may happen before the copy is made. Raises OSError."""
-    shutil.copytree(directory, to, ignore=shutil.ignore_patterns(LOCK), copy_function=shutil.copyfile)
+    """The same where nothing may happen before the copy is made."""
+    folders, names = _below(str(directory))
+    _write(folders, names, _opened_in_turn(directory, names), to)
 
 
 async def remove(paths: Iterable[Path]) -> None:
@@ -78,11 +86,39 @@ def _below(directory: str) -> tuple[list[str], list[str]]:
     return folders, names
 
 
-def _write(folders: list[str], files: list[OpenedFile], to: Path) -> None:
-    for each in folders:
-        (to / each).mkdir()
+def _opened(directory: Path, name: str) -> OpenedFile:
+    descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    return OpenedFile(name, descriptor, os.fstat(descriptor).st_size)
+
+
+def _opened_in_turn(directory: Path, names: Iterable[str]) -> Iterator[OpenedFile]:
+    """Each is closed when the next one is asked for."""
+    for name in names:
+        file = _opened(directory, name)
+        try:
+            yield file
+        finally:
+            os.close(file.descriptor)
+
+
+def _write(folders: Sequence[str], names: Iterable[str], files: Iterable[OpenedFile], to: Path) -> None:
+    """names: of the files"""
+    if to.exists():
+        _leave_only(folders, names, str(to))
+    for folder in folders:
+        os.makedirs(f"{to}/{folder}", exist_ok=True)
     for file in files:
         file.write(to)
+
+
+def _leave_only(folders: Iterable[str], names: Iterable[str], there: str) -> None:
+    old_folders, old_names = _below(there)
+    for name in set(old_names).difference(names):
+        os.unlink(f"{there}/{name}")
+    kept = set(folders)
+    for folder in reversed(old_folders):
+        if folder not in kept:
+            os.rmdir(f"{there}/{folder}")
 
 
 def _remove(paths: list[Path]) -> None:

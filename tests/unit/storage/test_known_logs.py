@@ -1,0 +1,149 @@
+"""A log whose files are a copy of a known one begins in the state that recovery would find, without being read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from odradek.storage.log import Origin
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.log_state import KnownLog, known_logs
+from tests.support.fake_disk import FakeDisk
+from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets
+
+LOG = "/data/t-0/00000000000000000000.log"
+INDEXED = LogConfig(index_interval_bytes=100)
+
+
+def with_transactions() -> LogOnDisk:
+    """Of three transactions one is aborted, one committed, and one is open."""
+    given = LogOnDisk(config=INDEXED)
+    given.log.assign_leader_epoch(3)
+    for sequence in range(4):
+        given.append(7, sequence=sequence)
+    for producer_id in (8, 9):
+        given.append(producer_id, transactional=True, origin=Origin.COORDINATOR)
+        given.end(producer_id, commit=producer_id == 9)
+    given.log.assign_leader_epoch(5)
+    given.append(10, transactional=True, origin=Origin.COORDINATOR)
+    given.append()
+    return given
+
+
+def stopped_and_gone_on() -> LogOnDisk:
+    """Index files and a snapshot of the clean stop lie beside the log, which has grown since."""
+    given = with_transactions().closed_and_opened()
+    given.log.assign_leader_epoch(6)
+    given.append(7, sequence=4)
+    assert given.log.segments[0].offset_index  # read from its file
+    assert given.log.segments[0].time_index
+    return given
+
+
+def with_deleted_records() -> LogOnDisk:
+    given = with_transactions()
+    given.log.delete_records_before(4)
+    given.sync()
+    given.directory.write_checkpoints()
+    return given
+
+
+def opened(disk: FakeDisk, known: dict[tuple[str, int], KnownLog]) -> LogOnDisk:
+    directory = LogDirectory.open(disk, "/data", NODE)
+    directory.expect(known)
+    log = directory.open_log("t", 0, TOPIC_ID, INDEXED, now_ms=NOW_MS)
+    copied = LogOnDisk.__new__(LogOnDisk)
+    copied.disk, copied.config, copied.now_ms, copied.directory, copied.log = disk, INDEXED, NOW_MS, directory, log
+    return copied
+
+
+def told(given: LogOnDisk) -> dict[str, object]:
+    log = given.log
+    return {
+        "offsets": (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset),
+        "recovery point": log.recovery_point,
+        "records": offsets(log),
+        "producers": log.producers(),
+        "epochs": log.leader_epochs.entries(),
+        "positions": log.segments[0].offset_index.entries(),
+        "aborted": log.segments[0].txn_index.entries(),
+        "topic id": (log.topic_id, given.directory.topic_id_of("t", 0)),
+    }
+
+
+@pytest.mark.parametrize("make", [with_transactions, stopped_and_gone_on, with_deleted_records])
+def test_it_goes_on_as_the_log_that_it_is_a_copy_of(make: Callable[[], LogOnDisk]) -> None:
+    given = make()
+    known = known_logs(given.directory.logs)
+    copy = opened(given.disk.after_kill(), known)
+    assert told(copy) == told(given)
+    for each in (copy, given):
+        each.append(7, sequence=each.log.producer(7).batches[-1].last_sequence + 1)  # type: ignore[union-attr]
+        each.end(10, commit=False)
+        each.sync()
+    assert told(copy) == told(given)
+    assert told(copy.killed_and_opened()) == told(given.killed_and_opened())
+    assert told(copy.closed_and_opened()) == told(given.closed_and_opened())
+
+
+@pytest.mark.parametrize("make", [with_transactions, with_deleted_records])
+def test_it_is_as_after_a_recovery_and_so_is_what_follows(make: Callable[[], LogOnDisk]) -> None:
+    given = make()
+    known = known_logs(given.directory.logs)
+    copy, recovered = opened(given.disk.after_kill(), known), opened(given.disk.after_kill(), {})
+    assert told(copy) == told(recovered)
+    for each in (copy, recovered):
+        each.append(7, sequence=each.log.producer(7).batches[-1].last_sequence + 1)  # type: ignore[union-attr]
+        each.end(10, commit=False)
+        each.sync()
+    assert told(copy) == told(recovered)
+    assert told(copy.killed_and_opened()) == told(recovered.killed_and_opened())
+    assert told(copy.closed_and_opened()) == told(recovered.closed_and_opened())
+
+
+def test_no_record_is_read() -> None:
+    given = with_transactions()
+    known = known_logs(given.directory.logs)
+    disk = given.disk.after_kill()
+    data = disk.read_bytes(LOG)
+    disk.write_bytes(LOG, bytes(len(data)))
+    assert opened(disk, known).log.log_end_offset == given.log.log_end_offset
+
+
+def test_what_is_known_serves_for_many_copies_and_stays_as_it_was() -> None:
+    given = with_transactions()
+    known = known_logs(given.directory.logs)
+    first = opened(given.disk.after_kill(), known)
+    before = told(first)
+    disk = given.disk.after_kill()
+    first.append(7, sequence=4)
+    given.end(10, commit=True)
+    assert told(opened(disk, known)) == before
+
+
+def test_a_copy_of_another_size_is_read() -> None:
+    given = with_transactions()
+    known = known_logs(given.directory.logs)
+    given.append()
+    assert opened(given.disk.after_kill(), known).log.log_end_offset == given.log.log_end_offset
+
+
+def test_files_that_recovery_has_to_deal_with_are_left_to_it() -> None:
+    given = with_transactions()
+    known = known_logs(given.directory.logs)
+    disk = given.disk.after_kill()
+    disk.write_bytes(f"{LOG}.deleted", b"left")
+    opened(disk, known)
+    assert not disk.exists(f"{LOG}.deleted")
+
+
+def test_nothing_is_known_of_logs_that_are_empty_or_have_several_segments_or_a_write_under_way() -> None:
+    several = LogOnDisk(config=LogConfig(segment_bytes=200))
+    for _ in range(5):
+        several.append()
+    staged = with_transactions()
+    staged.stage()
+    for given in (LogOnDisk(), several, staged):
+        assert known_logs(given.directory.logs) == {}
