@@ -9,6 +9,9 @@ import pytest
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -17,6 +20,7 @@ from odradek.protocol.records import Compression, NewRecord, build_batch
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 from tests.support.peer import Peer, server_around
+from tests.support.txn_share_broker import ACCEPT, TxnShareBroker
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 9, 12, 6, 12  # versions
 
@@ -90,14 +94,13 @@ REQUESTS: dict[str, Callable[[Scene], None]] = {
 }
 
 
-def left_after(request_: Callable[[Scene], None], scene: Scene) -> int:
-    """Objects that wait for the collector after three requests."""
+def left_after(ask: Callable[[], object]) -> int:
+    """Objects that wait for the collector after the request was sent three times."""
     gc.collect()
     gc.disable()
     try:
         for _ in range(3):
-            request_(scene)
-        scene.peer.frames()
+            ask()
         return gc.collect()
     finally:
         gc.enable()
@@ -108,5 +111,55 @@ async def test_nothing_is_left_for_the_collector(request_: Callable[[Scene], Non
     scene = Scene()
     scene.produce(0)
     request_(scene)  # the first one imports, and compiles codecs
+
+    def ask() -> None:
+        request_(scene)
+        scene.peer.frames()
+
     # What a request leaves it leaves each time; threads of clients that other tests started do so now and then.
-    assert min(left_after(request_, scene) for _ in range(5)) == 0
+    assert min(left_after(ask) for _ in range(5)) == 0
+
+
+class SharingScene(TxnShareBroker):
+    """A producer in a transaction, and a member of a share group that has acquired records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topic("t", 2)
+        self.topic_id = self.shared_topic("T", *[1] * 100)
+        self.worker = self.joined("m")
+        self.pay = self.producer()
+
+        self.offset = 0
+
+    def transaction(self) -> None:
+        producer_id, producer_epoch = self.pay.pair
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="pay",
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0, 1])],
+        )
+        self.answer(request, 3, AddPartitionsToTxnResponse)
+        assert self.pay.commit() == ErrorCode.NONE
+
+    def acknowledged(self) -> None:
+        self.worker.acquire(self.topic_id, max_records=1)
+        assert self.worker.ack_code(self.topic_id, (self.offset, self.offset, ACCEPT)) == ErrorCode.NONE
+        self.offset += 1
+
+    def acknowledged_in_a_transaction(self) -> None:
+        self.worker.acquire(self.topic_id, max_records=1)
+        self.pay.stage(self.worker, {self.topic_id: [(self.offset, self.offset, ACCEPT)]})
+        assert self.pay.commit() == ErrorCode.NONE
+        self.offset += 1
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [SharingScene.transaction, SharingScene.acknowledged, SharingScene.acknowledged_in_a_transaction],
+)
+def test_a_transaction_leaves_nothing_for_the_collector(request_: Callable[[SharingScene], None]) -> None:
+    scene = SharingScene()
+    request_(scene)
+    assert min(left_after(lambda: request_(scene)) for _ in range(5)) == 0

@@ -87,6 +87,41 @@ def errors_of_two_types(source: str) -> Iterator[str]:
                         yield f"{node.lineno} {node.name}"
 
 
+def test_no_function_refers_to_itself() -> None:
+    """mypyc keeps a nested function that holds another, or that a sibling names, where it refers to itself: each call
+    leaves it, with all that it knows, to the collector, which rarely runs."""
+    sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
+    assert [f"{path}:{found}" for path, source in sources for found in left_to_the_collector(source)] == []
+
+
+def left_to_the_collector(source: str) -> Iterator[str]:
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)):
+        nested = [node for node in ast.walk(function) if isinstance(node, functions) and node is not function]
+        names = {each.name for each in nested}
+        for each in nested:
+            inner = [node for node in ast.walk(each) if node is not each]
+            if any(isinstance(node, functions | ast.Lambda | ast.GeneratorExp) for node in inner) or any(
+                isinstance(node, ast.Name) and node.id in names for node in inner
+            ):
+                yield f"{each.lineno} {each.name}"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("def g(): return f", []),
+        ("def g(): return g", ["2 g"]),
+        ("def g(): return 1\n    def h(): return g()", ["3 h"]),
+        ("def g(): return lambda: 1", ["2 g"]),
+        ("def g(): return any(x for x in y)", ["2 g"]),
+        ("def g(): return [x for x in y]\n    return lambda: g()", []),
+    ],
+)
+def test_a_function_that_refers_to_itself_is_found(body: str, found: list[str]) -> None:
+    assert list(left_to_the_collector(f"def f(y):\n    {body}\n")) == found
+
+
 def believed_to_be_none(source: str) -> Iterator[str]:
     """Line and attribute of each read, in the order of the lines, that follows `self.x = None` and then a call."""
     for function in ast.walk(ast.parse(source)):

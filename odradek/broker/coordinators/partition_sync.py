@@ -75,18 +75,18 @@ def once_synced(
 
     partitions  asked for when the answer is there
     """
+    return once(answer, lambda response: _synced(response, sync, partitions()))
 
-    def answered(response: R) -> Deferred[R]:
-        synced: Deferred[R] = Deferred()
 
-        def ended(failure: KafkaError | None) -> None:
-            if failure is None:
-                synced.resolve(response)
-                return
-            logger.error("a transaction was not made a two-phase commit, its records cannot be synced: %s", failure)
-            synced.fail(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+def _synced(response: R, sync: PartitionSync, partitions: Collection[TopicPartition]) -> Deferred[R]:
+    synced: Deferred[R] = Deferred()
 
-        sync.sync(partitions(), ended)
-        return synced
+    def ended(failure: KafkaError | None) -> None:
+        if failure is None:
+            synced.resolve(response)
+            return
+        logger.error("a transaction was not made a two-phase commit, its records cannot be synced: %s", failure)
+        synced.fail(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    return once(answer, answered)
+    sync.sync(partitions, ended)
+    return synced

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
@@ -220,6 +220,18 @@ class Persister(Protocol):
     def summarize(self, key: SharePartitionKey) -> Deferred[StateSummary]: ...
 
 
+class _Asked(Generic[R]):
+    """A question until it is answered."""
+
+    __slots__ = ("answer", "decide", "key", "until_ms")
+
+    def __init__(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]], until_ms: int) -> None:
+        self.key = key
+        self.decide = decide
+        self.until_ms = until_ms
+        self.answer: Deferred[R] = Deferred()
+
+
 class LocalPersister:
     """The share coordinator of this process. Its topic is created by the first question.
 
@@ -264,36 +276,34 @@ class LocalPersister:
         return self._ask(key, lambda core, _: Outcome(core.summarize(key)))
 
     def _ask(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> Deferred[R]:
-        answer: Deferred[R] = Deferred()
-        until_ms = self._clock.now_ms() + self._write_timeout_ms
-
-        def attempt(retry_ms: int) -> None:
-            try:
-                told = self._coordinator().shard_for(key).submit(decide)
-            except KafkaError as error:
-                refused(error, retry_ms)
-                return
-            if isinstance(told, Deferred):
-                told.when_done(lambda done: took(done, retry_ms))
-            else:
-                answer.resolve(told)
-
-        def took(told: Deferred[R], retry_ms: int) -> None:
-            try:
-                response = told.outcome()
-            except KafkaError as error:
-                refused(error, retry_ms)
-                return
-            answer.resolve(response)
-
-        def refused(error: KafkaError, retry_ms: int) -> None:
-            if error.code not in RETRIABLE or self._clock.now_ms() + retry_ms > until_ms:
-                answer.fail(error)
-            else:
-                self._timers.after(retry_ms, lambda: attempt(min(2 * retry_ms, LONGEST_RETRY_MS)))
-
+        asked = _Asked(key, decide, self._clock.now_ms() + self._write_timeout_ms)
         if self._has_topic():
-            attempt(FIRST_RETRY_MS)
+            self._attempt(asked, FIRST_RETRY_MS)
         else:  # whether it was created or could not be is seen by asking
-            self._create_topic(SHARE_GROUP_STATE).when_done(lambda _: attempt(FIRST_RETRY_MS))
-        return answer
+            self._create_topic(SHARE_GROUP_STATE).when_done(lambda _: self._attempt(asked, FIRST_RETRY_MS))
+        return asked.answer
+
+    def _attempt(self, asked: _Asked[R], retry_ms: int) -> None:
+        try:
+            told = self._coordinator().shard_for(asked.key).submit(asked.decide)
+        except KafkaError as error:
+            self._refused(asked, error, retry_ms)
+            return
+        if isinstance(told, Deferred):
+            told.when_done(lambda done: self._told(asked, done, retry_ms))
+        else:
+            asked.answer.resolve(told)
+
+    def _told(self, asked: _Asked[R], told: Deferred[R], retry_ms: int) -> None:
+        try:
+            response = told.outcome()
+        except KafkaError as error:
+            self._refused(asked, error, retry_ms)
+            return
+        asked.answer.resolve(response)
+
+    def _refused(self, asked: _Asked[R], error: KafkaError, retry_ms: int) -> None:
+        if error.code not in RETRIABLE or self._clock.now_ms() + retry_ms > asked.until_ms:
+            asked.answer.fail(error)
+        else:
+            self._timers.after(retry_ms, lambda: self._attempt(asked, min(2 * retry_ms, LONGEST_RETRY_MS)))

@@ -235,15 +235,12 @@ class TransactionCoordinator:
         shard = self.shard_for(request.transactional_id)
         to_sync: set[TopicPartition] = set()
 
-        def reserve(producer_id: int) -> None:
-            shard.tidy(lambda core, now_ms: core.reserve(request, producer_id, now_ms))
-
         def decide(core: TransactionCore, moment: Moment) -> Outcome[InitProducerIdResponse]:
             outcome = core.init_producer_id(request, moment)
             to_sync.update(outcome.to_sync)
             return outcome
 
-        answer = self._turn(shard, decide, before_again=reserve)
+        answer = self._turn(shard, decide, before_again=partial(_reserve, shard, request))
         return once_synced(answer, self._partition_sync, lambda: to_sync) if request.keep_prepared_txn else answer
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
@@ -394,11 +391,10 @@ class TransactionCoordinator:
             if isinstance(producer_id, KafkaError):
                 answer.fail(producer_id)
                 return
-            moment = partial(self._moment, new_producer_id=producer_id)
             try:
                 if before_again is not None:
                     before_again(producer_id)
-                result = shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked)
+                result = self._decide_with(producer_id, shard, decide, parked)
             except Exception as error:
                 answer.fail(error)
                 return
@@ -408,12 +404,26 @@ class TransactionCoordinator:
         self._producer_ids.take(again)
         return answer.now_or_later()
 
+    def _decide_with(
+        self,
+        producer_id: int,
+        shard: TransactionShard,
+        decide: Callable[[TransactionCore, Moment], Outcome[R]],
+        parked: Deferred[R] | None,
+    ) -> R | Deferred[R]:
+        moment = partial(self._moment, new_producer_id=producer_id)
+        return shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked)
+
     def _moment(self, now_ms: int, new_producer_id: int | None = None) -> Moment:
         return Moment(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
 
 
 def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | None]:
     return encode_record(record, features.get(TRANSACTION_VERSION, 0))
+
+
+def _reserve(shard: TransactionShard, request: InitProducerIdRequest, producer_id: int) -> None:
+    shard.tidy(lambda core, now_ms: core.reserve(request, producer_id, now_ms))
 
 
 def _require_id(transactional_id: str) -> None:

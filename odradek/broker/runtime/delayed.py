@@ -203,32 +203,48 @@ def all_of(
 
     otherwise  gives what stands for the answer at this index, which was refused; the others still count
     """
-    together: Deferred[M] = Deferred()
+    together = _Together[R, F, M](answers, otherwise, make)
     pending = [answer for answer in answers if isinstance(answer, Deferred) and not answer.is_done]
-    left = len(pending)
+    if not pending:
+        return together.made()
+    together.left = len(pending)
+    for answer in pending:
+        answer.when_done(together.one_more)
+    return together.answer
 
-    def taken(index: int, answer: R | Deferred[R]) -> R | F:
+
+class _Together(Generic[R, F, M]):
+    """Answers of which one is made. A class, since functions that refer to one another are left to the collector."""
+
+    __slots__ = ("_answers", "_make", "_otherwise", "answer", "left")
+
+    def __init__(
+        self,
+        answers: Sequence[R | Deferred[R]],
+        otherwise: Callable[[int, KafkaError], F],
+        make: Callable[[list[R | F]], M],
+    ) -> None:
+        self._answers = answers
+        self._otherwise = otherwise
+        self._make = make
+        self.answer: Deferred[M] = Deferred()
+        self.left = 0  # answers that are missing
+
+    def one_more(self, _: Deferred[R]) -> None:
+        self.left -= 1
+        if not self.left:
+            try:
+                self.answer.resolve(self.made())
+            except Exception as error:  # a bug of the code that answered; it is logged where the reply is read
+                self.answer.fail(error)
+
+    def made(self) -> M:
+        return self._make([self._taken(index, answer) for index, answer in enumerate(self._answers)])
+
+    def _taken(self, index: int, answer: R | Deferred[R]) -> R | F:
         if not isinstance(answer, Deferred):
             return answer
         try:
             return answer.outcome()
         except KafkaError as error:
-            return otherwise(index, error)
-
-    def complete() -> M:
-        return make([taken(index, answer) for index, answer in enumerate(answers)])
-
-    def on_done(_: Deferred[R]) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            try:
-                together.resolve(complete())
-            except Exception as error:  # a bug of the code that answered; it is logged where the reply is read
-                together.fail(error)
-
-    if not pending:
-        return complete()
-    for answer in pending:
-        answer.when_done(on_done)
-    return together
+            return self._otherwise(index, error)

@@ -73,7 +73,7 @@ def txn_share_acknowledge(
         return response_of(dict.fromkeys(named, DONE), context, broker)
 
     def response(results: Results) -> TxnShareAcknowledgeResponse:
-        others = DONE if all(each.code is ErrorCode.NONE for each in results.values()) else NOT_ATTEMPTED
+        others = DONE if {each.code for each in results.values()} <= {ErrorCode.NONE} else NOT_ATTEMPTED
         return response_of({each: results.get(each, others) for each in named}, context, broker)
 
     return once(TxnAcknowledgement(request, wanted, broker).begin(), response)

@@ -39,22 +39,19 @@ def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals
         else:
             asked.append(persister.initialize(key, request.state_epoch, start_offset))
 
-    def begun(refusals: Refusals) -> Refusals:
-        succeeded = [pair for pair in pairs if pair not in refusals]
-        # State that was there stays; before there was any, nothing could be loaded. Members may fetch already, and what
-        # they have acquired is theirs.
-        replaced = [pair for pair in succeeded if pair not in request.if_missing]
-        broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
-        for pair, error in refusals.items():
-            log.warning("the share state of %s cannot be begun: %s", SharePartitionKey(group_id, *pair), error)
-        note(
-            broker,
-            group_id,
-            lambda core, now_ms: state_begun(core.registry, group_id, succeeded, list(refusals), now_ms),
-        )
-        return refusals
+    return _when_all_answered(pairs, asked, lambda refusals: _begun(broker, group_id, request, refusals))
 
-    return _when_all_answered(pairs, asked, begun)
+
+def _begun(broker: ShareBroker, group_id: str, request: StateRequest, refusals: Refusals) -> Refusals:
+    succeeded = [pair for pair in request.start_offsets if pair not in refusals]
+    # State that was there stays; before there was any, nothing could be loaded. Members may fetch already, and what
+    # they have acquired is theirs.
+    replaced = [pair for pair in succeeded if pair not in request.if_missing]
+    broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
+    for pair, error in refusals.items():
+        log.warning("the share state of %s cannot be begun: %s", SharePartitionKey(group_id, *pair), error)
+    note(broker, group_id, lambda core, now_ms: state_begun(core.registry, group_id, succeeded, list(refusals), now_ms))
+    return refusals
 
 
 def _initialize_if_missing(
@@ -72,14 +69,14 @@ def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusa
     """Has the state of these partitions deleted; topics of which nothing is left are noted in the group."""
     pairs = pairs_of(partitions)
     asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
+    return _when_all_answered(pairs, asked, lambda refusals: _deleted(broker, group_id, partitions, refusals))
 
-    def deleted(refusals: Refusals) -> Refusals:
-        broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in pairs])
-        gone = partitions.keys() - {topic_id for topic_id, _ in refusals}
-        note(broker, group_id, lambda core, now_ms: state_deleted(core.registry, group_id, gone, now_ms))
-        return refusals
 
-    return _when_all_answered(pairs, asked, deleted)
+def _deleted(broker: ShareBroker, group_id: str, partitions: Partitions, refusals: Refusals) -> Refusals:
+    broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in pairs_of(partitions)])
+    gone = partitions.keys() - {topic_id for topic_id, _ in refusals}
+    note(broker, group_id, lambda core, now_ms: state_deleted(core.registry, group_id, gone, now_ms))
+    return refusals
 
 
 def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]) -> None:
