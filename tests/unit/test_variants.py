@@ -96,9 +96,20 @@ def test_no_function_refers_to_itself() -> None:
 
 def left_to_the_collector(source: str) -> Iterator[str]:
     functions = ast.FunctionDef | ast.AsyncFunctionDef
-    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)):
+    module = ast.parse(source)
+    imports = [each for node in module.body if isinstance(node, ast.ImportFrom) for each in node.names]
+    # A module's function counts as a sibling, too, where it is named first in the function outside.
+    unseen = {each.asname or each.name for each in imports} | {
+        each.name for each in module.body if isinstance(each, functions)
+    }
+    for function in (node for node in ast.walk(module) if isinstance(node, functions)):
         nested = [node for node in ast.walk(function) if isinstance(node, functions) and node is not function]
-        names = {each.name for each in nested}
+        if not nested:
+            continue
+        within = {id(node) for each in nested for node in ast.walk(each)}
+        own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and id(node) not in within}
+        earlier = {each.id for each in ast.walk(module) if isinstance(each, ast.Name) and each.lineno < function.lineno}
+        names = {each.name for each in nested} | {name for name in own & unseen - earlier if name.islower()}
         for each in nested:
             inner = [node for node in ast.walk(each) if node is not each]
             if any(isinstance(node, functions | ast.Lambda | ast.GeneratorExp) for node in inner) or any(

@@ -71,12 +71,14 @@ def txn_share_acknowledge(
     wanted = {each: acknowledgements for each, acknowledgements in named.items() if acknowledgements}
     if not wanted:
         return response_of(dict.fromkeys(named, DONE), context, broker)
+    answer = TxnAcknowledgement(request, wanted, broker).begin()
+    return once(answer, lambda results: response_of(_of_all(named, results), context, broker))
 
-    def response(results: Results) -> TxnShareAcknowledgeResponse:
-        others = DONE if {each.code for each in results.values()} <= {ErrorCode.NONE} else NOT_ATTEMPTED
-        return response_of({each: results.get(each, others) for each in named}, context, broker)
 
-    return once(TxnAcknowledgement(request, wanted, broker).begin(), response)
+def _of_all(named: Named, results: Results) -> Results:
+    """Results of the partitions that named no acknowledgements, too."""
+    others = DONE if all(each.code is ErrorCode.NONE for each in results.values()) else NOT_ATTEMPTED
+    return {each: results.get(each, others) for each in named}
 
 
 def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
