@@ -77,10 +77,12 @@ class ThreadWorkers:
         watched: Callable[[Callable[[], None]], Callable[[], None]] = lambda settle: settle,
         now_s: Callable[[], float] = perf_counter,
         idle_s: float = IDLE_S,
+        start: Callable[[Thread], None] = Thread.start,
     ) -> None:
         """watched: makes of what the loop does about ended jobs something that is timed"""
         self._now_s = now_s
         self._idle_s = idle_s
+        self._start = start
         self._loop = loop
         self._watched = watched
         self._name = name
@@ -106,7 +108,16 @@ class ThreadWorkers:
             # A daemon: a process that ends without `close`, by an error, must not wait for it.
             thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
-        thread.start()
+        try:
+            self._start(thread)
+        except RuntimeError:  # the system has no room for another one: those that are there do it, else the loop waits
+            with self._changing:
+                self._threads.remove(thread)
+                is_alone = not self._threads
+            if is_alone:
+                self._jobs.get()  # this one: no thread ends as long as a job waits
+                self._do(job, then)
+                self._wake()
 
     def _do(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         self._ended.append(partial(then, outcome_of(job)))
@@ -144,9 +155,12 @@ class ThreadWorkers:
     def _work(self) -> None:
         while (work := self._next()) is not None:
             work()
-            if not self._is_woken:
-                self._is_woken = True
-                self._loop.call_soon_threadsafe(self._watched(self._settle))
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._watched(self._settle))
 
     def _settle(self) -> None:
         self._is_woken = False  # first: what a thread adds from here on is seen below, or wakes the loop again

@@ -153,6 +153,29 @@ async def test_threads_are_started_as_they_are_needed() -> None:
     assert sorted(names) == ["of this test-0", "of this test-1"]
 
 
+async def test_jobs_are_done_where_the_system_has_no_thread_left() -> None:
+    loop = asyncio.get_running_loop()
+    allowed = 0
+
+    def start(thread: threading.Thread) -> None:
+        if not allowed:
+            raise RuntimeError("can't start new thread")
+        thread.start()
+
+    async def worked_in() -> int:
+        ended: asyncio.Future[JobResult[int]] = loop.create_future()
+        workers.run(threading.get_ident, ended.set_result)
+        return (await ended).result()
+
+    workers = ThreadWorkers(loop, 2, start=start)
+    assert await worked_in() == threading.get_ident()
+    assert workers.is_idle
+    assert workers.thread_count == 0
+    allowed = 1
+    assert await worked_in() != threading.get_ident()
+    workers.close()
+
+
 def test_workers_here_need_no_loop() -> None:
     ended: list[int] = []
     WorkersHere().run(threading.get_ident, lambda outcome: ended.append(outcome.result()))
