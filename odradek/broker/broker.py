@@ -106,6 +106,7 @@ class Broker:
         self.watch = LoopWatch(LoopTimers(loop))
         self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain
         self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
+        self.wrap_verifier: Callable[[Verifier], Verifier] = lambda plain: plain
         self.member_id: Callable[[str], str] = lambda plain: plain  # of a new member of a group, in place of it
         self.first_epoch: Callable[[], int] = int  # 0: added to the first epoch, or generation, of a group
         # Of a coordinator's partitions, by their topic; another one in its place can keep it waiting.
@@ -250,7 +251,7 @@ class Broker:
     def verifier(self) -> Verifier:
         from odradek.broker.coordinators.on_demand import make_verifier
 
-        return make_verifier(self)
+        return self.wrap_verifier(make_verifier(self))
 
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:

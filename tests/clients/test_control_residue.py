@@ -76,6 +76,7 @@ RULES: tuple[Mapping[str, Any], ...] = (
     {"match": {"api": "Fetch"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER", "partitions": [0]}},
     {"match": {"api": "ShareGroupHeartbeat"}, "at": "replying", "do": {"hold": f"{MARK}-replying"}},
     {"match": {"api": "Fetch"}, "at": "replying", "do": {"disconnect": "rst"}},
+    {"at": "verified", "do": {"delay_ms": 1}, "times": 1},
     {"at": "prepared", "do": {"hold": f"{MARK}-prepared"}},
     {"at": "share_state", "do": {"hold": f"{MARK}-share-state"}},
     {"at": "marker", "do": {"hold": f"{MARK}-marker"}},

@@ -5,14 +5,35 @@ Source: docs/spec/transactions.md#s8-10.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 
-from odradek.testing.sync import Odradek
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.testing.sync import Cluster, Odradek
 from tests.clients.admin import create_topic
+from tests.support.wire import Wire
 
+PATIENCE_S = 30
 STATE = "__transaction_state"
 
 
@@ -50,4 +71,165 @@ def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odrad
         assert kafka.wait(topic=STATE, partition=0, log_end_offset=1)["log_end_offset"] == before
         kafka.wait(transaction="t", state="Ongoing")
         producer.commit_transaction(30)
+        kafka.wait(transaction="t", state="CompleteCommit")
+
+
+class WriterByHand:
+    """A transactional producer whose requests are made one by one. adds: whether Produce adds partitions (KIP-890)."""
+
+    def __init__(self, kafka: Cluster, *, adds: bool) -> None:
+        self._wire, self._ending = Wire(kafka.bootstrap), Wire(kafka.bootstrap)
+        self._adds = adds
+        self._sequence = 0
+        passing = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINATOR.value}
+        self._wire.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]), 4)
+        request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        until_s = time.monotonic() + PATIENCE_S
+        while (answer := self._wire.ask(request, 4, InitProducerIdResponse)).error_code in passing:
+            assert time.monotonic() < until_s
+        assert answer.error_code == 0
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def add(self, partition: int) -> None:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="orders", partitions=[partition])],
+        )
+        until_s = time.monotonic() + PATIENCE_S
+        while code := ErrorCode(
+            self._ending.ask(request, 3, AddPartitionsToTxnResponse)
+            .results_by_topic_v3_and_below[0]
+            .results_by_partition[0]
+            .partition_error_code
+        ).value:
+            assert ErrorCode(code) is ErrorCode.CONCURRENT_TRANSACTIONS
+            assert time.monotonic() < until_s
+
+    def send(self) -> None:
+        """A record to partition 0."""
+        batch = build_batch(
+            [NewRecord(None, b"a", 1)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self._sequence,
+            is_transactional=True,
+        )
+        data = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
+        request = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=30_000, topic_data=[data])
+        self._wire.send(request, self._version)
+
+    def answer(self) -> ErrorCode:
+        answer = self._wire.receive(ApiKey.PRODUCE.value, self._version)
+        assert isinstance(answer, ProduceResponse)
+        code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        self._sequence += code is ErrorCode.NONE
+        return code
+
+    def end(self, *, committed: bool) -> None:
+        request = EndTxnRequest(
+            transactional_id="t", producer_id=self.producer_id, producer_epoch=self.epoch, committed=committed
+        )
+        answer = self._ending.ask(request, 5 if self._adds else 4, EndTxnResponse)
+        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        if self._adds:
+            self.producer_id, self.epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
+
+    def late_marker(self) -> None:
+        """A marker of the last transaction, again, as a coordinator writes it that has not heard of the first one."""
+        topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
+        marker = WritableTxnMarker(
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            transaction_result=True,
+            topics=[topic],
+            coordinator_epoch=9,
+            transaction_version=2 if self._adds else 0,
+        )
+        answer = self._ending.ask(
+            WriteTxnMarkersRequest(markers=[marker]), 2 if self._adds else 1, WriteTxnMarkersResponse
+        )
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+
+    @property
+    def _version(self) -> int:
+        return 12 if self._adds else 11
+
+
+def hold_append(kafka: Cluster) -> None:
+    kafka.fault({"at": "verified", "match": {"transactional_id": "t"}, "do": {"hold": "append"}, "times": 1})
+
+
+def test_scenario_075_what_was_verified_for_an_aborted_transaction_stays_out_of_the_next(odradek: Odradek) -> None:
+    with odradek.cluster() as kafka:
+        create_topic(kafka.bootstrap, "orders", 2, exact=True)
+        writer = WriterByHand(kafka, adds=False)
+        writer.add(0)
+        hold_append(kafka)
+        writer.send()
+        kafka.wait(hold="append")
+        writer.end(committed=False)
+        kafka.wait(topic="orders", partition=0, last_stable_offset=1)
+        writer.add(1)
+        kafka.release("append")
+        assert writer.answer() is ErrorCode.INVALID_TXN_STATE
+        facts = kafka.wait(topic="orders", partition=0, log_end_offset=1)
+        assert facts["log_end_offset"] == facts["last_stable_offset"] == 1  # the marker alone
+
+
+def test_scenario_084_a_late_marker_leaves_the_guard_of_the_next_transaction_at_version_2(odradek: Odradek) -> None:
+    with odradek.cluster() as kafka:
+        create_topic(kafka.bootstrap, "orders", 2, exact=True)
+        writer = WriterByHand(kafka, adds=True)
+        writer.send()
+        assert writer.answer() is ErrorCode.NONE
+        writer.end(committed=True)
+        kafka.wait(transaction="t", state="CompleteCommit")
+        hold_append(kafka)
+        writer.send()
+        kafka.wait(hold="append")
+        writer.late_marker()
+        kafka.release("append")
+        assert writer.answer() is ErrorCode.NONE
+
+
+def test_scenario_084_before_version_2_it_takes_the_guard_and_the_batch_is_verified_again(odradek: Odradek) -> None:
+    with odradek.cluster() as kafka:
+        create_topic(kafka.bootstrap, "orders", 2, exact=True)
+        writer = WriterByHand(kafka, adds=False)
+        writer.add(0)
+        hold_append(kafka)
+        writer.send()
+        kafka.wait(hold="append")
+        writer.late_marker()
+        kafka.release("append")
+        assert writer.answer() is ErrorCode.INVALID_TXN_STATE
+        writer.send()
+        assert writer.answer() is ErrorCode.NONE
+
+
+def test_scenario_105_a_producer_that_comes_while_its_id_is_forgotten_begins_anew(odradek: Odradek) -> None:
+    """A tombstone is replayed where it is appended: no request finds it in flight, and CONCURRENT_TRANSACTIONS is never
+    the answer. What is left is that the new entry stays."""
+    with odradek.cluster(settings={"connections.max.idle.ms": 30 * 24 * 3600 * 1000}) as kafka:
+        create_topic(kafka.bootstrap, "orders", 1, exact=True)
+        settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"}
+        first = Producer(settings)
+        first.init_transactions(30)
+        kafka.fault({"match": {"api": "InitProducerId"}, "do": {"hold": "init"}, "times": 1})
+        second = Producer(settings)
+        with pytest.raises(Exception, match="imed out"):
+            second.init_transactions(1)
+        kafka.wait(hold="init")
+        kafka.clock.advance(8 * 24 * 3600 * 1000)
+        kafka.wait(transaction="t", state=None)
+        kafka.release("init")
+        second.init_transactions(30)
+        second.begin_transaction()
+        second.produce("orders", "a")
+        second.flush(30)
+        kafka.crash()
+        kafka.restart()
+        second.commit_transaction(30)
         kafka.wait(transaction="t", state="CompleteCommit")

@@ -28,6 +28,7 @@ class Point(Enum):
     RECEIVED = "received"  # nothing is done yet
     APPLIED = "applied"  # done, and not answered
     REPLYING = "replying"  # the answer is as it will be sent, whatever other rules made of it
+    VERIFIED = "verified"  # the coordinator expects the records of a transaction, and none is written
     PREPARED = "prepared"  # the decision about a transaction is in the log, and nobody has been told
     MARKER = "marker"  # before the marker of a transaction is written to a partition
     COMPLETED = "completed"  # the last marker is written, and the coordinator has not heard of it
@@ -51,6 +52,7 @@ OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
 MATCHES_OF: Mapping[Point, frozenset[str]] = {  # elsewhere all of MATCHES
     Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
+    Point.VERIFIED: MATCHES_OF_MARKERS | {"transactional_id"},
     Point.PREPARED: MATCHES_OF_MARKERS | {"transactional_id"},
     Point.MARKER: MATCHES_OF_MARKERS,
     Point.COMPLETED: MATCHES_OF_MARKERS | {"transactional_id"},
@@ -79,7 +81,7 @@ ACTIONS = frozenset(
         *("slow_bytes_per_s", "drop", "disconnect", "observe"),
     }
 )
-STEPS = frozenset({Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
+STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
 POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something; elsewhere it is refused
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),

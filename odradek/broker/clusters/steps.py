@@ -1,5 +1,5 @@
-"""Rules between the steps of the broker itself: around decisions and markers of transactions, before the state of share
-partitions is stored, and before coordinators load. Each stands in the place of the plain step.
+"""Rules between the steps of the broker itself: behind verifications, around decisions and markers of transactions,
+before the state of share partitions is stored, and before coordinators load. Each stands in place of the plain step.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.clusters.holds import held_at
 from odradek.broker.clusters.rules import Action, Point, Seen
+from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
         OnWritten,
         TxnMarker,
     )
+    from odradek.broker.coordinators.verification import TransactionalProducer, Unverified, VerificationResults
+    from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import TimerHandle
     from odradek.broker.shares.core.in_flight import StateWrite
     from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.broker.transactions.turn import MarkersOwed
+    from odradek.protocol.batch_header import BatchHeader
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+    from odradek.storage.verification import VerificationGuard
 
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000  # between attempts at held markers
@@ -39,6 +44,7 @@ def put_steps(broker: Broker, faults: Faults) -> None:
     """Before the broker has any coordinator."""
     broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
     broker.marker_round = lambda plain: partial(faulty_round(plain), faults)  # type: ignore[arg-type]  # a type is hashable
+    broker.wrap_verifier = lambda plain: FaultyVerifier(plain, faults)
     broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
     broker.member_id = lambda plain: plain if faults.odd is None else faults.odd.member_id(plain)
     broker.first_epoch = lambda: 0 if faults.odd is None else faults.odd.first_epoch()
@@ -176,6 +182,44 @@ class FaultyMarkers:
 
         self._faults.holds.wait(action.hold, key, released, held_at(Point.MARKER, seen))
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class FaultyVerifier(Verifier):
+    """Between partitions that transactions write to and their coordinators. A rule behind the answer needs the way of
+    `verify`, which may wait."""
+
+    def __init__(self, plain: Verifier, faults: Faults) -> None:
+        super().__init__(plain.settings, plain.clock, plain.timers, coordinator=plain.coordinator)
+        self._faults = faults
+
+    def verified_at_once(
+        self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """Raises KafkaError."""
+        if any(rule.at is Point.VERIFIED for rule in self._faults.rules.values()):
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return super().verified_at_once(transactional_id, header, partition, adds, now_ms)
+
+    def verify(
+        self,
+        producer: TransactionalProducer,
+        batches: Sequence[Unverified],
+        adds: bool,
+        then: Callable[[VerificationResults], None],
+        *,
+        waits_for_the_last: bool,
+    ) -> None:
+        named = {"transactional_id": (producer.transactional_id,), "producer_id": (producer.producer_id,)}
+        places = tuple((each.partition.topic, each.partition.index) for each in batches)
+
+        def verified(results: VerificationResults) -> None:
+            if any(isinstance(each, KafkaError) for each in results.values()):
+                then(results)
+                return
+            seen = Seen(None, named=named, places=places)
+            pause(self._faults, Point.VERIFIED, seen, lambda: then(results))
+
+        super().verify(producer, batches, adds, verified, waits_for_the_last=waits_for_the_last)
 
 
 class FaultyPersister:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -84,6 +86,7 @@ class AddsPartitions(Protocol):
     ) -> PartitionCodes | Deferred[PartitionCodes]: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Verifier:
     def __init__(
         self,

@@ -112,6 +112,7 @@ const others = (each) => {
 const WHERE = {
   received: "not handled yet",
   applied: "done, not answered",
+  verified: "expected by the coordinator, not written yet",
   prepared: "decided, before the first marker",
   marker: "marker not written",
   completed: "last marker written, before the coordinator hears of it",
