@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawArray, RawValue
@@ -57,12 +57,13 @@ class HasProcess(Protocol):
 class Bystander:
     """The client, in a process of its own from `__enter__` to `__exit__`."""
 
-    def __init__(self, subject: HasProcess) -> None:
+    def __init__(self, subject: HasProcess, used_s: Callable[[int], float] = cpu_seconds) -> None:
+        """used_s: CPU time of a process, or of a part of it"""
         fork = multiprocessing.get_context("fork")
         self._wall: Any = RawArray("d", MOST_WAITS)
         self._cpu: Any = RawArray("d", MOST_WAITS)
         self._count: Any = RawValue("l", 0)
-        self._process = fork.Process(target=self._ask, args=(subject.bootstrap, subject.pid), daemon=True)
+        self._process = fork.Process(target=self._ask, args=(subject.bootstrap, subject.pid, used_s), daemon=True)
 
     def __enter__(self) -> Bystander:
         self._process.start()
@@ -91,13 +92,13 @@ class Bystander:
                 raise NoAnswer("another client got no answer")
             time.sleep(PAUSE_S)
 
-    def _ask(self, bootstrap: str, pid: int) -> None:
+    def _ask(self, bootstrap: str, pid: int, used_s: Callable[[int], float]) -> None:
         with suppress(OSError, ClosedByBroker), Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
             while True:
-                begun, used = time.perf_counter(), cpu_seconds(pid)
+                begun, used = time.perf_counter(), used_s(pid)
                 wire.send_bytes(ASKING)
                 wire.receive_bytes()
-                self._cpu[self.count] = cpu_seconds(pid) - used
+                self._cpu[self.count] = used_s(pid) - used
                 self._wall[self.count] = time.perf_counter() - begun
                 self._count.value += 1
                 time.sleep(PAUSE_S)

@@ -4,7 +4,7 @@ calls       create, fork, checkpoint, rewind, delete by HTTP, and the first answ
 memory      so many clusters alive at a time, each used by a producer and a consumer of librdkafka, forked, deleted
 others      a start of kfake and of Apache Kafka 4.3.1, until the first answer
 control     CPU of requests with control on and no rule, with and without the last ones kept, beside a broker without it
-neighbours  how long a client of one cluster waits, and for how much CPU, while another cluster is busy
+neighbours  how long a client of one cluster waits, and for how much CPU of the loop, while another cluster is busy
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.bystander import ASKING, Bystander, Waits, highest_but
 from bench.guard.comparison import cost
 from bench.guard.operations import BURST, OPERATIONS, produced
 from bench.kfake import KfakeProcess, built
-from bench.process_usage import MIB, cpu_seconds, rss_bytes
+from bench.process_usage import MIB, cpu_seconds, loop_seconds, rss_bytes
 from bench.topics import create, wait_until_led
 from bench.variants import NotThere
 from odradek.testing.sync import Cluster, Odradek
@@ -226,7 +226,7 @@ def neighbours(process: Controlled) -> None:
     odradek = process.odradek
     with odradek.cluster() as quiet, odradek.cluster() as busy:
         fill(busy)
-        with Bystander(Asked(quiet.bootstrap, process.pid)) as bystander:
+        with Bystander(Asked(quiet.bootstrap, process.pid), loop_seconds) as bystander:
             for name, noise in noises(odradek, busy):
                 since, until = bystander.count, time.monotonic() + NOISE_S
                 while time.monotonic() < until:
@@ -238,7 +238,7 @@ def tell_waits(name: str, waits: Waits) -> None:
     wall, cpu = (
         f"p99 {highest_but(0.99, each) * 1e3:.1f} max {each[-1] * 1e3:.1f} ms" for each in (waits.wall, waits.cpu)
     )
-    print(f"another cluster beside {name:28} waits {wall}; CPU {cpu}", flush=True)
+    print(f"another cluster beside {name:28} waits {wall}; CPU of the loop {cpu}", flush=True)
 
 
 def main() -> None:

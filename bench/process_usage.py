@@ -16,6 +16,11 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime_ns(~pid << 3 | CPU_CLOCK) / 1e9
 
 
+def loop_seconds(pid: int) -> float:
+    """CPU time of its first thread, in which a broker's loop runs. Raises OSError for a process that has ended."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def rss_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):

@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.client import HTTPConnection
+from threading import Thread
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -19,9 +21,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
+from tests.support.batches import good_batch
 from tests.support.blocking_testing import blocking
+from tests.support.wire import ClosedByBroker, Wire
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -261,6 +267,22 @@ def test_a_crash_keeps_what_was_acknowledged(kafka: Cluster) -> None:
         kafka.wait(topic="orders", log_end_offset=2, timeout_s=0)
     kafka.restart()
     assert consume(kafka, "orders", 2) == [b"a", b"b"]
+
+
+def test_a_crash_amid_writes_keeps_what_was_acknowledged(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    partition = PartitionProduceData(index=0, records=bytes(good_batch(1)))
+    topic = TopicProduceData(name="orders", partition_data=[partition])
+    acknowledged, crash = 0, Thread(target=kafka.crash)
+    with Wire(kafka.bootstrap) as wire, suppress(ClosedByBroker, OSError):
+        while True:
+            wire.ask(ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic]), 9, ProduceResponse)
+            acknowledged += 1
+            if acknowledged == 20:
+                crash.start()
+    crash.join()
+    kafka.restart()
+    assert end_offset(kafka, "orders") >= acknowledged
 
 
 def test_a_checkpoint_is_come_back_to_and_a_fork_goes_its_own_way(odradek: Odradek, kafka: Cluster) -> None:

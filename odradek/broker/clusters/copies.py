@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,16 +38,23 @@ class OpenedFile:
             os.close(target)
 
 
-async def copy(directory: Path, to: Path) -> None:
-    """Makes `to` hold what a directory holds in this turn of the loop, except its lock. Raises OSError."""
+async def copy(directory: Path, to: Path, *, and_then: Callable[[], None] | None = None) -> None:
+    """Makes `to` hold what a directory holds in this turn of the loop, except its lock. Raises OSError.
+
+    and_then   called in the same turn, once it is certain what is copied
+    """
     folders, names = _below(str(directory))
     if len(names) > MOST_OPENED:
-        _write(folders, names, _opened_in_turn(directory, names), to)
+        _copy(directory, to)
+        if and_then is not None:
+            and_then()
         return
     files: list[OpenedFile] = []
     try:
         for name in names:
             files.append(_opened(directory, name))
+        if and_then is not None:
+            and_then()
         await asyncio.to_thread(_write, folders, names, files, to)
     finally:
         for each in files:
@@ -56,11 +63,10 @@ async def copy(directory: Path, to: Path) -> None:
 
 async def put_back(directory: Path, to: Path) -> None:
     """The same of a directory that nobody changes meanwhile."""
-    await asyncio.to_thread(copy_now, directory, to)
+    await asyncio.to_thread(_copy, directory, to)
 
 
-def copy_now(directory: Path, to: Path) -> None:
-    """The same where nothing may happen before the copy is made."""
+def _copy(directory: Path, to: Path) -> None:
     folders, names = _below(str(directory))
     _write(folders, names, _opened_in_turn(directory, names), to)
 

@@ -141,6 +141,12 @@ class Server:
             self._listener.close()
             self._listener = None
 
+    def cut(self) -> None:
+        """Ends all connections without another byte, and takes no more."""
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.abort()
+
     async def stop(self, timeout_s: float) -> None:
         """Answer what is in flight, except requests that wait for time or for other clients; then close everything."""
         self.stop_accepting()

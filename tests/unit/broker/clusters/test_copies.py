@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from odradek.broker.clusters.copies import copy, copy_now, put_back
+from odradek.broker.clusters.copies import copy, put_back
 from odradek.storage.checkpoints import LOCK
 
 
@@ -33,9 +33,9 @@ def test_all_but_the_lock_is_copied(tmp_path: Path) -> None:
 def test_what_was_in_its_place_is_gone(tmp_path: Path) -> None:
     source = filled(tmp_path / "source", {"a-0/log": b"short", "b-0/log": b"longer than before", "c": b"1"})
     before = {"a-0/log": b"much longer", "b-0/log": b"short", "gone-0/deep/log": b"x", "c/was/a/directory": b"x"}
-    for make in (copy_now, lambda *paths: asyncio.run(put_back(*paths)), lambda *paths: asyncio.run(copy(*paths))):
+    for make in (copy, put_back):
         there = filled(tmp_path / "there", before)
-        make(source, there)
+        asyncio.run(make(source, there))
         assert held(there) == held(source)
         (there / "c").unlink()
 
