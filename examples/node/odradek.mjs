@@ -4,6 +4,8 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { Agent, request } from "node:http";
+import { text } from "node:stream/consumers";
 
 const START = `trap '' HUP INT TERM; folder=$(mktemp -d); trap 'kill $!; wait; rm -r "$folder"' EXIT
 if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m odradek; fi
@@ -12,6 +14,7 @@ if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m od
 until [ -s "$folder/ready" ]; do kill -0 $! || { cat "$folder/log" >&2; exit 1; }; sleep 0.01; done
 cat "$folder/ready"; exec >/dev/null 2>&1; cat`;
 
+const AGENT = new Agent({ keepAlive: true });
 const TOKEN = process.env.ODRADEK_TOKEN ?? "";
 
 let address;
@@ -28,25 +31,25 @@ async function start() {
 
 async function send(method, path, body) {
   address ??= start();
-  const answer = await fetch(`http://${await address}/control/v1${path}`, {
-    method,
-    headers: { "Content-Type": "application/json", Authorization: `Bearer ${TOKEN}` },
-    body: body && JSON.stringify(body),
-  });
-  const text = await answer.text();
-  if (!answer.ok) throw new Error(`${method} ${path} ${JSON.stringify(body)}: ${text}`);
-  return JSON.parse(text);
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${TOKEN}` };
+  const call = request(`http://${await address}/control/v1${path}`, { method, headers, agent: AGENT });
+  const [answer] = await once(call.end(body && JSON.stringify(body)), "response");
+  const told = await text(answer);
+  if (answer.statusCode >= 400) throw new Error(`${method} ${path} ${JSON.stringify(body)}: ${told}`);
+  return JSON.parse(told);
 }
 
 /** One broker, or several nodes. Rules, conditions and answers: see docs/testing.md of Odradek. */
 export class Cluster {
-  constructor({ id, bootstrap }) {
+  constructor({ id, bootstrap }, options) {
+    this.ruled = "preset" in options || "fork" in options; // maybe
     this.brokers = bootstrap.split(",");
     this.path = `/clusters/${id}`;
   }
 
   /** Any other call of the control interface; rejects with its words if it is refused. */
   call(method, path, body) {
+    this.ruled = true;
     return send(method, this.path + path, body);
   }
 
@@ -66,7 +69,8 @@ export class Cluster {
   }
 
   async end(failed) {
-    const unused = (await this.call("GET", "/faults")).filter((rule) => !rule.matched && rule.unused !== "ok");
+    const rules = this.ruled ? await this.call("GET", "/faults") : [];
+    const unused = rules.filter((rule) => !rule.matched && rule.unused !== "ok");
     const exchanges = failed ? await this.call("GET", "/requests?limit=20") : [];
     await this.call("DELETE", "");
     for (const { client_id, api, request, answer } of exchanges) {
@@ -78,7 +82,7 @@ export class Cluster {
 
 /** A fresh cluster, deleted at the end of the test. Options are those of `POST /clusters`, such as `{ nodes: 3 }`. */
 export async function odradek(t, options = {}) {
-  const cluster = new Cluster(await send("POST", "/clusters", options));
+  const cluster = new Cluster(await send("POST", "/clusters", options), options);
   if (t.onTestFinished) t.onTestFinished(() => cluster.end(t.task.result?.state === "fail"));
   else t.after(() => cluster.end(t.passed === false));
   return cluster;

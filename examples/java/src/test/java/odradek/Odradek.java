@@ -3,18 +3,16 @@ package odradek;
 import java.io.IOException;
 import java.lang.annotation.*;
 import java.lang.reflect.Field;
-import java.net.URI;
-import java.net.http.*;
+import java.net.*;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.*;
 import java.util.regex.Pattern;
-import java.util.stream.Collectors;
 import org.junit.jupiter.api.extension.*;
 import org.junit.platform.commons.support.AnnotationSupport;
 
 /**
  * A fresh Kafka cluster for each test, as a field or a parameter: {@code @Odradek Cluster cluster}.
- *
  * <p>The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
  */
 @Target({ElementType.FIELD, ElementType.PARAMETER})
@@ -22,18 +20,17 @@ import org.junit.platform.commons.support.AnnotationSupport;
 @ExtendWith(Odradek.Extension.class)
 public @interface Odradek {
   int nodes() default 1;
-
   String[] settings() default {};
 
   /** One cluster. Rules, conditions and answers are JSON: see docs/testing.md of Odradek. */
   final class Cluster {
-    private static final HttpClient CLIENT = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     public final String bootstrap;
     private final String path;
+    private boolean called; // so there may be rules
 
     private Cluster(Odradek options) {
-      String settings = Arrays.stream(options.settings()).map(each -> each.split("=", 2))
-          .map(each -> "\"%s\":\"%s\"".formatted(each[0], each[1])).collect(Collectors.joining(","));
+      String settings = String.join(",", Arrays.stream(options.settings())
+          .map(each -> "\"%s\":\"%s\"".formatted((Object[]) each.split("=", 2))).toList());
       String told = send("POST", "/clusters", "{\"nodes\":%d,\"settings\":{%s}}".formatted(options.nodes(), settings));
       bootstrap = found("\"bootstrap\": \"([^\"]+)\"", told);
       path = "/clusters/" + found("\"id\": \"([^\"]+)\"", told);
@@ -56,18 +53,23 @@ public @interface Odradek {
 
     /** Any other call of the control interface; throws IllegalStateException with its words if it is refused. */
     public String call(String method, String call, String body) {
+      called = true;
       return send(method, path + call, body);
     }
 
     private static String send(String method, String path, String body) {
       try {
-        HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + Control.address() + "/control/v1" + path))
-            .headers("Content-Type", "application/json", "Authorization", "Bearer " + Control.TOKEN)
-            .method(method, HttpRequest.BodyPublishers.ofString(body)).build();
-        HttpResponse<String> answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
-        if (answer.statusCode() < 400) return answer.body();
-        throw new IllegalStateException(method + " " + path + " " + body + ": " + answer.body());
-      } catch (IOException | InterruptedException error) {
+        HttpURLConnection made = (HttpURLConnection) URI.create(Control.address() + path).toURL().openConnection();
+        made.setRequestMethod(method);
+        made.setRequestProperty("Content-Type", "application/json");
+        made.setRequestProperty("Authorization", "Bearer " + Control.TOKEN);
+        made.setDoOutput(!body.isEmpty());
+        if (made.getDoOutput()) made.getOutputStream().write(body.getBytes(StandardCharsets.UTF_8));
+        boolean refused = made.getResponseCode() >= 400;
+        byte[] answer = (refused ? made.getErrorStream() : made.getInputStream()).readAllBytes();
+        if (!refused) return new String(answer, StandardCharsets.UTF_8);
+        throw new IllegalStateException(method + " " + path + " " + body + ": " + new String(answer));
+      } catch (IOException error) {
         throw new IllegalStateException(error);
       }
     }
@@ -78,8 +80,7 @@ public @interface Odradek {
     }
   }
 
-  /** The process that all clusters live in. */
-  final class Control {
+  final class Control { // the process that all clusters live in
     private static final String START = """
         trap '' HUP INT TERM; folder=$(mktemp -d); trap 'kill $!; wait; rm -r "$folder"' EXIT
         if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m odradek; fi
@@ -94,10 +95,9 @@ public @interface Odradek {
     private static synchronized String address() throws IOException {
       if (address == null) {
         process = new ProcessBuilder("sh", "-c", START).redirectError(ProcessBuilder.Redirect.INHERIT).start();
-        String ready = String.valueOf(process.inputReader().readLine());
-        address = "127.0.0.1:" + Cluster.found("\"http_port\": (\\d+)", ready);
+        address = "127.0.0.1:" + Cluster.found("\"http_port\": (\\d+)", "" + process.inputReader().readLine());
       }
-      return address;
+      return "http://" + address + "/control/v1";
     }
   }
 
@@ -126,10 +126,10 @@ public @interface Odradek {
     public void afterEach(ExtensionContext context) {
       boolean failed = context.getExecutionException().isPresent();
       for (Cluster each = clusters(context).poll(); each != null; each = clusters(context).poll()) {
-        String rules = each.call("GET", "/faults", "");
-        String said = failed ? each.call("GET", "/requests?limit=20", "") : "";
+        String rules = each.called ? each.call("GET", "/faults", "") : "[]";
+        if (failed) System.err.println("Kafka: the last exchanges "
+            + each.call("GET", "/requests?limit=20", "").replace("{\"number\"", "\n{\"number\""));
         each.call("DELETE", "", "");
-        if (failed) System.err.println("Kafka: the last exchanges" + said.replace("{\"number\"", "\n{\"number\""));
         boolean unused = Arrays.stream(rules.split("\"hits\": \\d+}"))
             .anyMatch(rule -> rule.contains("\"matched\": 0") && !rule.contains("\"unused\": \"ok\""));
         if (unused && !failed) throw new AssertionError("nothing matched a rule: " + rules);
