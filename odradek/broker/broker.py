@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import TopicImage
     from odradek.broker.metadata.token_expiry import TokenExpiry
     from odradek.broker.partitions.housekeeping import Housekeeping
+    from odradek.broker.partitions.partition import Partition
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
@@ -108,6 +109,9 @@ class Broker:
         self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
         self.wrap_verifier: Callable[[Verifier], Verifier] = lambda plain: plain
         self.member_id: Callable[[str], str] = lambda plain: plain  # of a new member of a group, in place of it
+        self.session_id: Callable[[int], int] = lambda plain: plain  # of a new fetch session, in place of it
+        self.wrap_producer_ids: Callable[[ProducerIdSource], ProducerIdSource] = lambda plain: plain
+        self.log_begun: Callable[[Partition], None] = lambda _: None  # of a new partition
         self.first_epoch: Callable[[], int] = int  # 0: added to the first epoch, or generation, of a group
         # Of a coordinator's partitions, by their topic; another one in its place can keep it waiting.
         self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
@@ -227,7 +231,7 @@ class Broker:
         from odradek.broker.fetch.sessions import MAX_SESSION_ID, FetchSessions
 
         slots = self.config.max_incremental_fetch_session_cache_slots
-        return FetchSessions(slots, lambda: randint(1, MAX_SESSION_ID))
+        return FetchSessions(slots, lambda: self.session_id(randint(1, MAX_SESSION_ID)))
 
     @cached_property
     def groups(self) -> GroupCoordinator:
@@ -394,9 +398,10 @@ class Broker:
             discard=self._discards.discard,
             new_uuid=random_uuid,
             two_phase=self.two_phase,
+            begun=lambda partition: self.log_begun(partition),
         )
         yield from self.partitions.opening()
-        self.producer_ids = ProducerIds(self.metadata, self.timers)
+        self.producer_ids = self.wrap_producer_ids(ProducerIds(self.metadata, self.timers))
 
     def _start_housekeeping(self) -> None:
         try:

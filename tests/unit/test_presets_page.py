@@ -27,6 +27,11 @@ ODD = """
 |---|---|---|
 """
 
+OTHERWISE = """
+What a broker does not choose comes otherwise: clients count sequences (preset `sequence-wrap`) and correlation ids
+(theirs, returned as they are). An epoch of a transactional id near its end is preset `epoch-nearly-exhausted`.
+"""
+
 
 def written() -> str:
     rows = []
@@ -35,7 +40,7 @@ def written() -> str:
         clients = preset.clients
         rows.append(f"| `{name}` | {parameters} | {preset.text} | {clients.correct} | {clients.wrong or '–'} |\n")
     odd = [f"| `{name}` | {text} | {percent} % |\n" for name, (percent, text) in ODDITIES.items()]
-    return HEAD + "".join(rows) + ODD + "".join(odd)
+    return HEAD + "".join(rows) + ODD + "".join(odd) + OTHERWISE
 
 
 def test_the_page_lists_the_presets() -> None:

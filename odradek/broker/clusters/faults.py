@@ -11,7 +11,8 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import partition_errors
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from odradek.broker.clusters.nodes import Nodes
     from odradek.broker.clusters.recorder import Recorder
     from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.metadata.records import Decision
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.network.server import Server
     from odradek.broker.runtime.clock import Timers
@@ -94,7 +96,13 @@ class Faults:
         """To a broker that has just started."""
         self._serving = serving
         self._nodes = nodes
+        metadata = serving.broker.metadata
+        metadata.placed = partial(self._placed, metadata.placed)
         self.put()
+
+    def _placed(self, plain: Callable[[Decision[Any]], Decision[Any]], decision: Decision[Any]) -> Decision[Any]:
+        placed = plain(decision)
+        return placed if self.odd is None else self.odd.placed(placed)
 
     def detach(self) -> None:
         """Before the broker stops: whatever waits goes on, so that it can be answered or cut off."""

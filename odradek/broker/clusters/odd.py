@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import batches
@@ -21,11 +21,13 @@ from odradek.protocol.messages.find_coordinator_response import Coordinator, Fin
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.schema import load
 
 if TYPE_CHECKING:
+    from odradek.broker.metadata.records import Decision
     from odradek.protocol.struct import Message
 
 ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; docs/presets.md is written from it
@@ -46,7 +48,11 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; do
     "higher versions": (30, "of some APIs in ApiVersions, beyond those that Kafka 4.3 knows"),
     "high producer epoch": (50, "a new producer without transactional id begins with an epoch near 32,766"),
     "high group epoch": (50, "a new group begins with an epoch, or a generation, near 2²⁴"),
-    "high producer id": (50, "a new producer without transactional id has an id beyond 2³¹"),
+    "high producer id": (50, "a new producer has an id beyond 2³¹"),
+    "high leader epoch": (50, "that of a new partition is not 0"),
+    "high offset": (50, "a new topic's log begins beyond 2³¹"),
+    "hole": (5, "an emptied batch, as compaction leaves it, and the lone marker of an abort behind what is produced"),
+    "negative session id": (50, "of a fetch session (KIP-227)"),
     "long member id": (50, "a member of a group that asks for its id gets one of 255 characters"),
     "old metadata": (20, "a node but the first answers the same Metadata as before, for one change"),
     "cut write": (20, "an answer goes out in two writes, the first of which ends anywhere"),
@@ -89,7 +95,8 @@ RAISED: Final = (
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
 )
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
-FIRST_HIGH_PRODUCER_ID: Final = 2**40  # no two answers have the same, as the broker's own ids are smaller
+FIRST_HIGH_PRODUCER_ID: Final = 2**40  # no two are the same, as the broker's own ids are smaller
+MOST_FIRST_LEADER_EPOCH: Final = 1_000_000
 # In a ConsumerGroupHeartbeat the epoch follows the member id, which librdkafka 2.16 reads up to the next zero byte:
 # from 2²⁴ on none of its consumers of KIP-848 can be used.
 FIRST_GROUP_EPOCHS: Final = (2**24 - 2_000, 2**24 - 1_000)
@@ -179,6 +186,19 @@ class Odd:
         """Returns what is added to the first epoch, or generation, of a new group."""
         return self.random.randint(*FIRST_GROUP_EPOCHS) if self.does("high group epoch") else 0
 
+    def session_id(self, plain: int) -> int:
+        return -plain if self.does("negative session id") else plain
+
+    def producer_id(self, plain: int) -> int:
+        return plain + FIRST_HIGH_PRODUCER_ID if self.does("high producer id") else plain
+
+    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+        """Gives new partitions their first leader epoch."""
+        for record in decision.records:
+            if isinstance(record, PartitionRecord) and self.does("high leader epoch"):
+                record.leader_epoch = self.random.randint(1, MOST_FIRST_LEADER_EPOCH)
+        return decision
+
     def reshape(self, answer: Message, request: Message | None = None) -> None:
         """request: what is answered, where that matters."""
         if isinstance(answer, MetadataResponse):
@@ -198,10 +218,8 @@ class Odd:
                 for each in said:
                     each.error_message = None
         elif isinstance(answer, InitProducerIdResponse) and isinstance(request, InitProducerIdRequest):
-            # The log takes any id, and any epoch of one that it does not know; these clients raise it themselves.
+            # The log takes any epoch of an id that it does not know; these clients raise it themselves.
             is_new = answer.error_code == 0 and request.transactional_id is None and answer.producer_epoch == 0
-            if is_new and answer.producer_id < FIRST_HIGH_PRODUCER_ID and self.does("high producer id"):
-                answer.producer_id += FIRST_HIGH_PRODUCER_ID
             if is_new and self.does("high producer epoch"):
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
         if getattr(answer, "throttle_time_ms", None) == 0 and self.does("throttled"):

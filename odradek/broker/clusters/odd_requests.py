@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.clusters.exchanges import ReplyAround
 from odradek.broker.clusters.odd import Odd, WatchedConnection
+from odradek.broker.clusters.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
 from odradek.broker.runtime.delayed import Parked
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode, reader
+from odradek.protocol.errors import KafkaError
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import (
     LENGTH_BYTES,
@@ -24,6 +26,7 @@ from odradek.protocol.frames import (
     response_writer,
 )
 from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.produce_response import ProduceResponse
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
@@ -55,6 +58,7 @@ class OddRequests:
         """node: where they come in; the first one of a cluster always knows the newest metadata."""
         self.plain = plain
         self.odd = odd
+        self._broker = serving.broker
         self._dispatcher = serving.dispatcher
         self._timers = timers
         self._is_first = node == serving.broker.config.node_id
@@ -138,9 +142,24 @@ class OddRequests:
             data = data[:position] + self.odd.metadata_before(asked, data[position:])
         message = decode(answer_class, version, data, position)
         self.odd.reshape(message, request.message)
+        if isinstance(message, ProduceResponse):
+            self._leave_holes(message)
         again = b"".join(in_memory(response_writer(api.value, answer_class, version)(correlation_id, message)))
         body = self.odd.tag(api, version, again[LENGTH_BYTES:])
         return [len(body).to_bytes(LENGTH_BYTES) + body]
+
+    def _leave_holes(self, answer: ProduceResponse) -> None:
+        partitions = self._broker.partitions
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                if each.error_code:
+                    continue
+                try:
+                    named = partitions.get(topic.name, each.index) if topic.name else None
+                    partition = named or partitions.get_by_id(topic.topic_id, each.index)
+                    leave_hole(self.odd, partition, self._broker.clock.now_ms())
+                except KafkaError:  # deleted meanwhile, or offline
+                    continue
 
 
 class OddReply(ReplyAround):

@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.clusters.holds import held_at
+from odradek.broker.clusters.odd_logs import OddProducerIds, begin_log
 from odradek.broker.clusters.rules import Action, Point, Seen
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.runtime.delayed import Deferred
@@ -48,6 +49,9 @@ def put_steps(broker: Broker, faults: Faults) -> None:
     broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
     broker.member_id = lambda plain: plain if faults.odd is None else faults.odd.member_id(plain)
     broker.first_epoch = lambda: 0 if faults.odd is None else faults.odd.first_epoch()
+    broker.session_id = lambda plain: plain if faults.odd is None else faults.odd.session_id(plain)
+    broker.wrap_producer_ids = lambda plain: OddProducerIds(plain, lambda: faults.odd)
+    broker.log_begun = lambda partition: begin_log(faults.odd, partition, broker.clock.now_ms())
     plain_loader = broker.loader
 
     def load(coroutine: Coroutine[Any, Any, None], topic: str) -> None:

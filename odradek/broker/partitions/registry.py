@@ -97,6 +97,10 @@ class Discards:
             logger.warning("%s could not be removed: %s", path, error)
 
 
+def nothing_more(partition: Partition) -> None:
+    """Does nothing with a new partition."""
+
+
 class Partitions:
     def __init__(
         self,
@@ -111,11 +115,13 @@ class Partitions:
         discard: Callable[[DeletedLog, int], None],
         new_uuid: Callable[[], bytes],
         two_phase: Container[int] = frozenset(),
+        begun: Callable[[Partition], None] = nothing_more,
     ) -> None:
         """
         log_config   a topic's settings as they are now
         discard      removes a log's directory, so many milliseconds later
         two_phase    see `Partition`
+        begun        gets each partition whose log is new
         """
         self._image = image
         self._log_directory = log_directory
@@ -127,6 +133,7 @@ class Partitions:
         self._discard = discard
         self._new_uuid = new_uuid
         self._two_phase = two_phase
+        self._begun = begun
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self.offline: set[tuple[str, int]] = set()  # topic and partition of those whose log cannot be used
@@ -230,6 +237,7 @@ class Partitions:
 
     def _open(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
         key = (topic.name, partition.partition_id)
+        is_new = key not in self._found
         try:
             log = self._log(key, topic.topic_id, config)
         except (KafkaError, OSError) as error:
@@ -248,6 +256,8 @@ class Partitions:
         )
         self._by_name[key] = opened
         self._by_id[topic.topic_id, partition.partition_id] = opened
+        if is_new:
+            self._begun(opened)
 
     def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self._clock.now_ms()
@@ -289,6 +299,7 @@ class LedPartitions(Partitions):
         self._discard = whole._discard
         self._new_uuid = whole._new_uuid
         self._two_phase = whole._two_phase
+        self._begun = whole._begun
         self._by_name = whole._by_name
         self._by_id = whole._by_id
         self.offline = whole.offline
