@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from odradek.broker.runtime.delayed import Deferred, once
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, once
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Syncing:
 
 
 def once_synced(
-    answer: R | Deferred[R], sync: PartitionSync, partitions: Callable[[], Collection[TopicPartition]]
-) -> R | Deferred[R]:
+    answer: NowOrLater[R], sync: PartitionSync, partitions: Callable[[], Collection[TopicPartition]]
+) -> NowOrLater[R]:
     """Gives the answer when these partitions are synced. A failure is COORDINATOR_NOT_AVAILABLE: clients ask again.
 
     partitions  asked for when the answer is there

@@ -27,7 +27,7 @@ from odradek.broker.coordinators.shard_records import (
     replay_log,
 )
 from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import batch_of_one, plain_batch
@@ -137,7 +137,7 @@ class Shard(Generic[C]):
         *,
         finish: Callable[[R], R] = unchanged,
         producer: RecordsOf | None = None,
-    ) -> R | Deferred[R]:
+    ) -> NowOrLater[R]:
         """Run one turn. The answer, or a Deferred of it: `parked` if the core kept it, else one that awaits the disk.
 
         producer  whose transaction the records belong to: they count once its marker says so
@@ -155,7 +155,7 @@ class Shard(Generic[C]):
         *,
         finish: Callable[[R], R] = unchanged,
         producer: RecordsOf | None = None,
-    ) -> R | Deferred[R]:
+    ) -> NowOrLater[R]:
         """The rest of a turn, whose outcome the core gave just now; see `submit`."""
         core = self._core
         assert core is not None, "it has just decided"

@@ -16,7 +16,7 @@ from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
-from odradek.broker.runtime.delayed import Deferred, all_of
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateSummary, StoredState, coordinator_key
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
@@ -158,7 +158,7 @@ class ShareCoordinator:
         for shard in self.shards:
             shard.tidy(lambda core, now_ms: core.tell_all(now_ms))
 
-    def tell_durably(self) -> bool | Deferred[bool]:
+    def tell_durably(self) -> NowOrLater[bool]:
         """The same, answered when it survives a power failure, as does all before it. Raises KafkaError, or fails with
         it."""
         answers = [

@@ -22,7 +22,7 @@ from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerRounds, MarkerWriter, NewMarkerRound
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
-from odradek.broker.runtime.delayed import Deferred, all_of
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
 from odradek.broker.transactions.requests import check_request
@@ -226,9 +226,7 @@ class TransactionCoordinator:
 
     # Requests. Each answers at once or when its records are durable, and raises KafkaError for a refusal.
 
-    def init_producer_id(
-        self, request: InitProducerIdRequest
-    ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
+    def init_producer_id(self, request: InitProducerIdRequest) -> NowOrLater[InitProducerIdResponse]:
         """Answers a request with a transactional id."""
         check_request(request, self.settings.decisions, self._features.get(TRANSACTION_VERSION, 0))
         assert request.transactional_id is not None
@@ -243,7 +241,7 @@ class TransactionCoordinator:
         answer = self._turn(shard, decide, before_again=partial(_reserve, shard, request))
         return once_synced(answer, self._partition_sync, lambda: to_sync) if request.keep_prepared_txn else answer
 
-    def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
+    def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
         """asked_version: what the request's own version stands for, 2 from EndTxn v5 on, else 0."""
         _require_id(request.transactional_id)
         parked: Deferred[EndTxnResponse] = Deferred()
@@ -262,7 +260,7 @@ class TransactionCoordinator:
         *,
         verify_only: bool,
         asked_version: int,
-    ) -> PartitionCodes | Deferred[PartitionCodes]:
+    ) -> NowOrLater[PartitionCodes]:
         """Add partitions to a transaction, or ask whether they are part of it; one code for each, never an exception.
 
         asked_version  2 where a produce or a commit of offsets brings its partition itself (AddPartitionsToTxn v4 and
@@ -314,7 +312,7 @@ class TransactionCoordinator:
         if topic == TRANSACTION_STATE:
             self.state_topic_deleted()
             return None
-        answers: list[int | Deferred[int]] = []
+        answers: list[NowOrLater[int]] = []
         for index, shard in self.shards.items():
             if not shard.is_loaded:
                 self._deleted_while_loading[index].add(topic)
@@ -352,9 +350,7 @@ class TransactionCoordinator:
         if isinstance(answer, Deferred):
             answer.otherwise(refused)
 
-    def abort_overdue(
-        self, transactional_id: str, producer_id: int, producer_epoch: int
-    ) -> OverdueFate | Deferred[OverdueFate]:
+    def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
         """Answers the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""
         return self._turn(
             self.shard_for(transactional_id),
@@ -375,7 +371,7 @@ class TransactionCoordinator:
         parked: Deferred[R] | None = None,
         *,
         before_again: Callable[[int], None] | None = None,
-    ) -> R | Deferred[R]:
+    ) -> NowOrLater[R]:
         """`Shard.submit`; where the decision needs a producer id, it is taken again once there is one.
 
         before_again  takes the producer id first then
@@ -410,7 +406,7 @@ class TransactionCoordinator:
         shard: TransactionShard,
         decide: Callable[[TransactionCore, Moment], Outcome[R]],
         parked: Deferred[R] | None,
-    ) -> R | Deferred[R]:
+    ) -> NowOrLater[R]:
         moment = partial(self._moment, new_producer_id=producer_id)
         return shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 from odradek.storage.verification import NO_GUARD, VerificationGuard
@@ -83,7 +83,7 @@ class AddsPartitions(Protocol):
         *,
         verify_only: bool,
         asked_version: int,
-    ) -> PartitionCodes | Deferred[PartitionCodes]: ...
+    ) -> NowOrLater[PartitionCodes]: ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Generic, Protocol, TypeAlias, TypeVar, overload
 
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.file_slice import Chunk
@@ -99,7 +99,7 @@ class Deferred(Generic[M]):
         """Answers as if the handler had raised it: a `KafkaError` in the API's form, `CloseConnection` hangs up."""
         self._finish(error)
 
-    def follow(self, answer: M | Deferred[M]) -> None:
+    def follow(self, answer: NowOrLater[M]) -> None:
         """Gives this answer: now, or when it is there, which the client may not wait for."""
         if not isinstance(answer, Deferred):
             self.resolve(answer)
@@ -126,7 +126,7 @@ class Deferred(Generic[M]):
             raise self._outcome
         return self._outcome
 
-    def now_or_later(self) -> M | Deferred[M]:
+    def now_or_later(self) -> NowOrLater[M]:
         """Returns the answer itself, if it is there already; raises what `fail` was given."""
         return self.outcome() if self.is_done else self
 
@@ -142,9 +142,9 @@ class Deferred(Generic[M]):
     @overload
     def then(self, make: Callable[[M], Deferred[N]]) -> Deferred[N]: ...
     @overload
-    def then(self, make: Callable[[M], N | Deferred[N]]) -> Deferred[N]: ...
+    def then(self, make: Callable[[M], NowOrLater[N]]) -> Deferred[N]: ...
 
-    def then(self, make: Callable[[M], N | Deferred[N]]) -> Deferred[N]:
+    def then(self, make: Callable[[M], NowOrLater[N]]) -> Deferred[N]:
         """Makes another answer of this one. Failures, and what `make` raises, are passed on."""
         made: Deferred[N] = Deferred(overlaps=self.overlaps)
 
@@ -157,7 +157,7 @@ class Deferred(Generic[M]):
         self.when_done(done)
         return made
 
-    def otherwise(self, make: Callable[[KafkaError], M | Deferred[M]]) -> Deferred[M]:
+    def otherwise(self, make: Callable[[KafkaError], NowOrLater[M]]) -> Deferred[M]:
         """Makes an answer of a refusal; the answer stays as it is where there is one."""
         made: Deferred[M] = Deferred(overlaps=self.overlaps)
 
@@ -174,7 +174,7 @@ class Deferred(Generic[M]):
         self.when_done(done)
         return made
 
-    def _take(self, answer: M | Deferred[M]) -> None:
+    def _take(self, answer: NowOrLater[M]) -> None:
         if isinstance(answer, Deferred):
             answer.when_done(lambda done: self._finish(done._outcome))
         else:
@@ -191,14 +191,18 @@ class Deferred(Generic[M]):
             action(self)
 
 
-def once(answer: R | Deferred[R], make: Callable[[R], M | Deferred[M]]) -> M | Deferred[M]:
+NowOrLater: TypeAlias = M | Deferred[M]
+"""An answer that may be there already."""
+
+
+def once(answer: NowOrLater[R], make: Callable[[R], NowOrLater[M]]) -> NowOrLater[M]:
     """Makes another answer of this one: now if it is there, else as `Deferred.then` does."""
     return answer.then(make) if isinstance(answer, Deferred) else make(answer)
 
 
 def all_of(
-    answers: Sequence[R | Deferred[R]], otherwise: Callable[[int, KafkaError], F], make: Callable[[list[R | F]], M]
-) -> M | Deferred[M]:
+    answers: Sequence[NowOrLater[R]], otherwise: Callable[[int, KafkaError], F], make: Callable[[list[R | F]], M]
+) -> NowOrLater[M]:
     """Makes one answer of all, in their order: now, if all are there, else when the last one has come.
 
     otherwise  gives what stands for the answer at this index, which was refused; the others still count
@@ -220,7 +224,7 @@ class _Together(Generic[R, F, M]):
 
     def __init__(
         self,
-        answers: Sequence[R | Deferred[R]],
+        answers: Sequence[NowOrLater[R]],
         otherwise: Callable[[int, KafkaError], F],
         make: Callable[[list[R | F]], M],
     ) -> None:
@@ -241,7 +245,7 @@ class _Together(Generic[R, F, M]):
     def made(self) -> M:
         return self._make([self._taken(index, answer) for index, answer in enumerate(self._answers)])
 
-    def _taken(self, index: int, answer: R | Deferred[R]) -> R | F:
+    def _taken(self, index: int, answer: NowOrLater[R]) -> R | F:
         if not isinstance(answer, Deferred):
             return answer
         try:

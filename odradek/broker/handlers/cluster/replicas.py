@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.records import Decision
     from odradek.broker.partitions.partition import Partition
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
     from odradek.protocol.messages.alter_replica_log_dirs_request import AlterReplicaLogDirsRequest
     from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
@@ -48,7 +48,7 @@ Results = list[KafkaError | None]
 
 def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: Broker
-) -> AlterPartitionReassignmentsResponse | Deferred[AlterPartitionReassignmentsResponse]:
+) -> NowOrLater[AlterPartitionReassignmentsResponse]:
     """Answers AlterPartitionReassignments (key 45), versions 0-1: puts partitions on other brokers, or cancels that.
 
     v1: the replication factor may be kept from changing. Needs ALTER on the cluster. With one broker a reassignment

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.classic.join import Joiner, join_refusal
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 NULL_PROTOCOL_NAME_SINCE: Final = 7
 
 
-def join_group(
-    request: JoinGroupRequest, context: RequestContext, broker: Broker
-) -> JoinGroupResponse | Deferred[JoinGroupResponse]:
+def join_group(request: JoinGroupRequest, context: RequestContext, broker: Broker) -> NowOrLater[JoinGroupResponse]:
     """JoinGroup (key 11), versions 0-9: join a classic group, or rejoin for its next generation.
 
     v1: rebalance timeout. v4: a dynamic member first gets a member id and rejoins with it (MEMBER_ID_REQUIRED). v5:
@@ -81,9 +79,7 @@ def in_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
 NAMES_PROTOCOL_SINCE = 5
 
 
-def sync_group(
-    request: SyncGroupRequest, context: RequestContext, broker: Broker
-) -> SyncGroupResponse | Deferred[SyncGroupResponse]:
+def sync_group(request: SyncGroupRequest, context: RequestContext, broker: Broker) -> NowOrLater[SyncGroupResponse]:
     """SyncGroup (key 14), versions 0-5: the leader sends the assignment of its generation, each member gets its part.
 
     v3: static members. v4: flexible. v5: protocol type and name, which must be the group's. Needs READ on the group.
@@ -99,9 +95,7 @@ def sync_group(
     return shard.submit(lambda core, now_ms: core.sync_group(request, parked, now_ms), parked)
 
 
-def heartbeat(
-    request: HeartbeatRequest, context: RequestContext, broker: Broker
-) -> HeartbeatResponse | Deferred[HeartbeatResponse]:
+def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: Broker) -> NowOrLater[HeartbeatResponse]:
     """Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive; the answer tells it of a rebalance.
 
     v3: static members. v4: flexible. Needs READ on the group.
@@ -120,9 +114,7 @@ def heartbeat(
 SEVERAL_MEMBERS_SINCE = 3
 
 
-def leave_group(
-    request: LeaveGroupRequest, context: RequestContext, broker: Broker
-) -> LeaveGroupResponse | Deferred[LeaveGroupResponse]:
+def leave_group(request: LeaveGroupRequest, context: RequestContext, broker: Broker) -> NowOrLater[LeaveGroupResponse]:
     """LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes them.
 
     v3: several members, static ones by their instance id. v4: flexible. v5: reason. Needs READ on the group.

@@ -18,7 +18,7 @@ from odradek.protocol.messages.consumer_group_describe_response import ConsumerG
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
     from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -30,7 +30,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext, broker: Broker
-) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
+) -> NowOrLater[ConsumerGroupHeartbeatResponse]:
     """ConsumerGroupHeartbeat (key 68), versions 0-1: members of a consumer group (KIP-848) join, stay and leave.
 
     v1: regular expressions, and member ids made by the client. Needs READ on the group, DESCRIBE on the topics named;

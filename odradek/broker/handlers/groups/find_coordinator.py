@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import REFUSALS
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import in_slices, made_of_each, sliced
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -54,7 +54,7 @@ STATE_TOPICS = {
 @sliced
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext, broker: Broker
-) -> Steps[FindCoordinatorResponse | Deferred[FindCoordinatorResponse]]:
+) -> Steps[NowOrLater[FindCoordinatorResponse]]:
     try:
         key_type = KeyType(request.key_type)
     except ValueError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
     from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
@@ -122,7 +122,7 @@ def describe(group_id: str, context: RequestContext, broker: Broker) -> Describe
 @altering
 def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: Broker
-) -> Steps[DeleteGroupsResponse | Deferred[DeleteGroupsResponse]]:
+) -> Steps[NowOrLater[DeleteGroupsResponse]]:
     """DeleteGroups (key 42), versions 0-2: deletes groups without members, and their offsets. v2: flexible.
 
     Needs DELETE on each group. Answered when the tombstones are recorded.
@@ -138,9 +138,7 @@ def delete_groups(
     )
 
 
-def delete_group(
-    group_id: str, context: RequestContext, broker: Broker
-) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+def delete_group(group_id: str, context: RequestContext, broker: Broker) -> NowOrLater[DeletableGroupResult]:
     try:
         context.require(Operation.DELETE, ResourceType.GROUP, group_id)
         shard = broker.groups.shard_for(group_id)
@@ -151,11 +149,11 @@ def delete_group(
         return failed(group_id, error)
 
 
-def delete_share_group(group_id: str, broker: Broker) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+def delete_share_group(group_id: str, broker: Broker) -> NowOrLater[DeletableGroupResult]:
     """Its share state goes first; if that fails the group stays, and can be deleted again."""
     shard = broker.groups.shard_for(group_id)
 
-    def deleted(refusals: group_state.Refusals) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+    def deleted(refusals: group_state.Refusals) -> NowOrLater[DeletableGroupResult]:
         for error in refusals.values():
             return failed(group_id, error)
         return shard.submit(lambda core, _: core.delete_group(group_id))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.broker.runtime.slices import Steps
 
 
@@ -38,7 +38,7 @@ TOPIC_IDS_SINCE: Final = 10
 
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext, broker: Broker
-) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
+) -> NowOrLater[OffsetCommitResponse]:
     """OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
 
     v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer
@@ -50,7 +50,7 @@ def offset_commit(
 
 def _offset_commit(
     request: OffsetCommitRequest, context: RequestContext, broker: Broker
-) -> Steps[OffsetCommitResponse | Deferred[OffsetCommitResponse]]:
+) -> Steps[NowOrLater[OffsetCommitResponse]]:
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     by_id = context.api_version >= TOPIC_IDS_SINCE
     image = broker.metadata.image
@@ -155,7 +155,7 @@ def merged(refused: OffsetCommitResponse, answered: OffsetCommitResponse, *, by_
 
 def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext, broker: Broker
-) -> OffsetDeleteResponse | Deferred[OffsetDeleteResponse]:
+) -> NowOrLater[OffsetDeleteResponse]:
     """OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
 
     Needs DELETE on the group and READ on each topic. For a consumer group with members, offsets of subscribed topics
@@ -166,7 +166,7 @@ def offset_delete(
 
 def _offset_delete(
     request: OffsetDeleteRequest, context: RequestContext, broker: Broker
-) -> Steps[OffsetDeleteResponse | Deferred[OffsetDeleteResponse]]:
+) -> Steps[NowOrLater[OffsetDeleteResponse]]:
     context.require(Operation.DELETE, ResourceType.GROUP, request.group_id)
     accepted = OffsetDeleteRequest(group_id=request.group_id)
     refused: dict[str, OffsetDeleteResponseTopic] = {}

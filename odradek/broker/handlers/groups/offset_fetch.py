@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.long_requests import AnswerEntries
-from odradek.broker.runtime.delayed import Deferred, all_of, once
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -48,9 +48,9 @@ GROUP_ERROR_SINCE = 2
 @sliced
 def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, broker: Broker
-) -> Steps[OffsetFetchResponse | Deferred[OffsetFetchResponse]]:
+) -> Steps[NowOrLater[OffsetFetchResponse]]:
     """In pieces of some topics: one group may be asked for very many."""
-    version, answers = context.api_version, list[OffsetFetchResponse | Deferred[OffsetFetchResponse]]()
+    version, answers = context.api_version, list[NowOrLater[OffsetFetchResponse]]()
     asked: list[OffsetFetchRequestGroup] = []
     places: list[int] = []  # of each piece's group in the request
     entries = AnswerEntries()
@@ -126,7 +126,7 @@ def add(so_far: Part, more: Part) -> None:
 
 def fetch_group(
     asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: Broker
-) -> OffsetFetchResponseGroup | Deferred[OffsetFetchResponseGroup]:
+) -> NowOrLater[OffsetFetchResponseGroup]:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
         image, by_id = broker.metadata.image, context.api_version >= TOPIC_IDS_SINCE

@@ -19,13 +19,13 @@ from odradek.protocol.messages.fetch_response import FetchResponse
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.protocol.messages.fetch_request import FetchRequest
 
 TOPIC_IDS_SINCE: Final = 13
 
 
-def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> FetchResponse | Deferred[FetchResponse]:
+def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[FetchResponse]:
     named_by = NamedBy.TOPIC_ID if context.api_version >= TOPIC_IDS_SINCE else NamedBy.TOPIC_NAME
     try:
         begun = broker.fetch_sessions.begin(

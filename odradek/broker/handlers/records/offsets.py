@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit
 from odradek.broker.partitions.partition import NO_EPOCH, IsolationLevel, check_leader_epoch
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
@@ -63,7 +63,7 @@ NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without rem
 @sliced
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext, broker: Broker
-) -> Steps[ListOffsetsResponse | Deferred[ListOffsetsResponse]]:
+) -> Steps[NowOrLater[ListOffsetsResponse]]:
     """Answers ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special
     ones.
 
@@ -110,7 +110,7 @@ class PendingListOffsets:
             self.response.topics.append(ListOffsetsTopicResponse(name=name, partitions=list(answers.values())))
             yield
 
-    def searched(self) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
+    def searched(self) -> NowOrLater[ListOffsetsResponse]:
         if not self._searches:
             return self.response
         reply: Deferred[ListOffsetsResponse] = Deferred()

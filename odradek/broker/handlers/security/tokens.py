@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit
 from odradek.broker.metadata.records import Decision
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.security.tokens.decisions import (
     NewToken,
     TokenRules,
@@ -55,7 +55,7 @@ R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
 
 def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext, broker: Broker
-) -> CreateDelegationTokenResponse | Deferred[CreateDelegationTokenResponse]:
+) -> NowOrLater[CreateDelegationTokenResponse]:
     """Answers CreateDelegationToken (key 38), versions 1-3: a token with which its bearer logs in as the owner.
 
     v2: flexible. v3: for another owner, which needs CREATE_TOKENS on that user (KIP-373); one's own needs no

@@ -11,7 +11,7 @@ from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
-from odradek.broker.runtime.delayed import Deferred, all_of, once
+from odradek.broker.runtime.delayed import NowOrLater, all_of, once
 from odradek.broker.runtime.slices import made_of_each, sliced
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
@@ -58,7 +58,7 @@ Position = DescribeShareGroupOffsetsResponsePartition
 @sliced
 def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: Broker
-) -> Steps[DescribeShareGroupOffsetsResponse | Deferred[DescribeShareGroupOffsetsResponse]]:
+) -> Steps[NowOrLater[DescribeShareGroupOffsetsResponse]]:
     """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups stand. v1: lag (KIP-1226).
 
     Needs DESCRIBE on each group and topic. A group that does not exist stands nowhere, which is no error. Source:
@@ -80,7 +80,7 @@ def _refused(group_id: str, error: KafkaError) -> Group:
 
 def _group(
     asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: Broker, entries: AnswerEntries
-) -> Group | Deferred[Group]:
+) -> NowOrLater[Group]:
     topics: Sequence[tuple[str, Sequence[int]]]
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
@@ -94,7 +94,7 @@ def _group(
     except KafkaError as error:
         return _refused(asked.group_id, error)
     entries.add(sum(1 + len(partitions) for _, partitions in topics))
-    answers: list[Topic | Deferred[Topic]] = [
+    answers: list[NowOrLater[Topic]] = [
         _topic(asked.group_id, name, partitions, initialized, context, broker) for name, partitions in topics
     ]
     return all_of(
@@ -130,7 +130,7 @@ def _topic(
     initialized: Partitions,
     context: RequestContext,
     broker: Broker,
-) -> Topic | Deferred[Topic]:
+) -> NowOrLater[Topic]:
     try:
         context.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
     except KafkaError as refusal:
@@ -147,7 +147,7 @@ def _topic(
     topic = broker.metadata.image.topics.get(name)
     topic_id = ZERO_UUID if topic is None else topic.topic_id
 
-    def summary(index: int) -> StateSummary | Deferred[StateSummary]:
+    def summary(index: int) -> NowOrLater[StateSummary]:
         if index not in initialized.get(topic_id, ()):
             return StateSummary()
         return broker.shares.persister.summarize(SharePartitionKey(group_id, topic_id, index))
@@ -177,7 +177,7 @@ def _position(topic: str, index: int, summary: StateSummary, broker: Broker) -> 
 
 def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: Broker
-) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
+) -> NowOrLater[AlterShareGroupOffsetsResponse]:
     """AlterShareGroupOffsets (key 91), version 0: where a share group without members begins again.
 
     Needs READ on the group and on each topic. What was stored of the partitions is replaced. A group that does not
@@ -232,7 +232,7 @@ def alter_share_group_offsets(
     if not wanted:
         return response({})
 
-    def recorded(asked: StateRequest) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
+    def recorded(asked: StateRequest) -> NowOrLater[AlterShareGroupOffsetsResponse]:
         return once(group_state.begin(broker, group_id, asked), response)
 
     return once(shard.submit(lambda core, now_ms: alter_offsets(core.registry, group_id, wanted, now_ms)), recorded)
@@ -240,7 +240,7 @@ def alter_share_group_offsets(
 
 def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: Broker
-) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+) -> NowOrLater[DeleteShareGroupOffsetsResponse]:
     """DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it stood in some topics.
 
     Needs DELETE on the group, READ on each topic. Source: docs/spec/share-groups.md#s2-8
@@ -260,7 +260,7 @@ def delete_share_group_offsets(
             refused[topic.topic_name] = error
     wanted = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
 
-    def recorded(gone: Partitions) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+    def recorded(gone: Partitions) -> NowOrLater[DeleteShareGroupOffsetsResponse]:
         return once(group_state.delete(broker, group_id, gone), lambda refusals: response(gone, refusals))
 
     def response(gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponse:

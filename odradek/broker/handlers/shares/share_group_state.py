@@ -35,7 +35,7 @@ from odradek.protocol.messages.write_share_group_state_response import WriteShar
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.broker.runtime.slices import Steps
     from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages import delete_share_group_state_request as to_delete
@@ -98,7 +98,7 @@ def ask_each(
     broker: Broker,
     decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],
     forms: tuple[PartitionForm[P], TopicForm[P, T], ResponseForm[T, M]],
-) -> M | Deferred[M]:
+) -> NowOrLater[M]:
     """Asks the core of each share partition; a refusal is the result for that one only.
 
     decide  answers with the result for one share partition
@@ -114,7 +114,7 @@ def ask_each(
         message = error.message or MESSAGES.get(error.code)
         return partition_form(partition=partition, error_code=error.code.value, error_message=message)
 
-    def answer(topic_id: bytes, partition: A) -> P | Deferred[P]:
+    def answer(topic_id: bytes, partition: A) -> NowOrLater[P]:
         try:
             context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
             if partition.partition < 0:
@@ -134,8 +134,8 @@ def ask_each(
             ]
         )
 
-    def steps() -> Steps[M | Deferred[M]]:
-        answers: list[P | Deferred[P]] = []
+    def steps() -> Steps[NowOrLater[M]]:
+        answers: list[NowOrLater[P]] = []
         for topic_id, partition in asked:
             answers.append(answer(topic_id, partition))
             yield
@@ -146,7 +146,7 @@ def ask_each(
 
 def initialize_share_group_state(
     request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: Broker
-) -> InitializeShareGroupStateResponse | Deferred[InitializeShareGroupStateResponse]:
+) -> NowOrLater[InitializeShareGroupStateResponse]:
     """InitializeShareGroupState (key 83), version 0: the state of share partitions begins, or begins anew."""
     form = initialized.PartitionResult
 
@@ -162,7 +162,7 @@ def initialize_share_group_state(
 
 def read_share_group_state(
     request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: Broker
-) -> ReadShareGroupStateResponse | Deferred[ReadShareGroupStateResponse]:
+) -> NowOrLater[ReadShareGroupStateResponse]:
     """ReadShareGroupState (key 84), version 0: state for a leader that begins to serve share partitions.
 
     Leaders before it can write no more.
@@ -189,7 +189,7 @@ def read_share_group_state(
 
 def write_share_group_state(
     request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: Broker
-) -> WriteShareGroupStateResponse | Deferred[WriteShareGroupStateResponse]:
+) -> NowOrLater[WriteShareGroupStateResponse]:
     """WriteShareGroupState (key 85), versions 0-1: state that a leader has to have stored.
 
     v1: the number of records that are done with (KIP-1226). Private tags: what is pending in transactions (KIP-1289).
@@ -216,7 +216,7 @@ def write_share_group_state(
 
 def delete_share_group_state(
     request: to_delete.DeleteShareGroupStateRequest, context: RequestContext, broker: Broker
-) -> DeleteShareGroupStateResponse | Deferred[DeleteShareGroupStateResponse]:
+) -> NowOrLater[DeleteShareGroupStateResponse]:
     """DeleteShareGroupState (key 86), version 0: the state of share partitions is no longer needed."""
     form = deleted.PartitionResult
 
@@ -230,7 +230,7 @@ def delete_share_group_state(
 
 def read_share_group_state_summary(
     request: to_summarize.ReadShareGroupStateSummaryRequest, context: RequestContext, broker: Broker
-) -> ReadShareGroupStateSummaryResponse | Deferred[ReadShareGroupStateSummaryResponse]:
+) -> NowOrLater[ReadShareGroupStateSummaryResponse]:
     """ReadShareGroupStateSummary (key 87), versions 0-1: where share partitions stand, for people.
 
     v1: the number of records that are done with (KIP-1226).

@@ -25,7 +25,7 @@ from odradek.protocol.messages.share_group_describe_response import DescribedGro
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
     from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext, broker: Broker
-) -> ShareGroupHeartbeatResponse | Deferred[ShareGroupHeartbeatResponse]:
+) -> NowOrLater[ShareGroupHeartbeatResponse]:
     """ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
 
     Needs READ on the group, DESCRIBE on the topics named. Answered when what was decided is recorded; then the share

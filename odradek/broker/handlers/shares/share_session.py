@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.runtime.delayed import Deferred, all_of
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.shares.core.acquisition import AcquireMode
 from odradek.broker.shares.core.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, AcknowledgeResult, acknowledge
@@ -104,7 +104,7 @@ def refused_later(refusal: KafkaError, max_wait_ms: int, broker: Broker) -> Defe
 
 def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, broker: Broker
-) -> ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]:
+) -> NowOrLater[ShareAcknowledgeResponse]:
     """ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its records.
 
     v1: the first stable version. v2: renewal of locks (KIP-1222), lock timeout in the answer. Needs READ on the group

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
-from odradek.broker.runtime.delayed import Deferred, all_of, once
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.pending_records import check_txn_form
 from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
@@ -52,7 +52,7 @@ Results = Mapping[TopicIdPartition, AcknowledgeResult]
 
 def txn_share_acknowledge(
     request: TxnShareAcknowledgeRequest, context: RequestContext, broker: Broker
-) -> TxnShareAcknowledgeResponse | Deferred[TxnShareAcknowledgeResponse]:
+) -> NowOrLater[TxnShareAcknowledgeResponse]:
     """TxnShareAcknowledge (key 93), version 0: accepts or rejects records of a share group in a producer's transaction.
 
     Served while share.version and transaction.version are at least 2. Needs WRITE on the transactional id, READ on the
@@ -135,15 +135,15 @@ class TxnAcknowledgement:
         self._keys = {each: SharePartitionKey(request.group_id, *each) for each in wanted}
         self._patient_until_ms = broker.clock.now_ms() + REGISTRATION_PATIENCE_MS
 
-    def begin(self) -> Results | Deferred[Results]:
+    def begin(self) -> NowOrLater[Results]:
         """Raises KafkaError, or fails with it, where the request is refused as a whole."""
         self._require_member()
         if all(self._is_loaded(key) for key in self._keys.values()):  # nearly always
             return self.join()
-        answers: list[bool | Deferred[bool]] = [self._loading(each) for each in self._keys]
+        answers: list[NowOrLater[bool]] = [self._loading(each) for each in self._keys]
         return once(all_of(answers, lambda _, error: error, list), self._loaded)
 
-    def join(self) -> Results | Deferred[Results]:
+    def join(self) -> NowOrLater[Results]:
         """Has the transaction before anything waits for it."""
         return once(self.register(), lambda _: self.acknowledge())
 
@@ -178,7 +178,7 @@ class TxnAcknowledgement:
             return refused
         return self._broker.shares.find_or_load(self._keys[partition], placed).when_loaded()
 
-    def _loaded(self, answers: Sequence[bool | KafkaError]) -> Results | Deferred[Results]:
+    def _loaded(self, answers: Sequence[bool | KafkaError]) -> NowOrLater[Results]:
         refused = {
             each: AcknowledgeResult(answer.code, answer.message)
             for each, answer in zip(self._keys, answers, strict=True)
@@ -189,7 +189,7 @@ class TxnAcknowledgement:
     def _all_refused(self, refused: Results) -> Results:
         return {each: refused.get(each, NOT_ATTEMPTED) for each in self._keys}
 
-    def register(self) -> bool | Deferred[bool]:
+    def register(self) -> NowOrLater[bool]:
         """Adds the partitions of `__share_group_state` to the transaction, which starts it if need be."""
         transactional_id, producer_id, producer_epoch = self._transaction
         assert transactional_id is not None
@@ -204,7 +204,7 @@ class TxnAcknowledgement:
         )
         return once(answer, self._registered)
 
-    def _registered(self, codes: PartitionCodes) -> bool | Deferred[bool]:
+    def _registered(self, codes: PartitionCodes) -> NowOrLater[bool]:
         code = next((each for each in codes.values() if each is not ErrorCode.NONE), ErrorCode.NONE)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS and self._broker.clock.now_ms() < self._patient_until_ms:
             waited: Deferred[bool] = Deferred()
@@ -214,7 +214,7 @@ class TxnAcknowledgement:
             raise KafkaError(code)
         return True
 
-    def acknowledge(self) -> Results | Deferred[Results]:
+    def acknowledge(self) -> NowOrLater[Results]:
         """Checks all again, since the transaction coordinator's answer may have taken its time, then acknowledges."""
         shares = self._broker.shares
         shares.require_transactions()

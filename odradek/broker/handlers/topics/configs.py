@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.delayed import Deferred, NowOrLater
     from odradek.broker.runtime.slices import Steps
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
@@ -271,7 +271,7 @@ def _alter(
         )
         return Decision(decision.response) if validate_only else decision
 
-    def altered(results: list[Result]) -> list[R] | Deferred[list[R]]:
+    def altered(results: list[Result]) -> NowOrLater[list[R]]:
         if certificates is not None and not validate_only:
             certificates.refresh()  # also where the settings say what they said: the files may be others
         return in_slices(made_of_each(at_once + results, partial(_entry, entry)))

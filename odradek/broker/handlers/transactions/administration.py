@@ -9,7 +9,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.coordinators.transaction_markers import TxnMarker
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import sliced, visit_in_slices
 from odradek.broker.transactions.requests import Filter, listed, states_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -116,7 +116,7 @@ def matcher(pattern: str | None) -> Callable[[str], bool] | None:
 
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext, broker: Broker
-) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
+) -> NowOrLater[WriteTxnMarkersResponse]:
     """Answers WriteTxnMarkers (key 27), versions 1-2: ends transactions in partitions that this broker leads.
 
     v1: flexible. v2 (KIP-1228): the transaction version, under which a marker's epoch must be newer than the open

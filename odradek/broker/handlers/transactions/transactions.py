@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
-from odradek.broker.runtime.delayed import Deferred, all_of, once
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
 from odradek.broker.runtime.slices import in_slices
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -44,7 +44,7 @@ NONE: Final = -1
 
 def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext, broker: Broker
-) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
+) -> NowOrLater[InitProducerIdResponse]:
     """Answers InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
 
     v2: flexible. v3: the producer's present id and epoch. v4: PRODUCER_FENCED is understood. v5: TRANSACTION_ABORTABLE
@@ -91,7 +91,7 @@ BATCHED_SINCE: Final = 4
 
 def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
-) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+) -> NowOrLater[AddPartitionsToTxnResponse]:
     """Answers AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have
     been added.
 
@@ -107,7 +107,7 @@ def add_partitions_to_txn(
 
 def for_a_producer(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
-) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+) -> NowOrLater[AddPartitionsToTxnResponse]:
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     refused = refusals(topics, broker) | forbidden(topics, context)
@@ -140,18 +140,18 @@ def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: Partitio
 
 def for_leaders(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
-) -> Steps[AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]]:
+) -> Steps[NowOrLater[AddPartitionsToTxnResponse]]:
     context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     transactions = request.transactions
     counts = Counter(each.transactional_id for each in transactions)
     refused: list[dict[TopicPartition, ErrorCode]] = []
-    codes: list[PartitionCodes | Deferred[PartitionCodes]] = []
+    codes: list[NowOrLater[PartitionCodes]] = []
     for each in transactions:
         unknown = refusals(each.topics, broker)
         refused.append(unknown)
         codes.append(codes_of(each, unknown, broker, is_repeated=counts[each.transactional_id] > 1))
         yield
-    answers: list[PartitionCodes] | Deferred[list[PartitionCodes]] = all_of(
+    answers: NowOrLater[list[PartitionCodes]] = all_of(
         codes, lambda at, error: dict.fromkeys(partitions_of(transactions[at].topics), error.code), list
     )
     return once(answers, lambda codes: in_slices(answer_to_leader(transactions, refused, codes)))
@@ -178,7 +178,7 @@ def codes_of(
     broker: Broker,
     *,
     is_repeated: bool,
-) -> PartitionCodes | Deferred[PartitionCodes]:
+) -> NowOrLater[PartitionCodes]:
     """is_repeated: which of the entries of one id counts cannot be told; Kafka mixes them up."""
     topics = transaction.topics
     if is_repeated:
@@ -248,7 +248,7 @@ def topic_results(
 
 def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, broker: Broker
-) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
+) -> NowOrLater[AddOffsetsToTxnResponse]:
     """Answers AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction, before they are
     committed in it.
 
@@ -281,9 +281,7 @@ def added_offsets(code: ErrorCode) -> AddOffsetsToTxnResponse:
 BUMPS_SINCE: Final = 5
 
 
-def end_txn(
-    request: EndTxnRequest, context: RequestContext, broker: Broker
-) -> EndTxnResponse | Deferred[EndTxnResponse]:
+def end_txn(request: EndTxnRequest, context: RequestContext, broker: Broker) -> NowOrLater[EndTxnResponse]:
     """Answers EndTxn (key 26), versions 0-5: commit or abort.
 
     v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. v5 (KIP-890): every end

@@ -18,7 +18,7 @@ from odradek.broker.coordinators.verification import (
     Unverified,
     VerificationResult,
 )
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import in_slices
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
-) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
+) -> NowOrLater[TxnOffsetCommitResponse]:
     return in_slices(_txn_offset_commit(request, context, broker))
 
 
 def _txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
-) -> Steps[TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]]:
+) -> Steps[NowOrLater[TxnOffsetCommitResponse]]:
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     image = broker.metadata.image

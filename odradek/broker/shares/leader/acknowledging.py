@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.partition import check_form
 from odradek.broker.shares.core.sessions import SessionKey
@@ -58,7 +58,7 @@ def acknowledge(
     may_renew: bool,
     context: RequestContext,
     broker: ShareBroker,
-) -> dict[TopicIdPartition, AcknowledgeResult | Deferred[AcknowledgeResult]]:
+) -> dict[TopicIdPartition, NowOrLater[AcknowledgeResult]]:
     """One result for each partition that is named, in the order of the request. What is named twice counts together."""
     entries: dict[TopicIdPartition, list[Sequence[AcknowledgementBatch]]] = {}
     for partition, batches in named:
@@ -76,7 +76,7 @@ def _acknowledge(
     may_renew: bool,
     context: RequestContext,
     broker: ShareBroker,
-) -> AcknowledgeResult | Deferred[AcknowledgeResult]:
+) -> NowOrLater[AcknowledgeResult]:
     try:
         image = broker.metadata.image
         topic = image.topics_by_id.get(partition.topic_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.records import pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
-from odradek.broker.runtime.delayed import Deferred, all_of
+from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
@@ -28,7 +28,7 @@ log = logging.getLogger("odradek.shares")
 Refusals = Mapping[Pair, KafkaError]
 
 
-def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals | Deferred[Refusals]:
+def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> NowOrLater[Refusals]:
     """Has the state of these partitions begun, and notes in the group which of them have one now."""
     pairs = list(request.start_offsets)
     persister, asked = broker.shares.persister, []
@@ -59,13 +59,13 @@ def _initialize_if_missing(
 ) -> Deferred[bool]:
     """Leaves state that is there: what is acknowledged in it, and what is pending in a two-phase commit."""
 
-    def begin(summary: StateSummary) -> bool | Deferred[bool]:
+    def begin(summary: StateSummary) -> NowOrLater[bool]:
         return True if summary.is_there else persister.initialize(key, state_epoch, start_offset)
 
     return persister.summarize(key).then(begin)
 
 
-def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals | Deferred[Refusals]:
+def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> NowOrLater[Refusals]:
     """Has the state of these partitions deleted; topics of which nothing is left are noted in the group."""
     pairs = pairs_of(partitions)
     asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
@@ -89,9 +89,9 @@ def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], 
 
 def _when_all_answered(
     pairs: Sequence[Pair], asked: Sequence[Deferred[bool]], make: Callable[[Refusals], Refusals]
-) -> Refusals | Deferred[Refusals]:
+) -> NowOrLater[Refusals]:
     def all_answered(answers: Sequence[bool | KafkaError]) -> Refusals:
         return make({pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)})
 
-    answers: list[bool | Deferred[bool]] = [*asked]
+    answers: list[NowOrLater[bool]] = [*asked]
     return all_of(answers, lambda _, error: error, all_answered)

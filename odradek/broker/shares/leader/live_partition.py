@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET
@@ -447,4 +447,4 @@ class PendingWrite(NamedTuple):
 
     live: LiveSharePartition
     write: StateWrite | None
-    stored: bool | Deferred[bool]
+    stored: NowOrLater[bool]

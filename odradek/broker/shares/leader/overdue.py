@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.transactions.turn import OverdueFate
 from odradek.protocol.errors import KafkaError
 
@@ -34,9 +34,7 @@ RETRY_MS: Final = 500
 
 
 class TransactionEnder(Protocol):
-    def abort_overdue(
-        self, transactional_id: str, producer_id: int, producer_epoch: int
-    ) -> OverdueFate | Deferred[OverdueFate]:
+    def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
         """Raises KafkaError, or fails with it, where the coordinator cannot be asked."""
 
 
