@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.protocol.acls import ANY_HOST, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from odradek.tools.commands.options import CommandActions
+from odradek.tools.commands.options import CommandActions, add_list
 from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class Resource:
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add("list", "ACLs, all or those of a resource or principal", list_, json=True) as listing:
-        _add_resources(listing, "those that apply to it, prefixes and * included; may be repeated")
+        _add_resources(listing, "those that apply to it, prefixes and * included")
         listing.add_argument("--principal", metavar="User:NAME", help="those of this principal")
     for name, act, help in (("add", add, "add ACLs that allow or deny"), ("remove", remove, "remove ACLs")):
         with actions.add(name, help, act, acls_of) as action:
-            _add_resources(action, "may be repeated; * is every one")
+            _add_resources(action, "this one; * is every one")
             _add_rights(action)
 
 
@@ -54,7 +54,7 @@ def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
         words = [f"--{name.replace('_', '-')}"]
         if name == "topic":
             words.insert(0, "-t")
-        parser.add_argument(*words, action="append", default=[], metavar="NAME", help=help)
+        add_list(parser, *words, metavar="NAME", help=help)
     parser.add_argument("--cluster", action="store_true", help="the cluster itself")
     parser.add_argument(
         "--resource-pattern-type",
@@ -65,18 +65,16 @@ def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def _add_rights(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--allow-principal", action="append", default=[], metavar="User:NAME", help="may be repeated")
-    parser.add_argument("--deny-principal", action="append", default=[], metavar="User:NAME", help="may be repeated")
+    add_list(parser, "--allow-principal", metavar="User:NAME", help="allow this principal")
+    add_list(parser, "--deny-principal", metavar="User:NAME", help="deny this principal")
     parser.add_argument("--allow-host", default=ANY_HOST, metavar="ADDRESS", help="default: any")
     parser.add_argument("--deny-host", default=ANY_HOST, metavar="ADDRESS", help="default: any")
-    parser.add_argument(
+    add_list(
+        parser,
         "--operation",
-        action="append",
         type=_operation,
-        default=[],
         metavar="NAME",
-        help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs …; may be repeated."
-        " Default: All",
+        help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs …; default: All",
     )
     parser.add_argument(
         "--producer", action="store_true", help="the rights of a producer on topics and transactional ids"

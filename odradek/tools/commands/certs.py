@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from odradek.tools.commands.errors import DONE
-from odradek.tools.commands.options import add_json
+from odradek.tools.commands.options import add_json, add_list
 from odradek.tools.commands.output import print_object
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -16,16 +16,8 @@ DEFAULT_DAYS = 365
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default="certs", metavar="DIR", help="default: %(default)s")
-    parser.add_argument(
-        "--host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help=f"another name or address of the broker besides {', '.join(HOSTS)}; may be repeated",
-    )
-    parser.add_argument(
-        "--client", action="append", default=[], metavar="NAME", help="a client with this name; may be repeated"
-    )
+    add_list(parser, "--host", metavar="NAME", help=f"another name or address of the broker besides {', '.join(HOSTS)}")
+    add_list(parser, "--client", metavar="NAME", help="a client with this name")
     parser.add_argument(
         "--password",
         default=DEFAULT_PASSWORD,

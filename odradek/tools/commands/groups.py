@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import NOT_FOUND, CommandError
-from odradek.tools.commands.options import CommandActions, add_names, names, time_ms
+from odradek.tools.commands.options import CommandActions, add_list, add_names, names, time_ms
 from odradek.tools.commands.output import Row, headings, print_rows
 
 if TYPE_CHECKING:
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
 def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> None:
     parser.add_argument("names", nargs=1, metavar="GROUP", help="the group; it must have no members")
-    parser.add_argument(
-        "-t",
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC[:0,1]",
-        help="only this topic, or these partitions of it; may be repeated",
-    )
+    add_list(parser, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this topic, or these partitions of it")
     parser.add_argument("--all-topics", action="store_true", help="every topic that the group has offsets for")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the first record")
@@ -114,7 +107,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add("list", "all groups, with their type and state", list_, json=True) as listing:
         _add_state(listing)
-        listing.add_argument("--type", action="append", default=[], metavar="TYPE", help="classic, consumer, share …")
+        add_list(listing, "--type", metavar="TYPE", help="classic, consumer, share …")
     with actions.add("describe", "committed offsets and lag, or the members", describe, names, json=True) as describing:
         _add_views(describing)
     with actions.add("delete", "delete groups without members, with their offsets", delete, names) as deleting:
@@ -148,7 +141,7 @@ def configure_share(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only this; may be repeated")
+    add_list(parser, "--state", metavar="STATE", help="only this")
 
 
 def _add_views(parser: argparse.ArgumentParser) -> None:

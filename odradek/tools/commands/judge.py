@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from odradek.tools.commands.options import host_and_port
+from odradek.tools.commands.options import add_list, host_and_port
 from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
@@ -57,13 +57,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="FILE | -- COMMAND", help="a recording, or a command with its arguments"
     )
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="PREFIX", help="rules whose ids begin so, as 848. does"
-    )
-    parser.add_argument(
+    add_list(parser, "--only", metavar="PREFIX", help="rules whose ids begin so, as 848. does")
+    add_list(
+        parser,
         "--ignore",
-        action="append",
-        default=[],
         type=ignored,
         metavar="RULE=REASON until DATE",
         help="a break that is known; it counts again after that date, and the command fails where it is broken no more",
@@ -253,12 +250,7 @@ def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
 
 
 def _status(
-    found: Sequence[Software],
-    known: Sequence[Ignored],
-    reasons: Iterable[str],
-    command_status: int,
-    *,
-    strict: bool,
+    found: Sequence[Software], known: Sequence[Ignored], reasons: Iterable[str], command_status: int, *, strict: bool
 ) -> int:
     from odradek.testing.judge import verdicts as kinds
 

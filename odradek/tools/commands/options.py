@@ -105,6 +105,14 @@ def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
     parser.add_argument("--json", action="store_true", help=help)
 
 
+def add_list(
+    parser: argparse.ArgumentParser, *words: str, metavar: str, help: str, type: Callable[[str], object] = str
+) -> None:
+    """Adds an option that may be repeated: what was given, as a list."""
+    help = f"{help}; may be repeated"
+    parser.add_argument(*words, action="append", default=[], metavar=metavar, type=type, help=help)
+
+
 def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
     """Adds names as arguments, and by the option that Kafka's tools have: `--topic NAME`, which may be repeated."""
     taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"names of {kind}s")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from odradek.client.common.errors import ClientError
 from odradek.tools.commands.errors import DONE, CommandError, explained
-from odradek.tools.commands.options import add_connection, add_topic, client_settings, setting
+from odradek.tools.commands.options import add_connection, add_list, add_topic, client_settings, setting
 from odradek.tools.commands.record_format import delimiter
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-D", "--delimiter", metavar="DELIM", default="\\n", help="terminator of a record; default: \\n"
     )
     parser.add_argument("-l", "--lines", action="store_true", help="a record for each line of the files")
-    parser.add_argument(
-        "-H", "--header", type=setting, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
+    add_list(parser, "-H", "--header", type=setting, metavar="NAME=VALUE", help="a header of every record")
     parser.add_argument("-c", "--count", type=int, metavar="N", help="stop after N records")
     parser.add_argument("-Z", "--null", action="store_true", help="empty keys and values are null")
     parser.add_argument(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.errors import ClientError
 from odradek.tools.commands.errors import DONE, UNREACHABLE, CommandError
-from odradek.tools.commands.options import add_connection, admin
+from odradek.tools.commands.options import add_connection, add_list, admin
 
 if TYPE_CHECKING:
     from odradek.client.administration.cluster import BrokerDescription
@@ -25,9 +25,7 @@ SETTING = "advertised.listeners"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-t", "--topic", action="append", default=[], metavar="TOPIC", help="also wait for this topic and its leaders"
-    )
+    add_list(parser, "-t", "--topic", metavar="TOPIC", help="also wait for this topic and its leaders")
     add_connection(parser)
     parser.set_defaults(run=run, timeout=60.0)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.groups import selected
-from odradek.tools.commands.options import CommandActions, add_topic, time_ms
+from odradek.tools.commands.options import CommandActions, add_list, add_topic, time_ms
 from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     with actions.add(
         "offsets", "log start offset, last stable offset and high watermark", offsets, json=True
     ) as counting:
-        counting.add_argument(
-            "-t", "--topic", action="append", default=[], metavar="TOPIC[:0,1]", help="only this; may be repeated"
-        )
+        add_list(counting, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this")
         counting.add_argument("--time", type=time_ms, metavar="TIME", help="also the first offset since then")
     with actions.add("delete", "delete the records before an offset", delete, json=True) as deleting:
         add_topic(deleting)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.tools.commands.errors import UNREACHABLE
-from odradek.tools.commands.options import host_and_port
+from odradek.tools.commands.options import add_list, host_and_port
 from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
@@ -39,10 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a broker without TLS and SASL; else a fresh one",
     )
     parser.add_argument("--no-pauses", action="store_true", help="send each request as soon as its turn comes")
-    parser.add_argument(
+    add_list(
+        parser,
         "--ignore",
-        action="append",
-        default=[],
         type=explained,
         metavar="API.PATH=REASON",
         help="differences that are explained, as ApiVersions.apiKeys*; * is for any characters",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.tools.commands.errors import DIFFERENT, DONE, REFUSED, CommandError
-from odradek.tools.commands.options import add_isolation_level, add_json, setting, time_ms
+from odradek.tools.commands.options import add_isolation_level, add_json, add_list, setting, time_ms
 from odradek.tools.commands.output import headings, print_object, table
 
 if TYPE_CHECKING:
@@ -34,14 +34,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the master of Spark: local[4], spark://HOST:7077 …; default: local[*], or that of spark-submit",
     )
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        type=setting,
-        metavar="NAME=VALUE",
-        help="a setting of Spark, as spark.driver.memory=4g; may be repeated",
-    )
+    add_list(parser, "--conf", type=setting, metavar="NAME=VALUE", help="a setting of Spark, as spark.driver.memory=4g")
     parser.add_argument("--verbose", action="store_true", help="show the output of Spark itself")
 
 
@@ -175,9 +168,7 @@ def add_export(parsers: Parsers) -> None:
     parser.add_argument(
         "source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC, DIR/TOPIC, or DIR for all its topics"
     )
-    parser.add_argument(
-        "-t", "--topic", action="append", default=[], metavar="TOPIC", help="only this topic; may be repeated"
-    )
+    add_list(parser, "-t", "--topic", metavar="TOPIC", help="only this topic")
     parser.add_argument(
         "--to", required=True, type=Path, metavar="FOLDER", help="a new directory, or that of an earlier call"
     )
@@ -259,9 +250,7 @@ def add_diff(parsers: Parsers) -> None:
     )
     parser.add_argument("first", metavar="DIR", help="a data directory, or DIR/TOPIC")
     parser.add_argument("second", metavar="DIR")
-    parser.add_argument(
-        "-t", "--topic", action="append", default=[], metavar="TOPIC", help="only this topic; may be repeated"
-    )
+    add_list(parser, "-t", "--topic", metavar="TOPIC", help="only this topic")
     parser.add_argument(
         "--overlap", action="store_true", help="only offsets that both have: the second may lag, or have deleted more"
     )
@@ -341,7 +330,7 @@ def add_profile(parsers: Parsers) -> None:
         + SOURCES,
     )
     parser.add_argument("source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
-    parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the topic, for DIR")
+    add_list(parser, "-t", "--topic", metavar="TOPIC", help="the topic, for DIR")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the page to this file")
     add_isolation_level(parser)
     add_session(parser)

@@ -7,7 +7,7 @@ import base64
 from typing import TYPE_CHECKING
 
 from odradek.client.common.values import blocks
-from odradek.tools.commands.options import CommandActions, add_names, names, setting
+from odradek.tools.commands.options import CommandActions, add_list, add_names, names, setting
 from odradek.tools.commands.output import JsonArray, headings, print_object, print_rows
 
 if TYPE_CHECKING:
@@ -27,14 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_names(creating, "topic", "-t", is_needed=True)
         creating.add_argument("--partitions", type=int, metavar="N", help="default: the broker's num.partitions")
         creating.add_argument("--replication-factor", type=int, metavar="N", help="default: the broker's")
-        creating.add_argument(
-            "--config",
-            type=setting,
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="a setting; may be repeated",
-        )
+        add_list(creating, "--config", type=setting, metavar="NAME=VALUE", help="a setting")
         creating.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
     with actions.add("alter", "add partitions", alter, names) as altering:
         add_names(altering, "topic", "-t", is_needed=True)
