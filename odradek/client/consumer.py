@@ -350,10 +350,7 @@ class Consumer(ConnectedClient):
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
             raise ValueError("a timestamp before 1970")
         return await list_offsets(
-            self._cluster,
-            timestamps_ms,
-            isolation_level=self._isolation_level.value,
-            timeout_ms=self._timeout_ms,
+            self._cluster, timestamps_ms, isolation_level=self._isolation_level.value, timeout_ms=self._timeout_ms
         )
 
     # Committed offsets.

@@ -152,10 +152,7 @@ class Producer(ConnectedClient):
         transactional_id = self._rules.transactional_id
         if transactional_id is None:
             self._plain = PlainIdentity(
-                self._cluster,
-                is_idempotent=self._rules.is_idempotent,
-                on_error=self._lost,
-                on_progress=self._go_on,
+                self._cluster, is_idempotent=self._rules.is_idempotent, on_error=self._lost, on_progress=self._go_on
             )
             self._sender = Sender(self._cluster, self._rules, self._plain)
             self._plain.start()

@@ -284,8 +284,7 @@ class LogReader:
         log_start_offset, high_watermark = self._log.log_start_offset, self._log.high_watermark
         if not log_start_offset <= start_offset <= high_watermark:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{start_offset} is not within {log_start_offset} to {high_watermark}",
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{start_offset} is not within {log_start_offset} to {high_watermark}"
             )
         return high_watermark if end_offset is None or end_offset > high_watermark else end_offset
 

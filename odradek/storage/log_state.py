@@ -129,10 +129,5 @@ def _known(log: Copied) -> KnownLog | None:
     if copied is None:
         return None
     return KnownLog(
-        log.topic_id,
-        copied,
-        log.log_start_offset,
-        log.log_end_offset,
-        log.producers(),
-        log.leader_epochs.entries(),
+        log.topic_id, copied, log.log_start_offset, log.log_end_offset, log.producers(), log.leader_epochs.entries()
     )

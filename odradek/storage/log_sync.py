@@ -126,11 +126,7 @@ class UnsyncedFiles:
     __slots__ = ("directory_is_new", "names_changed", "rolled", "snapshots")
 
     def __init__(
-        self,
-        *,
-        directory_is_new: bool,
-        rolled: Iterable[Segment] = (),
-        snapshots: Iterable[SnapshotToWrite] = (),
+        self, *, directory_is_new: bool, rolled: Iterable[Segment] = (), snapshots: Iterable[SnapshotToWrite] = ()
     ) -> None:
         self.directory_is_new = directory_is_new
         self.names_changed = directory_is_new  # files were made in the directory

@@ -59,10 +59,6 @@ def cluster_operations(context: RequestContext) -> int:
 
 
 def is_allowed(
-    context: RequestContext,
-    operation: Operation,
-    resource: ResourceType,
-    name: str,
-    audit: Audit = Audit.CHECK,
+    context: RequestContext, operation: Operation, resource: ResourceType, name: str, audit: Audit = Audit.CHECK
 ) -> bool:
     return context.authorizer.allows(context, operation, resource, name, audit=audit)

@@ -107,12 +107,7 @@ def reserving(reserved: Reserved) -> Middleware:
 
 class HttpConnections:
     def __init__(
-        self,
-        server: web.Server,
-        bound: socket,
-        context: ssl.SSLContext | None,
-        limits: HttpLimits,
-        reserved: Reserved,
+        self, server: web.Server, bound: socket, context: ssl.SSLContext | None, limits: HttpLimits, reserved: Reserved
     ) -> None:
         self._server = server
         self._bound = bound

@@ -335,11 +335,7 @@ class Shard(Generic[C]):
             self._release_later(outcome, outcome.must_sync)
 
     def _release_later(
-        self,
-        outcome: OutcomeLike[R],
-        must_sync: bool,
-        answer: Deferred[R] | None = None,
-        response: R | None = None,
+        self, outcome: OutcomeLike[R], must_sync: bool, answer: Deferred[R] | None = None, response: R | None = None
     ) -> None:
         def release(failure: KafkaError | None) -> None:
             error = None if failure is None else KafkaError(translated(Asker.COORDINATOR, failure.code))

@@ -31,11 +31,7 @@ class ShardLog(Protocol):
     def is_empty(self) -> bool: ...
 
     def append(
-        self,
-        batch: bytearray,
-        now_ms: int,
-        guard: VerificationGuard | None = None,
-        header: BatchHeader | None = None,
+        self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None, header: BatchHeader | None = None
     ) -> int:
         """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays.
 

@@ -265,8 +265,7 @@ class LocalPersister:
         self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
         return self._ask(
-            key,
-            lambda core, now_ms: core.write(key, state_epoch, leader_epoch, write, now_ms, must_sync=must_sync),
+            key, lambda core, now_ms: core.write(key, state_epoch, leader_epoch, write, now_ms, must_sync=must_sync)
         )
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]:

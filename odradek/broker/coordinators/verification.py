@@ -110,12 +110,7 @@ class Verifier:
         return adds or self.settings.transaction_partition_verification_enable
 
     def verified_at_once(
-        self,
-        transactional_id: str,
-        header: BatchHeader,
-        partition: Partition,
-        adds: bool,
-        now_ms: int,
+        self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
         """Returns what to append a batch with. Raises KafkaError where there is no yes now: `verify` tells why, and
         loses nothing by asking again."""
@@ -228,10 +223,7 @@ class PendingVerification:
             self._answered(dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE))
             return
         answer = coordinator.add_partitions(
-            *self._producer,
-            unknown,
-            verify_only=not self._adds,
-            asked_version=2 if self._adds else 0,
+            *self._producer, unknown, verify_only=not self._adds, asked_version=2 if self._adds else 0
         )
         if isinstance(answer, Deferred):
             answer.then(self._answered)

@@ -26,10 +26,7 @@ def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -
 
 
 def strays(
-    image: MetadataImage,
-    node_id: int,
-    found: Iterable[TopicPartition],
-    topic_id_of: Callable[[str, int], bytes | None],
+    image: MetadataImage, node_id: int, found: Iterable[TopicPartition], topic_id_of: Callable[[str, int], bytes | None]
 ) -> list[TopicPartition]:
     """Selects the directories of `found` that belong to no partition of this node.
 

@@ -63,12 +63,7 @@ def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) ->
 
 
 def registration_records(
-    node: Node,
-    endpoints: Iterable[Listener],
-    *,
-    rack: str | None,
-    incarnation_id: bytes,
-    broker_epoch: int,
+    node: Node, endpoints: Iterable[Listener], *, rack: str | None, incarnation_id: bytes, broker_epoch: int
 ) -> list[Message]:
     """This process takes over as the node's broker, at once unfenced. `broker_epoch` is the first record's offset."""
     return [

@@ -118,11 +118,7 @@ def _asked_partitions(topic: NewTopic, defaults: TopicDefaults) -> int:
 
 
 def _create(
-    image: MetadataImage,
-    topic: NewTopic,
-    node: Node,
-    defaults: TopicDefaults,
-    new_topic_id: Callable[[], bytes],
+    image: MetadataImage, topic: NewTopic, node: Node, defaults: TopicDefaults, new_topic_id: Callable[[], bytes]
 ) -> tuple[TopicResult, list[Message]]:
     try:
         check_topic_name(topic.name)
@@ -243,11 +239,7 @@ class MorePartitions:
 
 
 def create_partitions(
-    image: MetadataImage,
-    topics: Sequence[MorePartitions],
-    *,
-    node: Node,
-    charge: Callable[[int], None] = unlimited,
+    image: MetadataImage, topics: Sequence[MorePartitions], *, node: Node, charge: Callable[[int], None] = unlimited
 ) -> Steps[Decision[list[tuple[str, KafkaError | None]]]]:
     """Names given twice come first in the results, refused. charge: as of `create_topics`, with what is added."""
     names = [topic.name for topic in topics]

@@ -25,11 +25,7 @@ class ClientAddresses:
     """Decides once for each connection. Loop thread only."""
 
     def __init__(
-        self,
-        published: Mapping[str, Published] | None,
-        *,
-        is_by_arrival: bool,
-        networks: Callable[[], Networks],
+        self, published: Mapping[str, Published] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
     ) -> None:
         """published: odradek.advertise.published, by listener; None where it is not set"""
         self._published = published

@@ -55,11 +55,7 @@ class Housekeeping:
     """Runs the chores. `partitions` is called for each run."""
 
     def __init__(
-        self,
-        chores: Iterable[Chore],
-        partitions: Callable[[], Iterable[Partition]],
-        clock: Clock,
-        timers: Timers,
+        self, chores: Iterable[Chore], partitions: Callable[[], Iterable[Partition]], clock: Clock, timers: Timers
     ) -> None:
         self._chores = tuple(chores)
         self._partitions = partitions

@@ -311,11 +311,7 @@ class CoordinatorLog:
         return self._partition.log.log_start_offset == self._partition.log.log_end_offset
 
     def append(
-        self,
-        batch: bytearray,
-        now_ms: int,
-        guard: VerificationGuard | None = None,
-        header: BatchHeader | None = None,
+        self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None, header: BatchHeader | None = None
     ) -> int:
         appended = self._partition.append_now(
             batch, origin=Origin.COORDINATOR, now_ms=now_ms, header=header, guard=guard

@@ -240,11 +240,7 @@ class PendingProduce:
                 raise
 
     def _check_in_thread(
-        self,
-        partition: Partition,
-        records: Buffer,
-        answer: PartitionProduceResponse,
-        guard: VerificationGuard | None,
+        self, partition: Partition, records: Buffer, answer: PartitionProduceResponse, guard: VerificationGuard | None
     ) -> None:
         """Refuses with REQUEST_TIMED_OUT, after which clients send again, where too much waits to be decompressed."""
         context, rules = self._context, partition.rules

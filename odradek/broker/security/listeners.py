@@ -37,10 +37,7 @@ def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) ->
 
 
 def tls_handshakes(
-    listener: Listener,
-    certificates: ListenerCertificates | None,
-    config: BrokerConfig,
-    loop: asyncio.AbstractEventLoop,
+    listener: Listener, certificates: ListenerCertificates | None, config: BrokerConfig, loop: asyncio.AbstractEventLoop
 ) -> TlsHandshakes | None:
     """None where the listener has no TLS."""
     if certificates is None or listener.security_protocol not in SSL_PROTOCOLS:

@@ -430,10 +430,7 @@ class TransactionCore:
         )
 
     def _decided(
-        self,
-        decided: Txn | ProducerIdNeeded,
-        response: R | None,
-        awaited: Mapping[str, Reply | None] | None = None,
+        self, decided: Txn | ProducerIdNeeded, response: R | None, awaited: Mapping[str, Reply | None] | None = None
     ) -> Outcome[R]:
         if decided is PRODUCER_ID_NEEDED:
             return Outcome(needs_producer_id=True)

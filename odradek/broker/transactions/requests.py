@@ -110,10 +110,7 @@ def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -
             return None
         case TxnVerdict.KEEP:
             return kept(
-                txn,
-                timeout_ms=timeout_ms(request),
-                now_ms=moment.now_ms,
-                new_producer_id=moment.new_producer_id,
+                txn, timeout_ms=timeout_ms(request), now_ms=moment.now_ms, new_producer_id=moment.new_producer_id
             )
         case TxnVerdict.AGAIN:
             return initialised_again(
@@ -268,7 +265,5 @@ def described(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionSta
 
 def listed(txn: Txn) -> ListedTransaction:
     return ListedTransaction(
-        transactional_id=txn.transactional_id,
-        producer_id=txn.producer_id,
-        transaction_state=txn.state.kafka_name,
+        transactional_id=txn.transactional_id, producer_id=txn.producer_id, transaction_state=txn.state.kafka_name
     )

@@ -39,10 +39,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerG
     def request(self) -> ConsumerGroupHeartbeatRequest:
         told, is_full = self._told, self._told is None or self.epoch == JOIN_EPOCH
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group_id,
-            member_id=self.member_id,
-            member_epoch=self.epoch,
-            instance_id=self.instance_id,
+            group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch, instance_id=self.instance_id
         )
         if is_full:
             request.rebalance_timeout_ms = self.rebalance_timeout_ms

@@ -431,8 +431,7 @@ class Cluster:
         leaders = [Leader(None, None)] * (1 + max((each.partition_index for each in topic.partitions), default=-1))
         for each in topic.partitions:
             leaders[each.partition_index] = Leader(
-                each.leader_id if each.leader_id >= 0 else None,
-                each.leader_epoch if each.leader_epoch >= 0 else None,
+                each.leader_id if each.leader_id >= 0 else None, each.leader_epoch if each.leader_epoch >= 0 else None
             )
         self._topics[name] = TopicMetadata(name, topic.topic_id, tuple(leaders))
         self._learnt_at[name] = time.monotonic()

@@ -141,8 +141,7 @@ def acknowledge_request(settings: ShareSettings, epoch: int, sendings: Sendings)
         is_renew_ack=any(each.renews for each in sendings.values()),
         topics=[
             AcknowledgeTopic(
-                topic_id=topic_id,
-                partitions=[_acknowledge_partition(each, sendings[each]) for each in partitions],
+                topic_id=topic_id, partitions=[_acknowledge_partition(each, sendings[each]) for each in partitions]
             )
             for topic_id, partitions in _by_topic(sendings)
         ],

@@ -185,9 +185,7 @@ def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[
     return call
 
 
-def taking(
-    made: Callable[P, A],
-) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
+def taking(made: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
     """For `__init__`: it takes what `made` takes, and is given a function that makes it."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:

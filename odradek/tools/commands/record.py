@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=Path, metavar="FILE", help="the recording; a file of that name is replaced")
     parser.add_argument(
-        "--listen",
-        type=host_and_port,
-        required=True,
-        metavar="HOST:PORT",
-        help="the address that it advertises",
+        "--listen", type=host_and_port, required=True, metavar="HOST:PORT", help="the address that it advertises"
     )
     parser.add_argument(
         "--upstream", type=host_and_port, required=True, metavar="HOST:PORT", help="where the broker listens"

@@ -108,10 +108,7 @@ def aborted_ranges(reader: LogReader, start: int, end: int) -> Sequence[tuple[in
 
 
 def status_of(
-    header: BatchHeader,
-    record: Record,
-    open_ids: dict[int, int],
-    aborted: Sequence[tuple[int, int, int]],
+    header: BatchHeader, record: Record, open_ids: dict[int, int], aborted: Sequence[tuple[int, int, int]]
 ) -> str:
     if header.is_control:
         return CONTROL

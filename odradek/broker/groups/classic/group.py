@@ -168,10 +168,7 @@ class ClassicGroup:
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
         is_transactional = committer.is_transactional
         verdict = offset_commit_verdict(
-            self.state,
-            generation=committer.epoch,
-            is_anonymous=committer.is_anonymous,
-            transactional=is_transactional,
+            self.state, generation=committer.epoch, is_anonymous=committer.is_anonymous, transactional=is_transactional
         )
         if isinstance(verdict, ErrorCode):
             raise KafkaError(verdict)

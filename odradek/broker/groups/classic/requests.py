@@ -169,9 +169,7 @@ def leave_group(turn: Turn, leaving: list[MemberIdentity]) -> list[MemberRespons
     """One answer per member named; the rebalance, if there is one, comes after all of them have left."""
     answers = [
         MemberResponse(
-            member_id=each.member_id,
-            group_instance_id=each.group_instance_id,
-            error_code=leave(turn, each).value,
+            member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=leave(turn, each).value
         )
         for each in leaving
     ]

@@ -170,11 +170,7 @@ def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMe
 
 
 def move_on(
-    turn: ConsumerTurn,
-    member: ConsumerMember,
-    owned: Partitions | None,
-    *,
-    subscription_changed: bool,
+    turn: ConsumerTurn, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
     """Compute the target if that is due, and bring the member as far towards it as it may come now."""
     follow_group_epoch(turn)

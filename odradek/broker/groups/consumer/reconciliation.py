@@ -57,11 +57,7 @@ def _towards(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> Co
     kept, dropped = _split(member.assigned, lambda topic_id, partition: partition in target.get(topic_id, ()))
     if dropped and (owned is None or overlaps(owned, dropped)):
         return replace(
-            member,
-            previous_epoch=member.epoch,
-            state=MemberState.UNREVOKED_PARTITIONS,
-            assigned=kept,
-            revoking=dropped,
+            member, previous_epoch=member.epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=dropped
         )
     assigned = {topic_id: dict(partitions) for topic_id, partitions in kept.items()}
     state = MemberState.STABLE
@@ -83,11 +79,7 @@ def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
     for topic_id, partitions in dropped.items():
         revoking.setdefault(topic_id, {}).update(partitions)
     return replace(
-        member,
-        previous_epoch=member.epoch,
-        state=MemberState.UNREVOKED_PARTITIONS,
-        assigned=kept,
-        revoking=revoking,
+        member, previous_epoch=member.epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
     )
 
 

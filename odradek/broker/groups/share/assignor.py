@@ -18,9 +18,7 @@ P = TypeVar("P")
 
 
 def assign(
-    subscriptions: Mapping[str, frozenset[bytes]],
-    current: Mapping[str, Partitions],
-    initialized: Partitions,
+    subscriptions: Mapping[str, frozenset[bytes]], current: Mapping[str, Partitions], initialized: Partitions
 ) -> dict[str, Partitions]:
     """
     subscriptions  member id → the ids of the topics that it is subscribed to, as far as they exist

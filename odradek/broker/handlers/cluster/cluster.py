@@ -47,11 +47,7 @@ def describe_cluster(
         operations = cluster_operations(context)
     brokers = [
         DescribeClusterBroker(
-            broker_id=image.broker_id,
-            host=endpoint[0],
-            port=endpoint[1],
-            rack=image.rack,
-            is_fenced=image.is_fenced,
+            broker_id=image.broker_id, host=endpoint[0], port=endpoint[1], rack=image.rack, is_fenced=image.is_fenced
         )
         for image in broker.metadata.image.brokers.values()
         if (request.include_fenced_brokers or not image.is_fenced)

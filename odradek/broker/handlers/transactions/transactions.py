@@ -236,8 +236,7 @@ def topic_results(
             name=name,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=partition,
-                    partition_error_code=codes[name, partition].value,
+                    partition_index=partition, partition_error_code=codes[name, partition].value
                 )
                 for partition in partitions
             ],

@@ -50,10 +50,7 @@ class UsersOfImage:
     __slots__ = ("_credentials", "_mechanism", "_tokens")
 
     def __init__(
-        self,
-        mechanism: ScramMechanism,
-        credentials: Callable[[], ScramCredentials],
-        tokens: TokenLogins | None = None,
+        self, mechanism: ScramMechanism, credentials: Callable[[], ScramCredentials], tokens: TokenLogins | None = None
     ) -> None:
         """tokens: None where there are no delegation tokens"""
         self._mechanism = mechanism.value
