@@ -212,28 +212,32 @@ def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: AskedB
 
 def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_none(asked: AskedBroker) -> None:
     connection = asked.connection("User:somebody")
-    topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
-    asked.ask(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
     asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["late"]), 4)
     partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
-    topics = [
-        OffsetCommitRequestTopic(name=name, partitions=partitions)
-        for name in ("doomed", *(f"unknown-{number}" for number in range(MAX_ENTRIES)), KNOWN_TOPIC)
-    ]
-    commit = OffsetCommitRequest(group_id="late", generation_id_or_member_epoch=-1, topics=topics)
     context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 1, "a-client", 0, connection, AllowAll())
 
-    async def both() -> list[OffsetCommitResponseTopic]:
+    async def deleted_meanwhile(unknown_topics: int) -> list[OffsetCommitResponseTopic] | None:
+        """The answer, if the deletion had ended before it came."""
+        topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
+        await asked.ask_on_loop(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        names = ("doomed", *(f"unknown-{number}" for number in range(unknown_topics)), KNOWN_TOPIC)
+        topics = [OffsetCommitRequestTopic(name=name, partitions=partitions) for name in names]
+        commit = OffsetCommitRequest(group_id="late", generation_id_or_member_epoch=-1, topics=topics)
         committing = offset_commit(commit, context, asked.broker)
         assert isinstance(committing, Deferred)
         done = asyncio.Event()
         committing.when_done(lambda _: done.set())
         deletion = DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=10_000)
         await asked.ask_on_loop(connection, deletion, 5)
+        is_answered = committing.is_done
         await done.wait()
-        return committing.outcome().topics
+        return None if is_answered else committing.outcome().topics
 
-    answers = {answer.name: answer.partitions[0].error_code for answer in asked.loop.run_until_complete(both())}
+    answered, unknown_topics = None, MAX_ENTRIES
+    while answered is None:
+        answered = asked.loop.run_until_complete(deleted_meanwhile(unknown_topics))
+        unknown_topics *= 2
+    answers = {answer.name: answer.partitions[0].error_code for answer in answered}
     assert answers["doomed"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
     assert answers[KNOWN_TOPIC] == ErrorCode.NONE.value
 
