@@ -97,6 +97,7 @@ def read_all(kafka: Cluster, topic: str, count: int) -> list[bytes]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_copies_are_exactly_once_under_lawful_but_rare_answers(odradek: Odradek, seed: int) -> None:
     with odradek.cluster() as kafka:

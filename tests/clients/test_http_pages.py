@@ -118,6 +118,7 @@ def test_a_port_that_is_asked_for_is_used_and_minus_one_is_none(tmp_path: Path) 
         assert broker.ready["http_port"] is None
 
 
+@pytest.mark.slow
 def test_other_machines_reach_the_pages_where_the_host_is_set(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "one", {"odradek.http.host": "127.0.0.2"}) as broker:
         assert isinstance(broker, BrokerProcess)

@@ -104,6 +104,7 @@ def test_a_driver_is_played_scenarios_at(capsys: pytest.CaptureFixture[str]) -> 
     assert "kept     TXN.11" in said
 
 
+@pytest.mark.slow
 def test_what_the_application_sees_convicts(capsys: pytest.CaptureFixture[str]) -> None:
     driver = Path(__file__).parents[2] / "examples" / "judge_drivers" / "librdkafka.py"
     spoil = Path(__file__).parents[1] / "judge_history" / "spoiled_driver.py"

@@ -216,6 +216,7 @@ def serves_it(wire: Wire) -> bool:
     return ApiKey.TXN_SHARE_ACKNOWLEDGE.value in {each.api_key for each in answer.api_keys}
 
 
+@pytest.mark.slow
 def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "data", BROKER) as broker,
