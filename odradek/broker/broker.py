@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api.served import SERVED, Offered
-from odradek.broker.configuration.listeners import advertise
+from odradek.broker.configuration.listeners import Listener, advertise
 from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.replaying import CorruptMetadata
@@ -30,7 +30,7 @@ from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.runtime.workers import Openers, ThreadWorkers
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicPartition
 from odradek.storage.checkpoints import topic_id_text
 from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
@@ -38,7 +38,6 @@ from odradek.storage.staging import TailCache
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
-    from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
     from odradek.broker.shares.leader.shares import Shares
-    from odradek.protocol.topic_partition import TopicPartition
     from odradek.storage.log_state import KnownLog
 
 log = logging.getLogger("odradek.broker")

@@ -7,6 +7,7 @@ stop:  housekeeping → HTTP pages → no more requests, answer what is in fligh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -29,8 +30,6 @@ from odradek.broker.security.authorization import authorizer_of
 from odradek.broker.security.listeners import load_certificates, tls_handshakes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.control.http_connections import AddRoutes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import administration
 from odradek.client.administration.asking import Asking
-from odradek.client.administration.cluster import UpgradeType
+from odradek.client.administration.cluster import ClusterDescription, FeatureDescription, UpgradeType
 from odradek.client.common.errors import (
     ClientError,
     ProducerFenced,
@@ -41,7 +41,6 @@ from odradek.protocol.messages.metadata_response import MetadataResponse, Metada
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    from odradek.client.administration.cluster import ClusterDescription, FeatureDescription
     from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
     from odradek.client.administration.groups import GroupDescription, GroupListing, SharePartitionOffset
     from odradek.client.administration.topics import NewTopic, TopicDescription

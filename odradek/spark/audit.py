@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from odradek.spark.jobs.shown import RecordPlace, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 On: TypeAlias = "str | Column | Sequence[str | Column]"
 

@@ -14,16 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from odradek.spark.inputs import Input
 from odradek.spark.jobs.shown import shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 MISSING_LEFT, MISSING_RIGHT, CHANGED = "missing in the first", "missing in the second", "changed"
 EXAMPLES = 5

@@ -5,17 +5,15 @@ Records are read twice, the second time only their keys; in a directory, batch h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from odradek.spark.inputs import Input, one_topic
 from odradek.spark.jobs.profile_facts import STEPS, Distribution, KeyFacts, LogFacts, PartitionFacts, Profile, TimeFacts
 from odradek.spark.jobs.shown import shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 TOP_KEYS = 12
 TIMES = 72  # steps over time, about

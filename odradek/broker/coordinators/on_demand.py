@@ -5,6 +5,7 @@ Each is created by the first request that needs it, or as soon as the broker lis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.coordinators.cluster_view import ImageView
@@ -30,8 +31,6 @@ from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 
 

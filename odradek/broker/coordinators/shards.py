@@ -10,13 +10,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from odradek.broker.runtime.clock import Scan, earliest
+from odradek.broker.runtime.clock import Scan, TimerHandle, Timers, earliest
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.shard import Core, Shard
     from odradek.broker.coordinators.shard_records import ShardLog
-    from odradek.broker.runtime.clock import TimerHandle, Timers
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from odradek.broker.transactions.requests import check_request
 from odradek.broker.transactions.turn import Moment, Outcome, OverdueFate, TransactionConfig
 from odradek.protocol.batch_header import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.topic_partition import TRANSACTION_STATE, PartitionCodes
+from odradek.protocol.topic_partition import TRANSACTION_STATE, PartitionCodes, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.end_txn_response import EndTxnResponse
     from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
     from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-    from odradek.protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger("odradek.transactions")
 

@@ -9,7 +9,7 @@ invalidates them in `storage/verification.py`. Source: docs/spec/transactions.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -22,8 +22,6 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 from odradek.storage.verification import NO_GUARD, VerificationGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.protocol.batch_header import BatchHeader
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.sessions import FetchPartition
-from odradek.broker.partitions.partition import IsolationLevel, check_leader_epoch
+from odradek.broker.partitions.partition import IsolationLevel, Partition, check_leader_epoch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
 if TYPE_CHECKING:
-    from odradek.broker.partitions.partition import Partition
     from odradek.protocol.file_slice import FileSlice
     from odradek.protocol.struct import Buffer
     from odradek.storage.log import ReadResult

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import refused
+from odradek.broker.api.context import ConnectionInfo, RequestContext, refused
 from odradek.broker.fetch.partition_read import (
     PartitionAnswer,
     PartitionRead,
@@ -20,12 +20,12 @@ from odradek.broker.fetch.partition_read import (
     has_nothing_new,
     unknown_partition,
 )
-from odradek.broker.fetch.sessions import Fetch, FetchPartition, FinishedFetch, NamedBy, PartitionKey
+from odradek.broker.fetch.sessions import Fetch, FetchPartition, FetchSessions, FinishedFetch, NamedBy, PartitionKey
 from odradek.broker.fetch.wait import FetchWait
-from odradek.broker.partitions.partition import IsolationLevel
+from odradek.broker.partitions.partition import IsolationLevel, Partition
 from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import in_slices
+from odradek.broker.runtime.slices import Steps, in_slices
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import (
@@ -37,11 +37,7 @@ from odradek.protocol.messages.fetch_response import (
 from odradek.storage.disk import WouldBlock
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import ConnectionInfo, RequestContext
-    from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.partitions.partition import Partition
-    from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.storage.log import ReadResult

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.configuration.listeners import is_loopback
+from odradek.broker.configuration.listeners import Published, is_loopback
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import Address, ConnectionInfo
     from odradek.broker.configuration.advertising import Networks
     from odradek.broker.configuration.config import BrokerConfig
-    from odradek.broker.configuration.listeners import Published
 
 log = logging.getLogger("odradek.connection")
 

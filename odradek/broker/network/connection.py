@@ -12,20 +12,17 @@ import asyncio
 import logging
 from collections import deque
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from odradek.broker.api.context import ConnectionInfo, ip_address
 from odradek.broker.network.admission import Admission
-from odradek.broker.network.connection_host import ConnectionHost, has_unread_bytes, unsent_bytes
+from odradek.broker.network.connection_host import ConnectionHandshake, ConnectionHost, has_unread_bytes, unsent_bytes
 from odradek.broker.network.file_sender import SENDS_FILES, FileSender
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.runtime.clock import TimerHandle
 from odradek.broker.runtime.delayed import Answered, CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
-
-if TYPE_CHECKING:
-    from odradek.broker.network.connection_host import ConnectionHandshake
 
 log = logging.getLogger("odradek.connection")
 

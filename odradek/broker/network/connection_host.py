@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from fcntl import ioctl
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from odradek.broker.api.context import Addresses
+from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.admission import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.runtime.clock import Timers
 
 if TYPE_CHECKING:
     import asyncio
 
-    from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.held_bytes import HeldBytes
     from odradek.broker.runtime.delayed import Parked
     from odradek.protocol.file_slice import Chunk

@@ -23,13 +23,12 @@ from odradek.broker.partitions.cleaning import CleanerServices, LogCleaner
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle, Timers, earliest
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.errors import KafkaError
-from odradek.storage.segment_removal import deletable_from_ms
+from odradek.storage.segment_removal import SegmentRemoval, deletable_from_ms
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.partitions.partition import Partition
     from odradek.storage.log_directory import LogDirectory
-    from odradek.storage.segment_removal import SegmentRemoval
 
 
 logger = logging.getLogger(__name__)

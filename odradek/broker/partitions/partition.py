@@ -16,17 +16,13 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs, ParkedFetch
-from odradek.broker.runtime.workers import in_thread
-from odradek.protocol.batch_header import TRANSACTIONAL
+from odradek.broker.runtime.workers import Workers, in_thread
+from odradek.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.log import Origin
-from odradek.storage.log_config import INT64_MAX
+from odradek.storage.log import Appended, Log, Origin, SyncTicket
+from odradek.storage.log_config import INT64_MAX, LogConfig
 
 if TYPE_CHECKING:
-    from odradek.broker.runtime.workers import Workers
-    from odradek.protocol.batch_header import BatchHeader
-    from odradek.storage.log import Appended, Log, SyncTicket
-    from odradek.storage.log_config import LogConfig
     from odradek.storage.validation import BatchRules
     from odradek.storage.verification import VerificationGuard
 

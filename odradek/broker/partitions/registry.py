@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.broker.metadata.node_partitions import new_partitions
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.runtime.clock import Timers
+from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
-    from odradek.broker.runtime.clock import Clock
     from odradek.protocol.struct import Message
     from odradek.storage.disk import Disk
     from odradek.storage.log import Log

@@ -19,22 +19,20 @@ from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
 from odradek.broker.api.long_requests import FLEXIBLE_PRODUCE_SINCE, PRODUCE_BY_ID_SINCE
 from odradek.broker.coordinators.verification import PRODUCE_ADDS_SINCE
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.produce.request import NO_OFFSET
+from odradek.broker.produce.request import NO_OFFSET, ProduceBroker
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import NO_TIMESTAMP, TRANSACTIONAL
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.frames import response_chunks
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from odradek.storage.log import Origin
+from odradek.storage.log import Appended, Origin
 from odradek.storage.validation import ALWAYS_CHEAP_BYTES, accept_usual
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Route
-    from odradek.broker.produce.request import ProduceBroker
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
-    from odradek.storage.log import Appended
 
 OLDEST_VERSION = FLEXIBLE_PRODUCE_SINCE
 # A request begins, behind the client id, with the header's tags and the size of the transactional id. What follows it:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
-from odradek.broker.runtime.workers import JobResult
+from odradek.broker.runtime.workers import JobResult, Openers, Workers
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -28,6 +28,7 @@ from odradek.storage.log import Origin
 from odradek.storage.validation import (
     CHEAP_OPENED_BYTES,
     AcceptedBatch,
+    BatchRules,
     OpensToMore,
     RefusedRecords,
     check_produced,
@@ -43,10 +44,8 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.slices import Steps
-    from odradek.broker.runtime.workers import Openers, Workers
     from odradek.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
     from odradek.protocol.struct import Buffer
-    from odradek.storage.validation import BatchRules
     from odradek.storage.verification import VerificationGuard
 
     TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]

@@ -15,6 +15,7 @@ from odradek.broker.coordinators.verification import (
     TransactionalProducer,
     Unverified,
     VerificationResults,
+    Verifier,
 )
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.produce.request import NotVerified, PendingProduce
@@ -24,7 +25,6 @@ from odradek.storage.validation import RefusedRecords, only_batch
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.coordinators.verification import Verifier
     from odradek.protocol.batch_header import BatchHeader
     from odradek.protocol.messages.produce_request import ProduceRequest
     from odradek.protocol.struct import Buffer

@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.context import AllowAll, Audit
+from odradek.broker.api.context import AllowAll, Audit, Authorizer, ConnectionInfo, RequestContext
 from odradek.broker.configuration.contradictions import allows_everyone, super_users
-from odradek.broker.security.acl.acls import PROBED_NAME
-from odradek.protocol.acls import PatternType
+from odradek.broker.security.acl.acls import PROBED_NAME, Acls
+from odradek.protocol.acls import Operation, PatternType, ResourceType
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import Authorizer, ConnectionInfo, RequestContext
     from odradek.broker.configuration.config import BrokerConfig
-    from odradek.broker.security.acl.acls import Acls
     from odradek.broker.security.acl.authorizer import Ruling, StandardAuthorizer
-    from odradek.protocol.acls import Operation, ResourceType
 
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1

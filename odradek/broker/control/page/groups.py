@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.broker.control.page.history import group_history
-from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.share.heartbeat import describe_share_group
 from odradek.protocol.codec import decode
@@ -19,10 +20,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS
 from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.shares.leader.live_partition import LiveSharePartition

@@ -4,23 +4,19 @@ Compaction leaves the last record of each key, so that old steps go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.served import SHOWN, JsonValue
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.records import decode_record
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.batch_header import batches
 from odradek.protocol.decoded.internal_records import group_fields
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import records_of
+from odradek.protocol.records import Record, records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from odradek.broker.control.page.served import JsonValue
-    from odradek.protocol.records import Record
     from odradek.storage.log import Log
 
 

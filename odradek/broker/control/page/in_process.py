@@ -13,7 +13,7 @@ from odradek.broker.api.context import ConnectionInfo
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.file_slice import in_memory
+from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import LENGTH_BYTES, RESPONSE_START, request_bytes, response_has_tags
 from odradek.protocol.struct import Message
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Parked
-    from odradek.protocol.file_slice import Chunk
 
 M = TypeVar("M", bound=Message)
 CLIENT_ID = "odradek-page"

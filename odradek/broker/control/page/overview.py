@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.served import SHOWN, JsonValue, Query, View, ViewedBroker
 from odradek.broker.control.page.transactions import transaction_counts
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from odradek.broker.control.page.served import JsonValue, Query, View, ViewedBroker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.partitions.partition import Partition

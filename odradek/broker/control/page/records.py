@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.decoded.internal_records import control_fields, fields_of
 from odradek.protocol.decoded.messages import json_value
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.records import records_of
+from odradek.protocol.records import Record, records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
-    from odradek.protocol.records import Record
     from odradek.storage.log_reader import LogReader
 
 SHOWN = 50

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.broker.api.context import Audit, ConnectionInfo, RequestContext, refused
+from odradek.broker.api.context import Audit, Authorizer, ConnectionInfo, RequestContext, refused
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import Authorizer
     from odradek.broker.control.page.served import Query
 
 NO_CONNECTION = 0

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
 
-from odradek.broker.api.context import IPV4_IN_IPV6, Audit
+from odradek.broker.api.context import IPV4_IN_IPV6, Audit, Authorizer
 from odradek.broker.control.page.actions import ACTIONS, Fields
 from odradek.broker.control.page.clusters import cluster, clusters
 from odradek.broker.control.page.document import document
@@ -31,7 +31,7 @@ from odradek.broker.control.page.in_process import InProcessClient
 from odradek.broker.control.page.overview import connections, overview, warnings
 from odradek.broker.control.page.records import records
 from odradek.broker.control.page.rights import require_right
-from odradek.broker.control.page.served import ControlledClusters, ViewedBroker
+from odradek.broker.control.page.served import ControlledClusters, Show, View, ViewedBroker
 from odradek.broker.control.page.topics import partition, topic, topics
 from odradek.broker.control.page.transactions import transaction, transactions
 from odradek.broker.runtime.workers import in_thread
@@ -40,11 +40,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from logging import LogRecord
 
-    from odradek.broker.api.context import Authorizer
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
-    from odradek.broker.control.page.served import Show, View
 
 VIEWS: Mapping[str, Show] = {
     "overview": overview,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from odradek.broker.configuration.config_description import describe_topic
 from odradek.broker.control.page.history import steps_of, steps_start
 from odradek.broker.control.page.partition_timeline import runs_of, timeline
 from odradek.broker.control.page.picture import Lane, holds_of, picture, timeline_events
-from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
 from odradek.broker.control.page.transactions import (
     all_ids,
     bounds,
@@ -24,10 +25,7 @@ from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
 from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.entry import Txn
     from odradek.storage.log import Log

@@ -11,8 +11,8 @@ from functools import partial
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from odradek.broker.control.page.history import steps_of, steps_start
-from odradek.broker.control.page.partition_timeline import runs_of, transactions_of
+from odradek.broker.control.page.history import TxnStep, steps_of, steps_start
+from odradek.broker.control.page.partition_timeline import BatchRun, runs_of, transactions_of
 from odradek.broker.control.page.picture import (
     MOST_LANES,
     Lane,
@@ -23,22 +23,18 @@ from odradek.broker.control.page.picture import (
     step_event,
     transaction_events,
 )
-from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
 from odradek.broker.runtime.workers import in_thread
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.topic_partition import TRANSACTION_STATE
+from odradek.protocol.topic_partition import TRANSACTION_STATE, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
-    from odradek.broker.control.page.history import TxnStep
-    from odradek.broker.control.page.partition_timeline import BatchRun
-    from odradek.broker.control.page.served import Job, JsonValue, Query, View, ViewedBroker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.core import TransactionCore
-    from odradek.protocol.topic_partition import TopicPartition
 
 UNKNOWN = "This id is not known: it was never used, or it expired."
 # What comes first: decided outside, open, decided and not complete, done.

@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from odradek.broker.groups.common.group import CoordinatorRecord, Timer
+from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
-
-if TYPE_CHECKING:
-    from odradek.broker.groups.common.group import Group
-
 
 Token = object
 """Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""

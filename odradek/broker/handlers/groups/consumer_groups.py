@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, refused
+from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import GROUP_VERSION
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import Steps, sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import NowOrLater
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
     from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
     from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse

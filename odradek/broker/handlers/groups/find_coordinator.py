@@ -14,9 +14,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.context import REFUSALS
+from odradek.broker.api.context import REFUSALS, RequestContext
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.slices import in_slices, made_of_each, sliced
+from odradek.broker.runtime.slices import Steps, in_slices, made_of_each, sliced
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -24,9 +24,7 @@ from odradek.protocol.messages.find_coordinator_response import Coordinator, Fin
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 
 SEVERAL_KEYS_SINCE = 4

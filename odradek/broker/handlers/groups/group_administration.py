@@ -6,30 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
-from odradek.broker.api.context import Audit
+from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
-from odradek.broker.runtime.delayed import all_of, once
-from odradek.broker.runtime.slices import altering, made_of_each, sliced, visit_in_slices
+from odradek.broker.runtime.delayed import NowOrLater, all_of, once
+from odradek.broker.runtime.slices import Steps, altering, made_of_each, sliced, visit_in_slices
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
-from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
-    from odradek.broker.runtime.delayed import NowOrLater
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
     from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
-    from odradek.protocol.messages.list_groups_response import ListedGroup
 
 
 async def list_groups(request: ListGroupsRequest, context: RequestContext, broker: Broker) -> ListGroupsResponse:

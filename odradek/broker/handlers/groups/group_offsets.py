@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.runtime.slices import in_slices
+from odradek.broker.runtime.slices import Steps, in_slices
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_commit_request import (
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import NowOrLater
-    from odradek.broker.runtime.slices import Steps
 
 
 TOPIC_IDS_SINCE: Final = 10

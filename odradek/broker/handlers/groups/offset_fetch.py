@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import Steps, sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.slices import Steps
-    from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 
 SEVERAL_GROUPS_SINCE = 8
 TOPICS_AT_ONCE = 100

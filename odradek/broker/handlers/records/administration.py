@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.metadata.topic_names import check_topic_name
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import Steps, sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_records_response import (
@@ -25,7 +25,6 @@ from odradek.protocol.messages.describe_producers_response import (
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.delete_records_request import DeleteRecordsRequest
     from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
     from odradek.storage.producer_state import ProducerEntry

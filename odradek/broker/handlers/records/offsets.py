@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit
-from odradek.broker.partitions.partition import NO_EPOCH, IsolationLevel, check_leader_epoch
+from odradek.broker.api.context import Audit, RequestContext
+from odradek.broker.partitions.partition import NO_EPOCH, IsolationLevel, Partition, check_leader_epoch
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import Steps, sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -27,10 +27,7 @@ from odradek.protocol.messages.offset_for_leader_epoch_response import (
 )
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.partitions.partition import Partition
-    from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from odradek.protocol.messages.offset_for_leader_epoch_request import (

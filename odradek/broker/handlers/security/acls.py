@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.context import AllowAll
+from odradek.broker.api.context import AllowAll, RequestContext
 from odradek.broker.metadata import acl_changes
 from odradek.broker.runtime.delayed import CloseConnection, Deferred
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import Steps, sliced
 from odradek.broker.runtime.uuids import random_uuid
-from odradek.broker.security.acl.acls import AclFilter
+from odradek.broker.security.acl.acls import Acl, AclFilter
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
@@ -21,11 +21,8 @@ from odradek.protocol.messages.delete_acls_response import (
 from odradek.protocol.messages.describe_acls_response import AclDescription, DescribeAclsResource, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.acl_changes import Created, Deleted
-    from odradek.broker.runtime.slices import Steps
-    from odradek.broker.security.acl.acls import Acl
     from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
     from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
     from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision, require_one_batch
-from odradek.broker.runtime.slices import altering, in_slices, made_of_each, sliced
+from odradek.broker.runtime.slices import Steps, altering, in_slices, made_of_each, sliced
 from odradek.broker.security.sasl.credential_changes import (
     Altered,
     Change,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
     from odradek.protocol.messages.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
     from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest

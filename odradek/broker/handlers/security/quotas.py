@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.metadata.records import Decision, require_one_batch
 from odradek.broker.network.listening import address_of, addresses_of_hosts
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import altering, in_slices, made_of_each
+from odradek.broker.runtime.slices import Steps, altering, in_slices, made_of_each
 from odradek.broker.security.quotas import decisions
 from odradek.broker.security.quotas.decisions import Component, LimitChange, QuotaChange
 from odradek.broker.security.quotas.entities import IP
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
     from odradek.protocol.messages.describe_client_quotas_request import DescribeClientQuotasRequest

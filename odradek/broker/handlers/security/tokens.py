@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit
+from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.metadata.records import Decision
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.security.tokens.decisions import (
@@ -35,7 +35,6 @@ from odradek.protocol.messages.renew_delegation_token_response import RenewDeleg
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest

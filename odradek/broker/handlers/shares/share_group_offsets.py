@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import REFUSALS
+from odradek.broker.api.context import REFUSALS, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
 from odradek.broker.runtime.delayed import NowOrLater, all_of, once
-from odradek.broker.runtime.slices import made_of_each, sliced
+from odradek.broker.runtime.slices import Steps, made_of_each, sliced
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
@@ -35,11 +35,7 @@ from odradek.protocol.messages.describe_share_group_offsets_response import (
 from odradek.protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.slices import Steps
     from odradek.broker.shares.leader.group_state import Refusals
     from odradek.protocol.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
     from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest

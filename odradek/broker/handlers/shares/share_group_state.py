@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from odradek.broker.runtime.delayed import all_of
-from odradek.broker.runtime.slices import in_slices
+from odradek.broker.runtime.delayed import NowOrLater, all_of
+from odradek.broker.runtime.slices import Steps, in_slices
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.records import (
     loaded_batches,
@@ -21,10 +21,15 @@ from odradek.broker.shares.core.records import (
 from odradek.broker.shares.core.state import Outcome, SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.messages import delete_share_group_state_request as to_delete
 from odradek.protocol.messages import delete_share_group_state_response as deleted
+from odradek.protocol.messages import initialize_share_group_state_request as to_initialize
 from odradek.protocol.messages import initialize_share_group_state_response as initialized
+from odradek.protocol.messages import read_share_group_state_request as to_read
 from odradek.protocol.messages import read_share_group_state_response as read
+from odradek.protocol.messages import read_share_group_state_summary_request as to_summarize
 from odradek.protocol.messages import read_share_group_state_summary_response as summarized
+from odradek.protocol.messages import write_share_group_state_request as to_write
 from odradek.protocol.messages import write_share_group_state_response as written
 from odradek.protocol.messages.delete_share_group_state_response import DeleteShareGroupStateResponse
 from odradek.protocol.messages.initialize_share_group_state_response import InitializeShareGroupStateResponse
@@ -35,14 +40,7 @@ from odradek.protocol.messages.write_share_group_state_response import WriteShar
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import NowOrLater
-    from odradek.broker.runtime.slices import Steps
     from odradek.broker.shares.core.state_core import StateCore
-    from odradek.protocol.messages import delete_share_group_state_request as to_delete
-    from odradek.protocol.messages import initialize_share_group_state_request as to_initialize
-    from odradek.protocol.messages import read_share_group_state_request as to_read
-    from odradek.protocol.messages import read_share_group_state_summary_request as to_summarize
-    from odradek.protocol.messages import write_share_group_state_request as to_write
 
 MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The share coordinator knows no such topic partition.",

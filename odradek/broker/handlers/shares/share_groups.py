@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import refused
+from odradek.broker.api.context import RequestContext, refused
 from odradek.broker.groups.share.heartbeat import (
     Heard,
     ShareHeartbeat,
@@ -15,18 +15,15 @@ from odradek.broker.groups.share.heartbeat import (
 )
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
-from odradek.broker.runtime.delayed import once
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.delayed import NowOrLater, once
+from odradek.broker.runtime.slices import Steps, sliced
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_group_describe_response import DescribedGroup, ShareGroupDescribeResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.delayed import NowOrLater
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
     from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
     from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse

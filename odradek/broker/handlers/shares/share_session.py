@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,8 +25,6 @@ from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest

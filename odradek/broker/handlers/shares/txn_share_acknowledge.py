@@ -21,7 +21,7 @@ from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.pending_records import check_txn_form
 from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
 from odradek.broker.shares.leader.acknowledging import DONE, AcknowledgeResult
-from odradek.broker.shares.leader.live_partition import CODES, SharePartitionPhase
+from odradek.broker.shares.leader.live_partition import CODES, PendingWrite, SharePartitionPhase
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.txn_share_acknowledge_response import (
@@ -31,15 +31,13 @@ from odradek.protocol.messages.txn_share_acknowledge_response import (
     TxnShareAcknowledgeResponse,
     TxnShareAcknowledgeTopicResponse,
 )
-from odradek.protocol.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE, PartitionCodes, TopicIdPartition
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.groups.core import GroupCore
-    from odradek.broker.shares.leader.live_partition import PendingWrite
     from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
-    from odradek.protocol.topic_partition import PartitionCodes
 
 NOT_ATTEMPTED: Final = AcknowledgeResult(
     ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused."

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import refused
+from odradek.broker.api.context import RequestContext, refused
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.configuration.config_description import (
     ConfigSource,
@@ -33,7 +33,7 @@ from odradek.broker.metadata.config_changes import ResourceChanges, Result, chec
 from odradek.broker.metadata.config_rules import settings_of
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topic_names import check_topic_name
-from odradek.broker.runtime.slices import in_slices, made_of_each, sliced
+from odradek.broker.runtime.slices import Steps, in_slices, made_of_each, sliced
 from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, bare
@@ -49,12 +49,10 @@ from odradek.protocol.messages.incremental_alter_configs_response import Increme
 from odradek.protocol.messages.list_config_resources_response import ConfigResource, ListConfigResourcesResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred, NowOrLater
-    from odradek.broker.runtime.slices import Steps
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
     from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,10 @@ from odradek.broker.api.authorized_operations import (
     cluster_operations,
     is_allowed,
 )
-from odradek.broker.api.context import Audit
-from odradek.broker.metadata.image import NO_LEADER
+from odradek.broker.api.context import Audit, RequestContext
+from odradek.broker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from odradek.broker.metadata.topic_names import is_valid_topic_name
-from odradek.broker.runtime.slices import in_order, made_of_each, sliced
+from odradek.broker.runtime.slices import Steps, in_order, made_of_each, sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_topic_partitions_response import (
@@ -33,12 +34,7 @@ from odradek.protocol.struct import ZERO_UUID
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.metadata.image import PartitionImage, TopicImage
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
     from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 

@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, refused
+from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.configuration.config_description import DescribedConfig, effective_topic_settings
 from odradek.broker.metadata import topics as decisions
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import altering, in_slices, made_of_each
+from odradek.broker.runtime.slices import Steps, altering, in_slices, made_of_each
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -27,10 +27,8 @@ from odradek.protocol.messages.delete_topics_response import DeletableTopicResul
 from odradek.protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
     from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
     from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest

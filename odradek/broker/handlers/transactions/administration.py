@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, refused
+from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.coordinators.transaction_markers import TxnMarker
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.slices import sliced, visit_in_slices
+from odradek.broker.runtime.slices import Steps, sliced, visit_in_slices
 from odradek.broker.transactions.requests import Filter, listed, states_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -26,10 +26,8 @@ from odradek.protocol.messages.write_txn_markers_response import (
 from odradek.protocol.topic_partition import PartitionCodes
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.coordinators.shard import Shard
-    from odradek.broker.runtime.slices import Steps
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.entry import Txn
     from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, refused
+from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
-from odradek.broker.runtime.slices import in_slices
+from odradek.broker.runtime.slices import Steps, in_slices
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -19,14 +20,10 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnTopicResult,
 )
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS
+from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS, PartitionCodes, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
     from odradek.protocol.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.end_txn_request import EndTxnRequest
     from odradek.protocol.messages.end_txn_response import EndTxnResponse
     from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
-    from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
 
 NONE: Final = -1

@@ -19,7 +19,7 @@ from odradek.broker.coordinators.verification import (
     VerificationResult,
 )
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.slices import in_slices
+from odradek.broker.runtime.slices import Steps, in_slices
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.slices import Steps
     from odradek.storage.verification import VerificationGuard
 
 

@@ -14,13 +14,12 @@ from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
 from odradek.broker.security.sasl.tables import State
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.file_slice import in_memory
+from odradek.protocol.file_slice import Chunk, in_memory
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.security.sasl.mechanism import Offers
-    from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
 
 

@@ -19,7 +19,7 @@ from odradek.broker.security.sasl import oauthbearer as bearer
 from odradek.broker.security.sasl import plain, scram
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer, Offers
 from odradek.broker.security.sasl.oauthbearer import NAME as OAUTHBEARER
-from odradek.broker.security.sasl.requests import SaslRequests
+from odradek.broker.security.sasl.requests import RequestDispatch, SaslRequests
 from odradek.broker.security.sasl.scram import TokenLogins
 from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_login_module
 from odradek.protocol.scram import SCRAM_MECHANISMS
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
     from odradek.broker.security.sasl.credentials import ScramCredentials
-    from odradek.broker.security.sasl.requests import RequestDispatch
     from odradek.broker.security.tokens.decisions import TokenRules
     from odradek.broker.security.tokens.image import DelegationTokens
 

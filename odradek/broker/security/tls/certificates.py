@@ -19,7 +19,7 @@ from odradek.broker.configuration.listener_settings import (
     listener_of,
     setting_named,
 )
-from odradek.broker.security.tls.context import digest_of, load
+from odradek.broker.security.tls.context import LoadedTls, digest_of, load
 from odradek.broker.security.tls.principals import refusal_of_another_identity
 from odradek.broker.security.tls.settings import UnusableTls, tls_settings
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.runtime.clock import TimerHandle, Timers
     from odradek.broker.runtime.workers import JobResult, Workers
-    from odradek.broker.security.tls.context import LoadedTls
 
 log = logging.getLogger("odradek.tls")
 

@@ -15,12 +15,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.security.tls.settings import PEM, ClientAuth, UnusableTls
+from odradek.broker.security.tls.settings import PEM, ClientAuth, Store, TlsSettings, UnusableTls
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
-    from odradek.broker.security.tls.settings import Store, TlsSettings
 
 JKS_MAGIC = (bytes.fromhex("feedfeed"), bytes.fromhex("cececece"))
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----"

@@ -13,14 +13,13 @@ from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.records import pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
-from odradek.broker.shares.core.state import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey, StateSummary
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.share_coordinator import Persister
     from odradek.broker.groups.common.outcome import Outcome
     from odradek.broker.groups.core import GroupCore
-    from odradek.broker.shares.core.state import StateSummary
     from odradek.broker.shares.leader.shares import ShareBroker
 
 log = logging.getLogger("odradek.shares")

@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.shares.core.in_flight import StateWrite
+from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
-from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET
-from odradek.broker.shares.leader.group_settings import EARLIEST, LATEST
+from odradek.broker.shares.core.state import (
+    UNDECIDED_START_OFFSET,
+    Ending,
+    PendingTransaction,
+    SharePartitionKey,
+    StoredState,
+)
+from odradek.broker.shares.leader.group_settings import EARLIEST, LATEST, ShareGroupSettings
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -27,9 +33,6 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.runtime.workers import JobResult, Workers
     from odradek.broker.shares.core.acquisition import Limits
-    from odradek.broker.shares.core.in_flight import Acknowledgement
-    from odradek.broker.shares.core.state import Ending, PendingTransaction, SharePartitionKey, StoredState
-    from odradek.broker.shares.leader.group_settings import ShareGroupSettings
     from odradek.storage.log_reader import TimestampOffset
 
 log = logging.getLogger("odradek.shares")

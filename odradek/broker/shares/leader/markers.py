@@ -7,16 +7,14 @@ Source: docs/spec/share-groups.md#s5-6, #s5-12.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE
+from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, Ending
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
-    from odradek.broker.shares.core.state import Ending
     from odradek.broker.shares.leader.shares import Shares
 
 

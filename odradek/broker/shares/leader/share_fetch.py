@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.fetch.wait import FetchWait
+from odradek.broker.fetch.wait import AwaitedPartition, FetchWait
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
 from odradek.broker.shares.core.sessions import ShareSession
@@ -38,7 +38,6 @@ from odradek.storage.disk import WouldBlock
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.fetch.wait import AwaitedPartition
     from odradek.broker.metadata.image import PartitionImage
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.workers import JobResult

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.coordinators.share_coordinator import LocalPersister
+from odradek.broker.coordinators.share_coordinator import LocalPersister, Persister, ShareCoordinator
 from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS
 from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
-from odradek.broker.shares.core.state import SharePartitionKey
+from odradek.broker.shares.core.state import Ending, SharePartitionKey
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.live_partition import LiveSharePartition, SharePartitionPhase
 from odradek.broker.shares.leader.overdue import OverdueTransactions
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
-    from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topic_creation import TopicCreation
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
-    from odradek.broker.shares.core.state import Ending
 
 
 def share_groups_are_on(image: MetadataImage) -> bool:
