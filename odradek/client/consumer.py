@@ -134,6 +134,8 @@ class Consumer(ConnectedClient):
                 max_wait_ms=fetch_max_wait_ms,
                 max_partition_bytes=max_partition_fetch_bytes,
                 check_crcs=check_crcs,
+                client_rack=client_rack,
+                replica_max_age_ms=metadata_max_age_ms,
             ),
             committed=None if self._offsets is None else self._offsets.committed_now,
             news=self._news.set,

@@ -161,6 +161,8 @@ class Cluster:
     start_node = InThread(sync.Cluster.start_node)
     cut_off = InThread(sync.Cluster.cut_off)
     move_leader = InThread(sync.Cluster.move_leader)
+    put_in_rack = InThread(sync.Cluster.put_in_rack)
+    follow = InThread(sync.Cluster.follow)
     truncate = InThread(sync.Cluster.truncate)
     move_coordinator = InThread(sync.Cluster.move_coordinator)
     delete = InThread(sync.Cluster.delete)

@@ -269,6 +269,15 @@ class Cluster:
         """A new leader epoch begins."""
         self.call("POST", f"/partitions/{quote(topic, safe='')}/{partition}/leader", {"node": node})
 
+    def put_in_rack(self, node: int, rack: str | None) -> None:
+        """Leaders tell consumers of this rack to read from this node (KIP-392)."""
+        self.call("POST", f"/nodes/{node}/rack", {"rack": rack})
+
+    def follow(self, topic: str, partition: int, node: int, end: int | None) -> None:
+        """The node, a follower, has the log below the offset `end`; None: all of it."""
+        path = f"/partitions/{quote(topic, safe='')}/{partition}/follower"
+        self.call("POST", path, {"node": node, "end": end})
+
     def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:
         """An unclean election: what is not wholly below `offset` is lost, and a leader epoch begins.
 

@@ -7,11 +7,14 @@ which see `LedPartitions`. Requests to a coordinator are looked at here, before 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START, Dispatcher
 from odradek.broker.broker import Broker
+from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.api_keys import ApiKey
@@ -22,7 +25,8 @@ from odradek.protocol.messages import request_class
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.api.context import ConnectionInfo, RequestContext
+    from odradek.broker.api.dispatch import HandlerCall
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
@@ -30,10 +34,12 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.network.connection_host import LoginCounts
-    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.runtime.delayed import NowOrLater, Parked
     from odradek.broker.serving import ServingBroker
     from odradek.broker.shares.leader.shares import Shares
     from odradek.protocol.file_slice import Chunk
+    from odradek.protocol.messages.fetch_request import FetchRequest
+    from odradek.protocol.messages.fetch_response import FetchResponse
     from odradek.protocol.struct import Struct
 
 # By the field that names whom the request is about; each element of a list is a key, or holds one in such a field.
@@ -123,13 +129,21 @@ class NodeBroker(Broker):
         return self._whole.has_started(coordinator)
 
 
-def node_dispatcher(serving: ServingBroker, node_id: int) -> Dispatcher[Broker]:
+def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) -> Dispatcher[Broker]:
     """Without the fast path of Produce, which remembers partitions."""
     broker = serving.broker
     view = NodeBroker(broker, node_id)
     authorizer = authorizer_of(broker.config, broker.metadata.image.acls)
+    make = partial(ReplicaFetch, node_id=node_id, whole=broker.partitions, replicas=replicas)
+
+    def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[FetchResponse]:
+        return fetched(request, context, broker, make)
+
+    def handler(api: ApiKey) -> HandlerCall[Broker]:
+        return fetch if api is ApiKey.FETCH else handler_of(api)
+
     dispatcher: Dispatcher[Broker] = Dispatcher(
-        view, broker.clock, handler_of, served=broker.offered.apis, authorizer=authorizer
+        view, broker.clock, handler, served=broker.offered.apis, authorizer=authorizer
     )
     dispatcher.workers = broker.codec_thread
     dispatcher.throttling = serving.dispatcher.throttling

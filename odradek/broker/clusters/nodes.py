@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.clusters.node_view import NodeRequests, node_dispatcher
 from odradek.broker.clusters.problems import Problem, bad, unknown, whole
 from odradek.broker.configuration.listeners import Listener
+from odradek.broker.fetch.replicas import Replicas
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.image import Node as Place
 from odradek.broker.metadata.records import Decision
@@ -73,11 +74,12 @@ class Nodes:
         """Raises CannotStart, OSError, KafkaError."""
         serving, broker = self._serving, self._serving.broker
         first_id, first = broker.config.node_id, broker.bound[0]
+        self._replicas = Replicas(broker.metadata.image)
         self._plain = [(server, server.requests) for server in serving.servers]
         for node_id in range(first_id, first_id + self._count):
             requests = self._plain[0][1]
             if self._count > 1:
-                requests = NodeRequests(node_dispatcher(serving, node_id), broker, node_id)
+                requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas), broker, node_id)
             self._by_id[node_id] = Node(node_id, replace(first, port=self._ports.get(node_id, 0)), requests)
         self._by_id[first_id].listener = first
         self._by_id[first_id].server = serving.servers[0]
@@ -92,7 +94,9 @@ class Nodes:
         records: list[Message] = []
         for node in self:
             if node.id != first_id:
-                records += self._registration(node, broker.metadata.image.next_offset + len(records))
+                known = broker.metadata.image.brokers.get(node.id)  # of an earlier life
+                epoch = broker.metadata.image.next_offset + len(records)
+                records += self._registration(node, epoch, None if known is None else known.rack)
         await self._commit(records)
         await self._lead([(topic, index, one.replicas[0]) for topic, index, one in self._partitions()])
 
@@ -165,6 +169,30 @@ class Nodes:
             raise Problem(409, f"node {node.id} is stopped")
         await self._lead([(topic, index, node.id)])
 
+    async def put_in_rack(self, node: Node, rack: str | None) -> None:
+        """Consumers of this rack are told to read here what the node follows (KIP-392). Raises Problem."""
+        broker = self._serving.broker
+        if self._count == 1:
+            raise Problem(409, "a cluster of one node has no followers")
+        known = broker.metadata.image.brokers[node.id]
+        records = self._registration(node, known.broker_epoch, rack)
+        await self._commit(records[:1] if known.is_fenced else records)
+        for partition in broker.partitions:
+            partition.led_anew()  # waiting consumers are told
+
+    def follow(self, topic: str, index: int, node: Node, end: int | None) -> None:
+        """The node has the log below `end`; None: all of it. Raises Problem."""
+        self._placed_at(topic, index)
+        partition = self._serving.broker.partitions.get(topic, index)
+        log, key = partition.log, (topic, index, node.id)
+        if end is None:
+            self._replicas.ends.pop(key, None)
+        elif not log.log_start_offset <= end <= log.high_watermark:
+            raise bad("end", f"a number from {log.log_start_offset} to {log.high_watermark}, or null")
+        else:
+            self._replicas.ends[key] = end
+        partition.led_anew()  # waiting consumers look again
+
     async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:
         """An unclean election: the leader lacks what lies above `offset`, and a new leader epoch begins there.
 
@@ -221,9 +249,12 @@ class Nodes:
         )
         await node.server.listen(bound)
 
-    def _registration(self, node: Node, epoch: int) -> Sequence[Message]:
-        place = Place(node.id, self._serving.broker.metadata.node.directory_id)
-        return registration_records(place, [node.listener], rack=None, incarnation_id=random_uuid(), broker_epoch=epoch)
+    def _registration(self, node: Node, epoch: int, rack: str | None) -> Sequence[Message]:
+        broker = self._serving.broker
+        own = broker.metadata.node
+        endpoints = broker.advertised if node.id == own.node_id else [node.listener]
+        place = Place(node.id, own.directory_id)
+        return registration_records(place, endpoints, rack=rack, incarnation_id=random_uuid(), broker_epoch=epoch)
 
     def _fence_later(self, node: Node) -> None:
         self._serving.broker.spawn(self._fence(node))

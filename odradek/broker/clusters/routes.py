@@ -258,6 +258,29 @@ async def move_leader(cluster: Cluster, request: web.Request) -> object:
     return {}
 
 
+async def put_in_rack(cluster: Cluster, request: web.Request) -> object:
+    """`{"rack": "name"}`; null: in none."""
+    found = await told_object(request, frozenset({"rack"}))
+    rack = None if found.get("rack") is None else text(found["rack"], "rack")
+    nodes = cluster.running_nodes
+    async with cluster.changing:
+        await nodes.put_in_rack(nodes.get(number_in(request, "node")), rack)
+        await cluster.settled()
+    return {}
+
+
+async def follow(cluster: Cluster, request: web.Request) -> object:
+    """`{"node": n, "end": offset}`: how far this follower has got; null: to the end."""
+    found = await told_object(request, frozenset({"node", "end"}))
+    topic, index = request.match_info["topic"], number_in(request, "partition")
+    end = None if found.get("end") is None else whole(found["end"], "end")
+    nodes = cluster.running_nodes
+    async with cluster.changing:
+        nodes.follow(topic, index, nodes.get(found.get("node")), end)
+        await cluster.settled()
+    return {}
+
+
 async def truncate(cluster: Cluster, request: web.Request) -> object:
     """`{"offset": n, "node": n}`; node: None for whoever leads."""
     found = await told_object(request, frozenset({"offset", "node"}))
@@ -419,6 +442,8 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", "/nodes/{node}/unreachable_for", cut_off),
     ("POST", "/partitions/{topic}/{partition}/leader", move_leader),
     ("POST", "/partitions/{topic}/{partition}/truncate", truncate),
+    ("POST", "/partitions/{topic}/{partition}/follower", follow),
+    ("POST", "/nodes/{node}/rack", put_in_rack),
     ("POST", "/coordinators/{type}/{key}", move_coordinator),
     ("GET", "/presets", presets),
     ("POST", "/presets/{name}", preset),

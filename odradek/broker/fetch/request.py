@@ -164,14 +164,7 @@ class PendingFetch:
 
     def _read(self, partition: Partition, wanted: FetchPartition) -> bool:
         """Returns whether that could be done at once; else a thread reads."""
-        read = PartitionRead(
-            partition,
-            wanted,
-            isolation=self._isolation,
-            max_bytes=min(wanted.max_bytes, self._left_bytes),
-            min_one_batch=self._size_bytes == 0,
-            is_sent=self._context.connection.sends_files,
-        )
+        read = self._partition_read(partition, wanted)
         try:
             answer = read.check() or read.read()
         except KafkaError as error:
@@ -181,6 +174,16 @@ class PendingFetch:
             return False
         self._take(answer)
         return True
+
+    def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
+        return PartitionRead(
+            partition,
+            wanted,
+            isolation=self._isolation,
+            max_bytes=min(wanted.max_bytes, self._left_bytes),
+            min_one_batch=self._size_bytes == 0,
+            is_sent=self._context.connection.sends_files,
+        )
 
     def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: JobResult[ReadResult]) -> None:
         if self._reply is not None and self._reply.is_done:

@@ -15,7 +15,7 @@ from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.consuming.offset_lookup import NO_EPOCH, ask_epoch_ends, ask_offsets
 from odradek.client.consuming.positions import Assigned, Positions, Stage
-from odradek.client.network.cluster import Cluster
+from odradek.client.network.cluster import DEFAULT_METADATA_MAX_AGE_MS, Cluster
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
@@ -23,6 +23,7 @@ from odradek.protocol.struct import ZERO_UUID
 
 # Two, so that a partition that begins to want records need not wait until a Fetch for others comes back.
 CHANNELS = ("fetch", "fetch too")
+NO_REPLICA = -1
 NAMES_TOPICS = 12  # Fetch names topics up to this version, and gives their ids from the next one on
 FULL_FETCHES = 2  # a partition is asked for more until this many full answers are in hand
 
@@ -44,6 +45,8 @@ class FetchSettings:
     max_wait_ms: int
     max_partition_bytes: int
     check_crcs: bool
+    client_rack: str | None = None
+    replica_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS  # until a leader is asked again who is read from
 
 
 class Fetcher:
@@ -112,7 +115,7 @@ class Fetcher:
     # Fetching.
 
     def _hungry(self) -> dict[int, list[Assigned]]:
-        """Partitions that want records, by the node that leads them."""
+        """Partitions that want records, by the node to fetch them from."""
         found: dict[int, list[Assigned]] = {}
         most_bytes = FULL_FETCHES * self._settings.max_partition_bytes
         for assigned in self._positions.hungry(most_bytes, self._settings.max_bytes):
@@ -120,8 +123,10 @@ class Fetcher:
             if leader is None or leader.node_id is None:
                 continue
             assigned.led_in(leader.leader_epoch)
+            if assigned.replica is not None and time.monotonic() >= assigned.replica_until_s:
+                assigned.replica = None
             if assigned.stage is Stage.READY:
-                found.setdefault(leader.node_id, []).append(assigned)
+                found.setdefault(leader.node_id if assigned.replica is None else assigned.replica, []).append(assigned)
         return found
 
     async def _fetch(self, node_id: int, channel: str) -> None:
@@ -136,6 +141,8 @@ class Fetcher:
                     stale, brought_any = await self._ask(node_id, channel, asked, is_patient=is_patient)
                 except RetriableError:
                     stale, brought_any = {each.topic_partition.topic for each in asked}, False
+                    for assigned in asked:
+                        assigned.replica = None
                 except ClientError as error:
                     stale, brought_any = set(), True
                     for assigned in asked:
@@ -227,6 +234,7 @@ class Fetcher:
             max_bytes=self._settings.max_bytes,
             isolation_level=self._settings.isolation_level.value,
             topics=list(topics.values()),
+            rack_id=self._settings.client_rack or "",
         )
 
     def _take_in(self, assigned: Assigned, data: PartitionData) -> bool:
@@ -234,6 +242,9 @@ class Fetcher:
         it."""
         topic, partition = assigned.topic_partition
         code = code_of(data.error_code)
+        if code is not ErrorCode.NONE and assigned.replica is not None:
+            assigned.replica = None  # the leader knows better
+            return True
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if assigned.fetched:
                 return True  # once these are taken
@@ -263,6 +274,9 @@ class Fetcher:
                 else:
                     assigned.fetched.append(fetched)
         else:
+            if data.preferred_read_replica != NO_REPLICA and not assigned.fetched:
+                assigned.replica = data.preferred_read_replica
+                assigned.replica_until_s = time.monotonic() + self._settings.replica_max_age_ms / 1000
             return False
         self._news()
         return False

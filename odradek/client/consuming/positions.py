@@ -68,6 +68,8 @@ class Assigned:
     reset_to: int | None = None  # a timestamp of ListOffsets
     is_paused: bool = False
     is_asked: bool = False  # by a Fetch that is not answered
+    replica: int | None = None  # the node that the leader has named to read from (KIP-392)
+    replica_until_s: float = 0.0  # by time.monotonic; then the leader is asked again
     error: ClientError | None = None  # what the application has to be told before anything more is fetched
     fetched: deque[FetchedRecords] = field(default_factory=deque)
 
@@ -95,6 +97,7 @@ class Assigned:
         """The leader's epoch, by the newest metadata. Without an epoch of the position there is nothing to compare."""
         if self.stage is not Stage.READY or leader_epoch is None or leader_epoch == self.validated_epoch:
             return
+        self.replica = None
         if self.leader_epoch is None or self.leader_epoch >= leader_epoch:
             self.validated_epoch = leader_epoch
         else:

@@ -120,6 +120,16 @@ def _truncate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", type=int, metavar="NODE", help="leads from then on; default: whoever leads")
 
 
+def _rack(parser: argparse.ArgumentParser) -> None:
+    _node(parser)
+    parser.add_argument("rack", nargs="?", metavar="RACK", help="default: in none")
+
+
+def _follower(parser: argparse.ArgumentParser) -> None:
+    _leader(parser)
+    parser.add_argument("end", type=int, nargs="?", metavar="OFFSET", help="default: the end of the log")
+
+
 def _coordinator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("type", choices=("group", "transaction", "share"))
     parser.add_argument("key", metavar="KEY", help="the group, transactional id, or GROUP:TOPIC-ID:PARTITION")
@@ -221,6 +231,22 @@ CALLS = (
         lambda options: {"client_id": options.client_id},
     ),
     ControlCall("move-leader", "move a leader", "POST", "/partitions/{topic}/{partition}/leader", _leader, _to_node),
+    ControlCall(
+        "rack",
+        "put a node in a rack, whose consumers read there",
+        "POST",
+        "/nodes/{node}/rack",
+        _rack,
+        lambda options: {"rack": options.rack},
+    ),
+    ControlCall(
+        "follower",
+        "say how far a follower has got",
+        "POST",
+        "/partitions/{topic}/{partition}/follower",
+        _follower,
+        lambda options: {"node": options.node, "end": options.end},
+    ),
     ControlCall(
         "truncate",
         "cut a log, as an unclean election does",

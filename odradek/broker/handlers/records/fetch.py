@@ -3,7 +3,8 @@
 v5: log start offset. v7: incremental sessions (KIP-227). v9: leader epochs are checked. v11: rack, preferred replica.
 v12: flexible; last fetched epoch, answered with the point where histories diverge. v13: topic ids. v15: replica state
 as a tag. v16: node endpoints beside a leadership error. v17, v18: fields that only followers use.
-Needs READ on each topic. There is one replica of everything, so a follower is told NOT_LEADER_OR_FOLLOWER.
+Needs READ on each topic. There is one replica of everything, so a follower is told NOT_LEADER_OR_FOLLOWER; where
+several nodes have one log, `fetch/replicas.py` answers.
 Source: KIP-227, KIP-320, KIP-516; the rest as Kafka 4.3.1 does it.
 """
 
@@ -17,8 +18,11 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.fetch_response import FetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.fetch.sessions import Fetch
     from odradek.broker.runtime.delayed import NowOrLater
     from odradek.protocol.messages.fetch_request import FetchRequest
 
@@ -26,6 +30,15 @@ TOPIC_IDS_SINCE: Final = 13
 
 
 def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[FetchResponse]:
+    return fetched(request, context, broker, PendingFetch)
+
+
+def fetched(
+    request: FetchRequest,
+    context: RequestContext,
+    broker: Broker,
+    make: Callable[[FetchRequest, RequestContext, Broker, Fetch], PendingFetch],
+) -> NowOrLater[FetchResponse]:
     named_by = NamedBy.TOPIC_ID if context.api_version >= TOPIC_IDS_SINCE else NamedBy.TOPIC_NAME
     try:
         begun = broker.fetch_sessions.begin(
@@ -38,6 +51,6 @@ def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> Now
         )
     except KafkaError as refusal:  # only the session is at fault, so no partition is named
         return FetchResponse(error_code=refusal.code.value)
-    pending = PendingFetch(request, context, broker, begun)
+    pending = make(request, context, broker, begun)
     pending.look()
     return pending.response or pending.park()

@@ -1,0 +1,183 @@
+"""Fetch at one of several nodes over one log: leaders name a nearer replica (KIP-392), and followers are read from.
+
+A leader answers a consumer that has a rack, from version 11 on, with the replica that is preferred and no records.
+That one serves the partition, as far as it has followed. Source: KIP-392; the rest as Kafka 4.3.1 does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.fetch.partition_read import NO_RECORDS, PartitionAnswer, PartitionRead
+from odradek.broker.fetch.request import PendingFetch
+from odradek.broker.partitions.partition import check_leader_epoch
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.fetch_response import PartitionData
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.fetch.request import FetchBroker
+    from odradek.broker.fetch.sessions import Fetch, FetchPartition
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.partitions.registry import Partitions
+    from odradek.protocol.messages.fetch_request import FetchRequest
+
+RACKS_SINCE: Final = 11
+
+
+@dataclass(slots=True)
+class Replicas:
+    """The replicas that consumers may read from: those whose node has a rack.
+
+    ends  of followers that are behind, by topic, partition and node: the offset that they have not got yet
+    """
+
+    image: MetadataImage
+    ends: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+    def serves(self, node_id: int, topic: str, index: int) -> bool:
+        """Whether this node may be read from, though another leads."""
+        known = self.image.brokers.get(node_id)
+        partition = self.image.topics[topic].partitions[index]
+        return known is not None and known.rack is not None and node_id in partition.replicas
+
+    def end(self, node_id: int, partition: Partition) -> int:
+        """Returns the end of the log as this follower has it."""
+        end = partition.log.high_watermark
+        return min(end, self.ends.get((partition.topic, partition.index, node_id), end))
+
+    def preferred(self, rack: str, partition: Partition, fetch_offset: int) -> int | None:
+        """Returns who is read from in this rack: None for the leader, as where it is there itself. A follower that has
+        not got so far is not preferred; of several the one that has got furthest is.
+        """
+        if fetch_offset < partition.log.log_start_offset:
+            return None
+        image = self.image.topics[partition.topic].partitions[partition.index]
+        best, best_end = None, -1
+        for node_id in sorted(image.isr):
+            broker = self.image.brokers.get(node_id)
+            if broker is None or broker.is_fenced or broker.rack != rack:
+                continue
+            if node_id == image.leader:
+                return None
+            end = self.end(node_id, partition)
+            if fetch_offset <= end and end > best_end:
+                best, best_end = node_id, end
+        return best
+
+
+class FollowerRead(PartitionRead):
+    """One read at a follower that is behind."""
+
+    __slots__ = ("_followed_to",)
+
+    def follow_to(self, end: int) -> None:
+        self._followed_to = end
+        self._end_offset = min(end, self._end_offset)
+
+    def check(self) -> PartitionAnswer | None:
+        """Raises KafkaError: OFFSET_OUT_OF_RANGE, as Kafka does, for what the follower has not got yet."""
+        check_leader_epoch(self._partition, self._wanted.current_leader_epoch)
+        if self._wanted.fetch_offset > self._followed_to:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return super().check()
+
+    def _answer(self, chunks: object, size_bytes: int, end_offset: int) -> PartitionAnswer:
+        answer = super()._answer(chunks, size_bytes, end_offset)
+        data = answer.data
+        data.high_watermark = min(data.high_watermark, self._followed_to)
+        data.last_stable_offset = min(data.last_stable_offset, self._followed_to)
+        return answer
+
+
+class ReplicaFetch(PendingFetch):
+    """A Fetch at one node of several."""
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        context: RequestContext,
+        broker: FetchBroker,
+        begun: Fetch,
+        *,
+        node_id: int,
+        whole: Partitions,
+        replicas: Replicas,
+    ) -> None:
+        super().__init__(request, context, broker, begun)
+        self._node_id = node_id
+        self._whole = whole
+        self._replicas = replicas
+        self._may_follow = context.api_version >= RACKS_SINCE and not self._is_follower
+        self._rack = request.rack_id if self._may_follow else ""
+
+    def _find(self, wanted: FetchPartition) -> Partition:
+        try:
+            partition = super()._find(wanted)
+        except KafkaError as refusal:
+            if refusal.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not self._may_follow:
+                raise
+            partition = self._followed(wanted)
+        if self._is_behind(partition) or self._preferred(partition, wanted) is not None:
+            wanted.sent_high_watermark = -1  # there is something to tell, whatever a session has told
+        return partition
+
+    def _followed(self, wanted: FetchPartition) -> Partition:
+        if isinstance(wanted.topic, bytes):
+            partition = self._whole.get_by_id(wanted.topic, wanted.index)
+        else:
+            partition = self._whole.get(wanted.topic, wanted.index)
+        self._context.require(Operation.READ, ResourceType.TOPIC, partition.topic)
+        if not self._replicas.serves(self._node_id, partition.topic, partition.index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def _leads(self, partition: Partition) -> bool:
+        return self._replicas.image.topics[partition.topic].partitions[partition.index].leader == self._node_id
+
+    def _is_behind(self, partition: Partition) -> bool:
+        return (
+            not self._leads(partition) and self._replicas.end(self._node_id, partition) < partition.log.high_watermark
+        )
+
+    def _preferred(self, partition: Partition, wanted: FetchPartition) -> int | None:
+        if not self._rack or not self._leads(partition):
+            return None
+        return self._replicas.preferred(self._rack, partition, wanted.fetch_offset)
+
+    def _read(self, partition: Partition, wanted: FetchPartition) -> bool:
+        preferred = self._preferred(partition, wanted)
+        if preferred is None:
+            return super()._read(partition, wanted)
+        try:
+            check_leader_epoch(partition, wanted.current_leader_epoch)
+        except KafkaError as error:
+            self._take(self._refused(wanted, error.code))
+            return True
+        data = PartitionData(
+            partition_index=wanted.index,
+            high_watermark=partition.log.high_watermark,
+            last_stable_offset=partition.log.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            aborted_transactions=None,
+            preferred_read_replica=preferred,
+            records=NO_RECORDS,
+        )
+        self._take(PartitionAnswer(data, 0, partition, ends_waiting=True))
+        return True
+
+    def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
+        if not self._is_behind(partition):
+            return super()._partition_read(partition, wanted)
+        read = FollowerRead(
+            partition,
+            wanted,
+            isolation=self._isolation,
+            max_bytes=min(wanted.max_bytes, self._left_bytes),
+            min_one_batch=self._size_bytes == 0,
+        )
+        read.follow_to(self._replicas.end(self._node_id, partition))
+        return read
