@@ -5,7 +5,6 @@ requests of Kafka's protocol, which check rights themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.api.context import Audit, Authorizer, ConnectionInfo, RequestContext, refused
@@ -34,30 +33,10 @@ def of_cluster(like: ApiKey) -> Right:
     return Right(like, Operation.DESCRIBE, ResourceType.CLUSTER)
 
 
-NEEDED: Mapping[str, Right] = {
-    "overview": of_cluster(ApiKey.DESCRIBE_CLUSTER),
-    "metrics": of_cluster(ApiKey.DESCRIBE_CLUSTER),
-    "topics": of_cluster(ApiKey.METADATA),
-    "topic": Right(ApiKey.METADATA, Operation.DESCRIBE, ResourceType.TOPIC, "name"),
-    "partition": Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic"),
-    "records": Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic"),
-    "groups": of_cluster(ApiKey.LIST_GROUPS),
-    "group": Right(ApiKey.DESCRIBE_GROUPS, Operation.DESCRIBE, ResourceType.GROUP, "id"),
-    "shares": of_cluster(ApiKey.LIST_GROUPS),
-    "transactions": of_cluster(ApiKey.LIST_TRANSACTIONS),
-    "transaction": Right(ApiKey.DESCRIBE_TRANSACTIONS, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "id"),
-    "connections": of_cluster(ApiKey.DESCRIBE_CLUSTER),
-    "warnings": of_cluster(ApiKey.DESCRIBE_CLUSTER),
-    "clusters": of_cluster(ApiKey.DESCRIBE_CLUSTER),
-    "cluster": of_cluster(ApiKey.DESCRIBE_CLUSTER),
-}
-
-
 def require_right(
-    view: str, query: Query, client_host: str, authorizer: Authorizer, now_ms: int, *, audit: Audit = Audit.CHECK
+    needed: Right, query: Query, client_host: str, authorizer: Authorizer, now_ms: int, *, audit: Audit = Audit.CHECK
 ) -> None:
     """Raises the AUTHORIZATION_FAILED of the resource, and KeyError with the name of a parameter that is missing."""
-    needed = NEEDED[view]
     name = CLUSTER_NAME if needed.parameter is None else query[needed.parameter]
     connection = ConnectionInfo(NO_CONNECTION, client_host, 0)
     context = RequestContext(needed.like, 0, 0, None, now_ms, connection, authorizer)

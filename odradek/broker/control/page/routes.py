@@ -30,11 +30,13 @@ from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.in_process import InProcessClient
 from odradek.broker.control.page.overview import connections, overview, warnings
 from odradek.broker.control.page.records import records
-from odradek.broker.control.page.rights import require_right
+from odradek.broker.control.page.rights import Right, of_cluster, require_right
 from odradek.broker.control.page.served import ControlledClusters, Show, View, ViewedBroker
 from odradek.broker.control.page.topics import partition, topic, topics
 from odradek.broker.control.page.transactions import transaction, transactions
 from odradek.broker.runtime.workers import in_thread
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -44,21 +46,25 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
 
-VIEWS: Mapping[str, Show] = {
-    "overview": overview,
-    "topics": topics,
-    "topic": topic,
-    "partition": partition,
-    "records": records,
-    "groups": groups,
-    "group": group,
-    "shares": shares,
-    "transactions": transactions,
-    "transaction": transaction,
-    "connections": connections,
-    "warnings": warnings,
-    "clusters": clusters,
-    "cluster": cluster,
+CLUSTER = of_cluster(ApiKey.DESCRIBE_CLUSTER)
+VIEWS: Mapping[str, tuple[Show, Right]] = {
+    "overview": (overview, CLUSTER),
+    "topics": (topics, of_cluster(ApiKey.METADATA)),
+    "topic": (topic, Right(ApiKey.METADATA, Operation.DESCRIBE, ResourceType.TOPIC, "name")),
+    "partition": (partition, Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic")),
+    "records": (records, Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic")),
+    "groups": (groups, of_cluster(ApiKey.LIST_GROUPS)),
+    "group": (group, Right(ApiKey.DESCRIBE_GROUPS, Operation.DESCRIBE, ResourceType.GROUP, "id")),
+    "shares": (shares, of_cluster(ApiKey.LIST_GROUPS)),
+    "transactions": (transactions, of_cluster(ApiKey.LIST_TRANSACTIONS)),
+    "transaction": (
+        transaction,
+        Right(ApiKey.DESCRIBE_TRANSACTIONS, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "id"),
+    ),
+    "connections": (connections, CLUSTER),
+    "warnings": (warnings, CLUSTER),
+    "clusters": (clusters, CLUSTER),
+    "cluster": (cluster, CLUSTER),
 }
 CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # where control is on
 
@@ -187,7 +193,7 @@ class Page:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
-                self._require("metrics", request)
+                self._require(CLUSTER, request)
             except KafkaError as error:
                 return web.json_response({"error": str(error), "code": error.code.name}, status=FORBIDDEN)
             return await handler(request)
@@ -197,8 +203,9 @@ class Page:
     async def document(self, request: web.Request) -> web.Response:
         first: View
         try:
-            self._require(BEGIN, request)
-            first = await self._view(BEGIN, request)
+            show, right = VIEWS[BEGIN]
+            self._require(right, request)
+            first = await self._view(show, request)
         except KafkaError as error:
             first = {"error": str(error), "code": error.code.name}
         return web.Response(text=document(first, self._token), content_type="text/html", headers=HEADERS)
@@ -208,8 +215,9 @@ class Page:
         if name not in VIEWS:
             return web.json_response({"error": f"there is no view {name}", "views": sorted(VIEWS)}, status=404)
         try:
-            self._require(name, request)
-            return web.json_response(await self._view(name, request), headers=HEADERS)
+            show, right = VIEWS[name]
+            self._require(right, request)
+            return web.json_response(await self._view(show, request), headers=HEADERS)
         except KeyError as missing:
             return web.json_response({"error": f"the view {name} needs the parameter {missing}"}, status=400)
         except KafkaError as error:
@@ -237,27 +245,28 @@ class Page:
     async def stop(self, app: web.Application) -> None:
         self._stopping.set()
 
-    def _require(self, name: str, request: web.Request, audit: Audit = Audit.CHECK) -> None:
+    def _require(self, needed: Right, request: web.Request, audit: Audit = Audit.CHECK) -> None:
         """Raises KafkaError, KeyError. Where there is a token, whoever got here has it, and may see everything."""
         if not self._broker.config.odradek_http_token:
             client_host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
             now_ms = self._broker.clock.now_ms()
-            require_right(name, request.query, client_host, self._authorizer, now_ms, audit=audit)
+            require_right(needed, request.query, client_host, self._authorizer, now_ms, audit=audit)
 
     async def _text(self, name: str, request: web.Request, *, is_first: bool) -> str:
         try:
-            self._require(name, request, Audit.CHECK if is_first else Audit.QUIET)
-            return json.dumps(await self._view(name, request))
+            show, right = VIEWS[name]
+            self._require(right, request, Audit.CHECK if is_first else Audit.QUIET)
+            return json.dumps(await self._view(show, request))
         except KeyError as missing:
             return json.dumps({"error": f"the view {name} needs the parameter {missing}"})
         except KafkaError as error:
             return json.dumps({"error": str(error), "code": error.code.name})
 
-    async def _view(self, name: str, request: web.Request) -> View:
+    async def _view(self, show: Show, request: web.Request) -> View:
         """Shows `cluster`, or the broker of the process. Raises KafkaError, and KeyError with the name of a parameter
         that is missing.
         """
-        shown = VIEWS[name](self._served_by(request), request.query)
+        shown = show(self._served_by(request), request.query)
         if isinstance(shown, Awaitable):
             shown = await shown
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
