@@ -11,7 +11,6 @@ from typing import Any
 import construct as c
 
 from odradek.protocol.schema import FIXED, Field, Schema, load
-from odradek.protocol.struct import Buffer, Message, Struct
 
 TAGS = "_tags"
 NUMBERS: Mapping[str, Any] = {
@@ -26,35 +25,6 @@ NUMBERS: Mapping[str, Any] = {
     "uuid": c.Bytes(16),
 }
 LONGEST_STRING = 0x7FFF
-
-
-def parse(module: str, version: int, data: Buffer, position: int = 0) -> dict[str, Any]:
-    """The tree of one message, e.g. `parse("produce_request", 9, body)`. Raises construct.ConstructError."""
-    tree: dict[str, Any] = structure(module, version).parse(bytes(memoryview(data)[position:]))
-    return tree
-
-
-def build(module: str, version: int, tree: Mapping[str, Any]) -> bytes:
-    """The bytes of such a tree. Raises construct.ConstructError; values that the version lacks are left out."""
-    written: bytes = structure(module, version).build(tree)
-    return written
-
-
-def tree_of(struct: Struct) -> dict[str, Any]:
-    """A message as such a tree, with the fields of all versions."""
-    return {name: _plain(getattr(struct, name)) for name in struct.__slots__}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Struct):
-        return tree_of(value)
-    if isinstance(value, list):
-        return [_plain(element) for element in value]
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
-
-
-def module_of(message: Message) -> str:
-    return type(message).__module__.rpartition(".")[2]
 
 
 @cache

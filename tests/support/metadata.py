@@ -11,7 +11,7 @@ from odradek.broker.metadata.image import MetadataImage, Node
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
 from odradek.broker.runtime.slices import Steps
-from odradek.broker.runtime.workers import Workers, WorkersHere
+from odradek.broker.runtime.workers import Workers
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
 from odradek.protocol.messages.topic_record import TopicRecord
@@ -19,6 +19,7 @@ from odradek.protocol.struct import Message
 from odradek.storage.disk import Disk
 from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.clock import ManualClock
+from tests.support.workers_here import WorkersHere
 
 R = TypeVar("R")
 

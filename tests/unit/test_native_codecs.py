@@ -15,11 +15,11 @@ from native.codecs import with_codecs
 from odradek.protocol.codec import Read, decode_from, encode, reader, writer
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
 from odradek.protocol.messages import message_class
-from odradek.protocol.reference import tree_of
 from odradek.protocol.schema import load
 from odradek.protocol.variant import COMPILED, variant
 from tests.support.message_values import RandomChoices, build_message, versions
 from tests.support.oracle import REPOSITORY
+from tests.support.reference_codec import tree_of
 
 MODULES: list[str] = tomllib.loads((REPOSITORY / "compiled.toml").read_text())["codecs"]
 

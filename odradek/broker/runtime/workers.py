@@ -200,10 +200,3 @@ class Openers:
     def _ended(self, size_bytes: int, then: Callable[[JobResult[T]], None], outcome: JobResult[T]) -> None:
         self._held_bytes -= size_bytes
         then(outcome)
-
-
-class WorkersHere:
-    """Runs each job at once, in the calling thread: for start-up and shutdown, when nobody is being served."""
-
-    def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
-        then(outcome_of(job))

@@ -6,7 +6,6 @@ from typing import Any
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.handlers.security.quotas import alter_client_quotas, describe_client_quotas
-from odradek.broker.runtime.workers import WorkersHere
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.messages.alter_client_quotas_request import (
@@ -18,6 +17,7 @@ from odradek.protocol.messages.alter_client_quotas_request import (
 from odradek.protocol.messages.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
 from tests.support.fake_disk import FakeDisk
 from tests.support.metadata import Running
+from tests.support.workers_here import WorkersHere
 
 ANN = EntityData(entity_type="user", entity_name="ann")
 

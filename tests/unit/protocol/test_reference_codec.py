@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from odradek.protocol.codec import decode, decode_from, encode
 from odradek.protocol.frames import read_request_header
 from odradek.protocol.messages import message_class, request_class
-from odradek.protocol.reference import build, module_of, parse, tree_of
 from tests.support.examples import examples
 from tests.support.message_values import Choices, DrawnChoices, LargeChoices, RandomChoices, build_message, versions
 from tests.support.oracle import exchanges, needs_oracle
+from tests.support.reference_codec import build, module_of, parse, tree_of
 
 VERSIONS = versions()
 MODULES = sorted({module for module, _ in VERSIONS})

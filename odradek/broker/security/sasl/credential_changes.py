@@ -6,7 +6,7 @@ Source: docs/spec/security.md#s2-3, 61 to 71.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -77,11 +77,6 @@ def describe_credentials(credentials: ScramCredentials, users: Sequence[str]) ->
         else:
             message = f"Attempt to describe a user credential that does not exist: {user}"
             yield user, KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
-
-
-def users_named(changes: Iterable[Change]) -> list[str]:
-    """Each once."""
-    return list(dict.fromkeys(change.user for change in changes))
 
 
 def _error_in(credentials: ScramCredentials, change: Change) -> KafkaError | None:

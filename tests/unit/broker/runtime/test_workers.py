@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from odradek.broker.runtime.workers import SETTLING_S, JobResult, Openers, ThreadWorkers, WorkersHere
+from odradek.broker.runtime.workers import SETTLING_S, JobResult, Openers, ThreadWorkers
 from tests.support.manual_loop import ManualWorkers
+from tests.support.workers_here import WorkersHere
 
 JOBS = 2_000
 

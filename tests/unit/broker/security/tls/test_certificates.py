@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.config import BrokerConfig, configure
-from odradek.broker.runtime.workers import WorkersHere
 from odradek.broker.security.tls.certificates import ListenerCertificates
 from odradek.broker.security.tls.settings import UnusableTls
 from tests.support.certs_directory import PASSWORD, another_authority, certificates, ssl_settings
 from tests.support.clock import ManualTimers
+from tests.support.workers_here import WorkersHere
 
 LOCATION = "listener.name.ssl.ssl.keystore.location"
 

@@ -1,0 +1,17 @@
+"""Workers without threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from odradek.broker.runtime.workers import JobResult, outcome_of
+
+T = TypeVar("T")
+
+
+class WorkersHere:
+    """Runs each job at once, in the calling thread."""
+
+    def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
+        then(outcome_of(job))
