@@ -49,6 +49,7 @@ IN_MEMORY = Path("/dev/shm")
 GONE_PER_COLLECTION = 50
 LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
+MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
 OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
 
@@ -273,7 +274,7 @@ class Clusters:
         collects = gc.isenabled()
         gc.disable()
         try:
-            config, _ = configure({}, {}, {**cluster.settings, **own})
+            config, _ = configure({}, {}, {**MADE_WITH, **cluster.settings, **own})
             serving = ServingBroker(
                 config,
                 self._loop,

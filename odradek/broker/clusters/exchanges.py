@@ -44,7 +44,7 @@ class Exchanges:
     def require(self) -> None:
         """Raises Problem where nothing is kept."""
         if not self.are_kept:
-            raise Problem(409, "odradek.control.requests.enable is false here, so that no requests are kept")
+            raise Problem(409, "no requests are kept here: that takes odradek.control.requests.enable=true")
 
     def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
         """Yields those behind `number`, the oldest first; of this API and client only, where they are given.
@@ -65,7 +65,7 @@ class Exchanges:
 
     def over(self) -> Iterator[tuple[int, KeptExchange]]:
         """Yields those that are answered, or whose connection is closed, with their numbers, the oldest first."""
-        return ((number, each) for number, each in self.kept.last() if each.answered_pace is not None)
+        return ((number, each) for number, each in self.kept.last() if each.answered is not None)
 
     def told(
         self, number: int, exchange: KeptExchange, api: str | None, client_id: str | None
@@ -122,30 +122,35 @@ def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
 def as_json(number: int, exchange: KeptExchange, api: ApiKey, version: int) -> dict[str, object]:
     """`answered_ms` is None while the client waits, `closed` tells that the connection was."""
     client_id, request = _decoded_request(exchange, api, version)
-    answered = exchange.answered_pace
+    connection_id, received_pace, received_s, frame, request_bytes, _ = exchange.received
+    answered_ms, answer, answer_bytes, is_closed = None, None, 0, False
+    if exchange.answered is not None:
+        answered_pace, answered_s, answer, answer_bytes, is_closed = exchange.answered
+        answered_ms = answered_pace.wall_ms(answered_s)
     return {
         "number": number,
         "api": api.kafka_name,
         "version": version,
         "client_id": client_id,
-        "correlation_id": int.from_bytes(exchange.request[4:8], signed=True),
-        "connection": exchange.connection_id,
-        "received_ms": exchange.received_pace.wall_ms(exchange.received_s),
-        "request_bytes": exchange.request_bytes,
+        "correlation_id": int.from_bytes(frame[4:8], signed=True),
+        "connection": connection_id,
+        "received_ms": received_pace.wall_ms(received_s),
+        "request_bytes": request_bytes,
         "request": request,
-        "answered_ms": None if answered is None else answered.wall_ms(exchange.answered_s),
-        "answer_bytes": exchange.answer_bytes,
-        "answer": _decoded_answer(exchange, api, version),
-        "closed": exchange.is_closed,
+        "answered_ms": answered_ms,
+        "answer_bytes": answer_bytes,
+        "answer": _decoded_answer(answer, api, version),
+        "closed": is_closed,
     }
 
 
 def _decoded_request(
     exchange: KeptExchange, api: ApiKey, version: int
 ) -> tuple[str | None, Mapping[str, object] | None]:
-    if len(exchange.request) < exchange.request_bytes:
+    _, _, _, request, request_bytes, _ = exchange.received
+    if len(request) < request_bytes:
         return None, None
-    frame = memoryview(exchange.request)
+    frame = memoryview(request)
     try:
         _, _, size = REQUEST_START.unpack_from(frame)
         client_id, position = read_client_id(frame, size, request_header_version(api.value, version) == 2)
@@ -155,13 +160,13 @@ def _decoded_request(
     return client_id, kafka_json(message, version)
 
 
-def _decoded_answer(exchange: KeptExchange, api: ApiKey, version: int) -> Mapping[str, object] | None:
-    if exchange.answer is None:
+def _decoded_answer(answer: Chunk | None, api: ApiKey, version: int) -> Mapping[str, object] | None:
+    if answer is None:
         return None
     kind = response_class(api.value)
     position = RESPONSE_START.size + response_has_tags(api.value, kind, version)
     try:
-        return kafka_json(decode(kind, version, b"".join(in_memory([exchange.answer])), position), version)
+        return kafka_json(decode(kind, version, b"".join(in_memory([answer])), position), version)
     except (MalformedMessage, ValueError, IndexError):
         return None  # ApiVersions of a version that is not served, for one
 

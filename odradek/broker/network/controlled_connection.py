@@ -26,12 +26,11 @@ class ControlledConnection(Connection):
         super().__init__(server)
         self._paced: PacedSender | None = None  # while such an answer leaves
 
-    def _write(self, chunks: list[Chunk]) -> None:
-        transport = self._transport
-        if transport is not None and isinstance(chunks, PacedAnswer):
+    def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
+        if isinstance(chunks, PacedAnswer):
             self._write_paced(transport, chunks)
         else:
-            Connection._write(self, chunks)
+            Connection._send_from_files(self, transport, chunks)
 
     def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
         """It is the first in flight until all of it has left, and all others wait for it."""

@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from odradek.protocol.file_slice import Chunk
+from odradek.protocol.file_slice import Chunk, FileSlice
+from odradek.protocol.struct import Buffer
 
 STEP_MS: Final = 100.0
 # Makes of the size of an answer its pieces: how many ms to wait before each, and where in the answer it ends.
 Pieces: TypeAlias = Callable[[int], Iterator[tuple[float, int]]]
 
 
+class _NoFile:
+    def read_at(self, size_bytes: int, position: int) -> Buffer:
+        return b""
+
+    def is_cached_at(self, size_bytes: int, position: int) -> bool:
+        return True
+
+    def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:
+        return 0
+
+
 class PacedAnswer(list[Chunk]):
-    """The chunks of an answer, and its pieces."""
+    """The chunks of an answer, and its pieces. Behind them is an empty one of a file: connections look for such, so
+    that they need not look for this class before each answer."""
 
     def __init__(self, chunks: Iterable[Chunk], pieces: Pieces) -> None:
-        super().__init__(chunks)
+        super().__init__([*chunks, FileSlice(_NoFile(), 0, 0)])
         self.pieces = pieces
 
 
