@@ -23,14 +23,13 @@ from odradek.protocol.errors import ErrorCode
 from odradek.spark.names import Sink
 from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.steps import ObserveTask, TaskStep, observe_no_task
-from odradek.spark.two_phase import Vote
+from odradek.spark.two_phase import DIGEST_MASK, Vote
 
 _M = np.uint64(0x5BD1E995)
 _32_BITS = np.uint64(0xFFFF_FFFF)
 _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
 _NO_KEY = 1  # seeds of the digest
-_MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class PartitionRows:
         for key, value in zip(keys, self.values.to_pylist(), strict=True):
             seed = topic ^ (_NO_KEY if key is None else digest(key))
             total += seed if value is None else digest(value, seed)
-        return total & _MASK
+        return total & DIGEST_MASK
 
 
 def groups(
@@ -148,7 +147,6 @@ def _bytes(batch: pa.RecordBatch, name: str) -> pa.Array:
     return column.cast(pa.binary())
 
 
-_MASK = 2**64 - 1
 _UNPREPARED = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -191,7 +189,7 @@ class _Task:
         producer = self._producer or self._started()
         for group in groups(batch, self._options.topic, self._partition_count, self._rng):
             producer.send_batch(group.topic, group.partition, group.keys, group.values, None, group.headers)
-            self._digest = (self._digest + group.digest()) & _MASK
+            self._digest = (self._digest + group.digest()) & DIGEST_MASK
         self._rows += len(batch)
         self._bytes += batch.nbytes
 

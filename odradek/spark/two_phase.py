@@ -43,7 +43,7 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 # The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
 FORGOTTEN_AFTER_MS = 3_600_000
 EXPIRED_AT_A_TIME = 10
-_DIGEST_MASK = 2**64 - 1
+DIGEST_MASK = 2**64 - 1  # digests add up in 64 bits
 _log = logging.getLogger(__name__)
 
 
@@ -139,7 +139,7 @@ def wall_clock_ms() -> int:
 
 
 def digest_of(votes: Iterable[Vote]) -> int:
-    return sum(vote.digest for vote in votes) & _DIGEST_MASK
+    return sum(vote.digest for vote in votes) & DIGEST_MASK
 
 
 class TwoPhaseSink:
