@@ -12,6 +12,7 @@ MEASUREMENTS = {
     "guard": ("bench.guard", "CPU per operation beside the commit before; --base main: beside where the branch began"),
     "hostile": ("bench.hostile", "hostile requests: how long other clients wait, and memory, beside Apache Kafka"),
     "scale": ("bench.scale", "growth of cost with connections, partitions, producers, the size of a log, groups"),
+    "recordings": ("bench.recordings", "CPU of a broker with a judge attached, and with --record"),
     "clusters": ("bench.clusters", "clusters under control: their calls, memory, cost beside others; --kafka"),
     "fixtures": ("bench.fixtures", "time that a fresh cluster adds to a test, for the fixtures of each language"),
     "files": ("bench.files", "`odradek inspect check`, and records read from files: 5 GB in a temporary directory"),

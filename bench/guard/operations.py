@@ -78,8 +78,16 @@ class Bursts:
                     raise Refused(f"error {int.from_bytes(answer[self._error_at : self._error_at + 2], signed=True)}")
         return self._bursts * BURST
 
+    def one_by_one(self) -> int:
+        """Sends as many, each after the answer to the last one, which is not looked at."""
+        frame = self._burst[: len(self._burst) // BURST]
+        for _ in range(self._bursts * BURST):
+            self._wire.send_bytes(frame)
+            self._wire.receive_bytes()
+        return self._bursts * BURST
 
-def produced(name: str, partitions: Sequence[int], value_bytes: int) -> bytes:
+
+def produced(name: str, partitions: Sequence[int], value_bytes: int, acks: int = -1) -> bytes:
     """A Produce of one record for each partition."""
     batches = [
         PartitionProduceData(
@@ -89,17 +97,19 @@ def produced(name: str, partitions: Sequence[int], value_bytes: int) -> bytes:
         for index in partitions
     ]
     request = ProduceRequest(
-        acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=name, partition_data=batches)]
+        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=name, partition_data=batches)]
     )
     return request_bytes(request, PRODUCE_VERSION, 1, "guard")
 
 
-def produce(partitions: Sequence[int], value_bytes: int, bursts: int) -> Callable[[str, ExitStack], Turn]:
+def produce(
+    partitions: Sequence[int], value_bytes: int, bursts: int, acks: int = -1
+) -> Callable[[str, ExitStack], Turn]:
     def begin(bootstrap: str, stack: ExitStack) -> Turn:
         name = stack.enter_context(topic(bootstrap, len(partitions)))
         wire = stack.enter_context(Wire(bootstrap))
         # correlation id, tags, count of topics, name with its length, count of partitions, index
-        return Bursts(wire, produced(name, partitions, value_bytes), 4 + 1 + 1 + 1 + len(name) + 1 + 4, bursts)
+        return Bursts(wire, produced(name, partitions, value_bytes, acks), 4 + 1 + 1 + 1 + len(name) + 1 + 4, bursts)
 
     return begin
 
