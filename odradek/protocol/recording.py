@@ -1,27 +1,39 @@
 """Recordings of what clients sent a broker and got: a head, then compressed blocks of entries, each with its CRC.
 
 A file that a killed broker leaves ends with its last whole block, and may hold the beginning of another one.
-docs/formats/recording.md describes the bytes. Only records are as they were; secrets of logins are not in it.
+docs/formats/recording.md describes the bytes. Only records are as they were; secrets of logins are not in it. Fields of
+a block's entries stand in columns, which cost a broker least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct as Packing
+from struct import calcsize, pack, unpack_from
 from typing import Final
 
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Compression, compress, decompress
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.struct import Buffer
 
 MAGIC: Final = b"ODRADEKR"
-VERSION: Final = 1
+VERSION: Final = 2
 _HEAD: Final = Packing(">8sHq")
-_BLOCK: Final = Packing(">II")
-_ENTRY: Final = Packing(">BBIQQII")  # kind, flags, connection, exchange, time, waited, size of the body
+_BLOCK: Final = Packing(">IIB")  # size, CRC, compression
+_COUNT: Final = Packing(">I")
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
+_COLUMNS: Final = "BIQQII"  # kind, connection, exchange, time, waited, size of the body
+ENTRY_BYTES: Final = 29  # in the columns
+# Flags, in the byte of the kind.
+MASKED: Final = 16
+BEHIND: Final = 32
+WITH_LENGTH: Final = 64  # the body begins with the length of its frame
+ALL_WRITTEN: Final = 128  # of a request: the answers to all before it, on its connection, have left
+_KIND_BITS: Final = 15
+_LENGTH_BYTES: Final = 4
 
 
 class Kind(IntEnum):
@@ -33,7 +45,7 @@ class Kind(IntEnum):
     ANSWERED = 4  # the frame of its answer, without its length
     UNANSWERED = 5  # the exchange ends without an answer: acks=0, or a fault dropped it
     HUNG_UP = 6  # the broker closes the connection in place of an answer
-    WRITTEN = 7  # the last byte of the answer has left the broker
+    WRITTEN = 7  # the last byte of the answer has left the broker; in a file, exchange 0 stands for all so far
     STARTED = 8  # JSON: what the broker says of itself, such as its version and features
 
 
@@ -66,25 +78,45 @@ def pack_head(started_ms: int) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, started_ms)
 
 
-pack_start = _ENTRY.pack  # the fields of an entry before its body, in their order
+class EntryColumns:
+    """Entries that gather into a block; after `add` the body goes to `bodies`."""
+
+    __slots__ = ("_numbers", "bodies", "size_bytes")
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []  # of all entries, one behind the other
+        self.bodies: list[Buffer] = []
+        self.size_bytes = 0
+
+    def add(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, size: int) -> None:
+        """kind: with its flags. size: of the body, which may consist of several buffers."""
+        self._numbers += (kind, connection, exchange, time_us, waited_us, size)
+        self.size_bytes += size + ENTRY_BYTES
+
+    def pack(self) -> bytes:
+        numbers, width = self._numbers, len(_COLUMNS)
+        parts: list[Buffer] = [_COUNT.pack(len(numbers) // width)]
+        for index, code in enumerate(_COLUMNS):
+            column = numbers[index::width]
+            parts.append(pack(f">{len(column)}{code}", *column))
+        return b"".join(parts + self.bodies)
 
 
-def pack_entry(entry: RecordingEntry) -> bytes:
-    start = _ENTRY.pack(
-        entry.kind,
-        entry.is_masked | entry.is_behind << 1,
-        entry.connection,
-        entry.exchange,
-        entry.time_us,
-        entry.waited_us,
-        len(entry.body),
-    )
-    return start + entry.body
+def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
+    columns = EntryColumns()
+    for entry in entries:
+        flags = (MASKED if entry.is_masked else 0) | (BEHIND if entry.is_behind else 0)
+        columns.add(
+            entry.kind.value | flags, entry.connection, entry.exchange, entry.time_us, entry.waited_us, len(entry.body)
+        )
+        columns.bodies.append(entry.body)
+    return columns.pack()
 
 
-def pack_block(entries: bytes) -> bytes:
-    body = compress(Compression.ZSTD, entries, 1)
-    return _BLOCK.pack(len(body), crc32c(body)) + body
+def pack_block(entries: bytes, compression: Compression = Compression.ZSTD) -> bytes:
+    """entries: packed."""
+    body = compress(compression, entries, 1) if compression is not Compression.NONE else entries
+    return _BLOCK.pack(len(body), crc32c(body), compression.value) + body
 
 
 class Recording:
@@ -105,11 +137,12 @@ class Recording:
             raise MalformedMessage(f"it is a recording of version {version}; {VERSION} is the one that can be read")
         self.position = len(head)
         self.is_cut = False
+        self._unwritten: dict[int, list[int]] = {}  # answers, by connection
 
     def entries(self) -> Iterator[RecordingEntry]:
-        """Raises MalformedMessage where a whole block is damaged."""
+        """Yields one of WRITTEN for each answer. Raises MalformedMessage where a whole block is damaged."""
         while head := self._read(_BLOCK.size):
-            size, crc = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0)
+            size, crc, compression = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0, 0)
             if size > MOST_BLOCK_BYTES:
                 raise MalformedMessage(f"the block at byte {self.position} announces {size} bytes")
             body = self._read(size)
@@ -118,17 +151,44 @@ class Recording:
                 return
             if crc32c(body) != crc:
                 raise MalformedMessage(f"the block at byte {self.position} is damaged: its CRC is wrong")
-            yield from _entries(bytes(decompress(Compression.ZSTD, body, MOST_BLOCK_BYTES)))
+            if compression == Compression.ZSTD.value:
+                body = bytes(decompress(Compression.ZSTD, body, MOST_BLOCK_BYTES))
+            elif compression != Compression.NONE.value:
+                raise MalformedMessage(f"the block at byte {self.position} has the unknown compression {compression}")
+            for flags, entry in _entries(body):
+                if flags & ALL_WRITTEN or (entry.kind is Kind.WRITTEN and not entry.exchange):
+                    for exchange in self._unwritten.pop(entry.connection, ()):
+                        yield RecordingEntry(Kind.WRITTEN, entry.connection, exchange, entry.time_us)
+                if entry.kind is Kind.ANSWERED:
+                    self._unwritten.setdefault(entry.connection, []).append(entry.exchange)
+                elif entry.kind is Kind.CLOSED:
+                    self._unwritten.pop(entry.connection, None)
+                if entry.kind is not Kind.WRITTEN or entry.exchange:
+                    yield entry
             self.position += len(head) + size
 
 
-def _entries(data: bytes) -> Iterator[RecordingEntry]:
-    position = 0
-    while position < len(data):
-        kind, flags, connection, exchange, time_us, waited_us, size = _ENTRY.unpack_from(data, position)
-        position += _ENTRY.size
-        body = data[position : position + size]
-        position += size
-        yield RecordingEntry(
-            _KINDS[kind], connection, exchange, time_us, body, waited_us, bool(flags & 1), bool(flags & 2)
+def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
+    """Yields them with their flags."""
+    (count,) = _COUNT.unpack_from(data)
+    position = _COUNT.size
+    columns: list[tuple[int, ...]] = []
+    for code in _COLUMNS:
+        column = f">{count}{code}"
+        columns.append(unpack_from(column, data, position))
+        position += calcsize(column)
+    for kind, connection, exchange, time_us, waited_us, size in zip(*columns, strict=True):
+        start, position = position, position + size
+        if kind & WITH_LENGTH:
+            start += _LENGTH_BYTES
+        entry = RecordingEntry(
+            _KINDS[kind & _KIND_BITS],
+            connection,
+            exchange,
+            time_us,
+            data[start:position],
+            waited_us,
+            bool(kind & MASKED),
+            bool(kind & BEHIND),
         )
+        yield kind, entry

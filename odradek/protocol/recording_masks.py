@@ -38,6 +38,11 @@ SECRET: Final = frozenset(
     }
 )
 SECRET_KEYS: Final = frozenset(api.value for api in SECRET)
+# By the second byte of an API key whose first one is 0: no secret is in requests of a client that is logged in, nor in
+# answers to them.
+HARMLESS: Final = bytes(
+    number in BY_NUMBER and BY_NUMBER[number] not in SECRET | {ApiKey.SASL_HANDSHAKE} for number in range(256)
+)
 BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import LENGTH_BYTES
-from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head
+from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries, pack_head
 from odradek.protocol.recording_masks import safe_answer, safe_request, sasl_answer
 
 TICK_S: Final = 0.005
@@ -35,7 +35,7 @@ class RecordingProxy:
         self._began_ns = time.monotonic_ns()
         self._file = recording.open("wb")
         self._file.write(pack_head(time.time_ns() // 1_000_000))
-        self._waiting: list[bytes] = []
+        self._waiting: list[RecordingEntry] = []
         self._ticks_us = (0, 0)
         self._ticker: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
@@ -76,7 +76,7 @@ class RecordingProxy:
         return min(self.now_us(), self._ticks_us[0])
 
     def add(self, entry: RecordingEntry) -> None:
-        self._waiting.append(pack_entry(entry))
+        self._waiting.append(entry)
 
     def _accepted(self) -> _ClientSide:
         self._connections += 1
@@ -89,7 +89,7 @@ class RecordingProxy:
 
     def _write(self) -> None:
         if self._waiting:
-            self._file.write(pack_block(b"".join(self._waiting)))
+            self._file.write(pack_block(pack_entries(self._waiting)))
             self._file.flush()
             self._waiting.clear()
 

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.protocol.recording import pack_block, pack_entry, pack_head
+from odradek.protocol.recording import pack_block, pack_entries, pack_head
 from odradek.tools.commands import tree
 from tests.support.judged_cases import batch, produce
 from tests.support.traces import Trace
@@ -36,7 +36,7 @@ def guilty(tmp_path: Path) -> Path:
     peer.ask(MetadataRequest(topics=[]), 12, MetadataResponse())
     produce(peer, batch(0, producer=(7, 0)), acks=1)
     path = tmp_path / "recording"
-    path.write_bytes(pack_head(0) + pack_block(b"".join(map(pack_entry, trace.entries))))
+    path.write_bytes(pack_head(0) + pack_block(pack_entries(trace.entries)))
     return path
 
 

@@ -15,7 +15,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import is_flexible
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
-from odradek.protocol.recording import Kind, Recording, RecordingEntry, pack_block, pack_entry, pack_head
+from odradek.protocol.recording import Kind, Recording, RecordingEntry, pack_block, pack_entries, pack_head
 from odradek.testing.recording_proxy import RecordingProxy
 from odradek.testing.sync import Process
 from tests.support.broker_process import IS_KAFKA
@@ -89,7 +89,7 @@ def test_another_answer_is_named_by_api_version_and_field_unless_it_is_explained
     assert not is_flexible(EndTxnResponse, version)
     assert is_flexible(OffsetCommitResponse, commits)
     path = tmp_path / "changed"
-    path.write_bytes(pack_head(0) + pack_block(b"".join(map(pack_entry, changed))))
+    path.write_bytes(pack_head(0) + pack_block(pack_entries(changed)))
     done = command("replay", str(path), "--no-pauses", "--ignore", "OffsetCommit.*errorCode=changed by hand")
     assert done.returncode == 1
     assert f"EndTxn v{version} errorCode: recorded 48, live 0\n    exchange {ended}\n" in done.stdout

@@ -170,6 +170,8 @@ class ConnectionInfo:
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     told: Address | None = None  # the address of this broker that this client was given, once it has asked
     mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)  # ms, in which to read nothing
+    reads: int = 0  # how often bytes came: requests that came at once were sent before any of their answers
+    got_all: bool = False  # the peer has ended its direction, and nothing was left to be sent then
     # Whether bytes of the peer wait to be handled, the kernel's included; bytes of answers that have not left.
     has_unread_bytes: Callable[[], bool] = field(default=nothing_unread, repr=False, compare=False)
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)

@@ -1,7 +1,6 @@
 """The last requests of a cluster and their answers, as its clients saw them: what rules did to them included.
 
-`odradek/broker/network/kept_exchanges.py` keeps their bytes; here they are decoded. A recorder is told of each exchange
-as it begins and ends.
+`odradek/broker/network/kept_exchanges.py` keeps their bytes; here they are decoded.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from struct import error as PackingError
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.network.kept_exchanges import HEAD_BYTES, KeptExchanges
-from odradek.broker.runtime.delayed import CloseConnection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, reader
 from odradek.protocol.errors import MalformedMessage
@@ -26,11 +24,7 @@ from odradek.protocol.recording_masks import BY_NUMBER
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.network.kept_exchanges import KeptClient, KeptExchange, Paced
-    from odradek.broker.runtime.delayed import Parked
-
-E = TypeVar("E")  # an exchange under way
 
 
 class Exchanges:
@@ -169,93 +163,3 @@ def _decoded_answer(answer: Chunk | None, api: ApiKey, version: int) -> Mapping[
         return kafka_json(decode(kind, version, b"".join(in_memory([answer])), position), version)
     except (MalformedMessage, ValueError, IndexError):
         return None  # ApiVersions of a version that is not served, for one
-
-
-class Watch(Protocol[E]):
-    """Whoever is told of each exchange: a recorder."""
-
-    def connected(self, connection: ConnectionInfo) -> None: ...
-
-    def begin(self, frame: memoryview, connection: ConnectionInfo) -> E | None:
-        """None: nothing is told of its end."""
-
-    def end(self, exchange: E, answer: list[Chunk] | None) -> None:
-        """None: the connection was closed instead. No bytes: there is no answer."""
-
-
-class WatchedRequests(Generic[E]):
-    """In front of what answers frames; `odradek.broker.network.connection_host.Requests`."""
-
-    def __init__(self, plain: FrameReceiver, exchanges: Watch[E]) -> None:
-        self.plain = plain
-        self.exchanges = exchanges
-
-    @property
-    def logins(self) -> LoginCounts | None:
-        return self.plain.logins
-
-    def connected(self, connection: ConnectionInfo) -> None:
-        self.plain.connected(connection)
-        self.exchanges.connected(connection)
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return self.plain.too_long(reason, connection)
-
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        exchange = self.exchanges.begin(frame, connection)
-        if exchange is None:
-            return self.plain.start(frame, connection)
-        try:
-            reply = self.plain.start(frame, connection)
-        except (CloseConnection, MalformedMessage):
-            self.exchanges.end(exchange, None)
-            raise
-        if isinstance(reply, list):
-            self.exchanges.end(exchange, reply)
-            return reply
-        return _WatchedReply(reply, exchange, self.exchanges)
-
-
-class ReplyAround:
-    """Parts that an answer has of the one in it, which is not there yet; `odradek.broker.runtime.delayed.Parked`."""
-
-    def __init__(self, reply: Parked) -> None:
-        self._reply = reply
-
-    @property
-    def size_bytes(self) -> int:
-        return self._reply.size_bytes
-
-    @property
-    def overlapping_key(self) -> int | None:
-        return self._reply.overlapping_key
-
-    @property
-    def waits_for_others(self) -> bool:
-        return self._reply.waits_for_others
-
-    def abandon(self) -> None:
-        self._reply.abandon()
-
-
-class _WatchedReply(ReplyAround, Generic[E]):
-    def __init__(self, reply: Parked, exchange: E, exchanges: Watch[E]) -> None:
-        super().__init__(reply)
-        self._exchange = exchange
-        self._exchanges = exchanges
-
-    @property
-    def is_done(self) -> bool:
-        return self._reply.is_done
-
-    def when_done(self, action: Callable[[object], None]) -> None:
-        self._reply.when_done(lambda _: action(self))
-
-    def chunks(self) -> list[Chunk]:
-        try:
-            answer = self._reply.chunks()
-        except CloseConnection:
-            self._exchanges.end(self._exchange, None)
-            raise
-        self._exchanges.end(self._exchange, answer)
-        return answer

@@ -1,6 +1,6 @@
 """A recording that goes over HTTP while it is made: to a judge in a process of its own.
 
-Nothing is recorded while nobody reads. MOST_UNREAD_BYTES of compressed blocks may wait for the reader; one who lets
+Nothing is recorded while nobody reads. MOST_UNREAD_BYTES of blocks may wait for the reader; one who lets
 more gather is told, and cut off, since a recording with holes would accuse clients of what they did not do.
 """
 
@@ -17,7 +17,8 @@ from aiohttp import web
 
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.recorder import Recorder
-from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry
+from odradek.protocol.compression import Compression
+from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,6 @@ log = logging.getLogger("odradek.recording")
 
 MOST_UNREAD_BYTES: Final = 64 * 1024 * 1024
 MOST_READERS: Final = 4  # of a cluster
-GATHERS_S: Final = 0.1  # a block for each request would cost more than the request
 LOOK_S: Final = 0.5  # how soon a reader that hung up is noticed while nothing happens
 
 
@@ -82,7 +82,7 @@ async def send_recording(
         raise Problem(409, f"at most {MOST_READERS} recordings of a cluster at a time")
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
-    recorder = Recorder(unread, loop, gathers_s=GATHERS_S)
+    recorder = Recorder(unread, loop, compression=Compression.NONE)  # the reader has time for that
     cluster.faults.recorders.append(recorder)
     try:
         cluster.faults.put()
@@ -108,4 +108,4 @@ async def send_recording(
 def _ending(left_out: int) -> bytes:
     why = f"the reader was too slow: {left_out} bytes of the recording were left out"
     log.warning("%s", why)
-    return pack_block(pack_entry(RecordingEntry(Kind.STARTED, 0, 0, 0, json.dumps({"ended": why}).encode())))
+    return pack_block(pack_entries([RecordingEntry(Kind.STARTED, 0, 0, 0, json.dumps({"ended": why}).encode())]))

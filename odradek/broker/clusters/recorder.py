@@ -1,8 +1,9 @@
-"""The recording of a broker's connections: written beside the event loop, block by block.
+"""The recording of a broker's connections: to a file, or to a judge in a process of its own.
 
-Entries are packed on the loop; a thread compresses and writes what has gathered since its last block. With more than
-MOST_WAITING_BYTES waiting the loop itself writes, so that memory stays bounded and nothing is left out. Blocks go to a
-file, or to whoever reads them over HTTP.
+The loop notes a few numbers of each request and each answer, and keeps the bytes that are there anyway; all else is the
+reader's work. What has gathered for GATHERS_S, or GATHERS_BYTES, becomes a block. A thread compresses and writes those
+of a file. With more than MOST_WAITING_BYTES waiting the loop itself writes, so that memory stays bounded and nothing is
+left out.
 """
 
 from __future__ import annotations
@@ -11,52 +12,69 @@ import asyncio
 import json
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.broker.clusters.exchanges import WatchedRequests
+from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head, pack_start
-from odradek.protocol.recording_masks import safe_answer, safe_request
+from odradek.protocol.recording import (
+    ALL_WRITTEN,
+    BEHIND,
+    MASKED,
+    WITH_LENGTH,
+    EntryColumns,
+    Kind,
+    pack_block,
+    pack_head,
+)
+from odradek.protocol.recording_masks import HARMLESS, SafeRequest, safe_answer, safe_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.connection_host import FrameReceiver
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.runtime.delayed import Parked
 
 log = logging.getLogger("odradek.recording")
 
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
+GATHERS_BYTES: Final = 256 * 1024
+GATHERS_S: Final = 0.05
 LACKS: Final = "the recording lacks what could not be written: %s"
 TICK_S: Final = 0.005
 MOST_WAITED_US: Final = 2**32 - 1
-RECEIVED, ANSWERED, WRITTEN = Kind.RECEIVED.value, Kind.ANSWERED.value, Kind.WRITTEN.value
+FRAME_START_BYTES: Final = 10  # of a request: all before the client id
+OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
+ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
+HUNG_UP, WRITTEN = Kind.HUNG_UP.value, Kind.WRITTEN.value
 
 
 @dataclass(slots=True)
-class _Peer:
-    """waiting_since_us: when the oldest of the bytes may have arrived that are not handled yet; None for none."""
+class Peer:
+    """A connection.
+
+    waiting_since_us  when the oldest of the bytes may have arrived that are not handled yet; None for none
+    arrived_us        when the last request may have, at the earliest
+    unwritten_read    the read whose requests have an answer that may not have left yet; 0 for none
+    is_listed         among those that are looked at with the next tick
+    """
 
     info: ConnectionInfo
     number: int
     sends_files: bool  # before it was recorded
     waiting_since_us: int | None = None
+    arrived_us: int = 0
     unanswered: int = 0
     sends_tokens: bool = False  # bare bytes of a login, after SaslHandshake v0
-    unwritten: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Recorded:
-    """An exchange under way; `api` is None for bytes that are no request."""
-
-    number: int
-    peer: _Peer
-    api: ApiKey | None
-    version: int
-    arrived_us: int
+    unwritten_read: int = 0
+    is_listed: bool = False
 
 
 class RecordingOutput(Protocol):
@@ -76,168 +94,210 @@ class Recorder:
         self,
         output: RecordingOutput,
         loop: asyncio.AbstractEventLoop,
+        *,
+        compression: Compression = Compression.ZSTD,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
-        gathers_s: float = 0,
     ) -> None:
-        """gathers_s: how long entries wait for more of their block. Raises OSError where it cannot be written."""
-        self._gathers_s = gathers_s
+        """compression: in a thread; with NONE, the loop itself hands blocks to `output`, which must not wait.
+
+        Raises OSError where it cannot be written.
+        """
+        self._compression = compression
         self._loop = loop
         self._most_waiting_bytes = most_waiting_bytes
+        self._gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
         self._workers = ThreadWorkers(loop, 1, "recorder")
         self._began_ns = time.monotonic_ns()
         self._file = output
         self._file.write(pack_head(time.time_ns() // 1_000_000))
         self._file.flush()
-        self._peers: dict[tuple[str, int], _Peer] = {}
+        self._peers: dict[int, Peer] = {}  # by the identity of what is known of the connection
         self._connections = 0
-        self._exchanges = 0
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._waiting = EntryColumns()
+        self._gathers: asyncio.TimerHandle | None = None  # until the next block
         self._is_writing = False
-        self._is_closed = False
-        self._handed_over = b""  # to the thread, which has not begun with it
+        self._handed_over: EntryColumns | None = None  # to the thread, which has not begun with it
         self._lock = Lock()  # of what is handed over, and of the file
-        self._unwritten: dict[int, _Peer] = {}
-        self._look_is_due = False
-        self._ticks_us = (0, 0)
+        self.unwritten: list[Peer] = []  # those with answers that may not have left
+        self._last_tick_us = 0
+        self._tick_before_us = 0
         self._ticker = loop.call_later(TICK_S, self._tick)
+        self.exchanges = 0
+        self.is_closed = False
 
     def wrap(self, plain: FrameReceiver, node_id: int) -> FrameReceiver:
         """node_id: of the node at which the requests arrive."""
-        return WatchedRequests(plain, RecordedNode(self, node_id))
+        return RecordedRequests(plain, self, node_id)
 
-    def begin(self, frame: memoryview, connection: ConnectionInfo, node_id: int) -> Recorded | None:
-        """None once it is closed."""
-        if self._is_closed:
-            return None
-        peer = self.peer(connection, node_id)
+    def peer(self, connection: ConnectionInfo, node_id: int) -> Peer:
+        peer = self._peers.get(id(connection))
+        return self._opened(connection, node_id) if peer is None else peer
+
+    def received(self, peer: Peer, frame: memoryview) -> SafeRequest | None:
+        """Numbers an exchange. Returns what is kept of a request that may hold secrets; None for another."""
         now_us = (time.monotonic_ns() - self._began_ns) // 1000
-        arrived_us = self._ticks_us[0]
+        info = peer.info
+        arrived_us = self._tick_before_us
         waiting_since_us = peer.waiting_since_us
-        is_behind = waiting_since_us is not None or peer.unanswered > 0
-        if waiting_since_us is not None and waiting_since_us < arrived_us:
-            arrived_us = waiting_since_us
-        self._exchanges = number = self._exchanges + 1
-        api, version, body, is_masked = safe_request(
-            frame, is_authenticated=connection.is_authenticated, sends_tokens=peer.sends_tokens
-        )
-        if api is ApiKey.SASL_HANDSHAKE and version == 0:
-            peer.sends_tokens = True
-        flags = is_masked | is_behind << 1
-        start = pack_start(
-            RECEIVED, flags, peer.number, number, now_us, min(now_us - arrived_us, MOST_WAITED_US), len(body)
-        )
-        self._gather(start, body)
+        flags = RECEIVED
+        if waiting_since_us is not None:
+            flags |= BEHIND
+            if waiting_since_us < arrived_us:
+                arrived_us = waiting_since_us
+        elif peer.unanswered:
+            flags |= BEHIND
+        if peer.unwritten_read and peer.unwritten_read != info.reads and info.unsent_bytes() == 0:
+            peer.unwritten_read = 0
+            flags |= ALL_WRITTEN
+        peer.arrived_us = arrived_us
         peer.unanswered += 1
-        return Recorded(number, peer, api, version, arrived_us)
+        self.exchanges += 1
+        body = bytes(frame)
+        masked: SafeRequest | None = None
+        if len(body) < FRAME_START_BYTES or body[0] or not HARMLESS[body[1]] or not info.is_authenticated:
+            masked = safe_request(frame, is_authenticated=info.is_authenticated, sends_tokens=peer.sends_tokens)
+            if masked.api is ApiKey.SASL_HANDSHAKE and masked.version == 0:
+                peer.sends_tokens = True
+            body = masked.body
+            if masked.is_masked:
+                flags |= MASKED
+        waiting = self._waiting
+        waiting.add(flags, peer.number, self.exchanges, now_us, min(now_us - arrived_us, MOST_WAITED_US), len(body))
+        waiting.bodies.append(body)
+        if self._gathers is None or waiting.size_bytes >= self._gathers_bytes:
+            self._gather()
+        return masked
 
-    def end(self, recorded: Recorded, answer: list[Chunk] | None) -> None:
-        if self._is_closed:
+    def answered(
+        self, peer: Peer, exchange: int, masked: SafeRequest | None, arrived_us: int, answer: list[Chunk] | None
+    ) -> None:
+        """Ends an exchange. answer: None where the connection was closed instead; empty where there is none."""
+        if self.is_closed:
             return
-        peer, now_us = recorded.peer, (time.monotonic_ns() - self._began_ns) // 1000
+        info = peer.info
         peer.unanswered -= 1
-        if not peer.info.has_unread_bytes():
-            peer.waiting_since_us = None
-        elif peer.waiting_since_us is None:
-            peer.waiting_since_us = recorded.arrived_us
+        # Of what came with this request it is known that it came with it, and the kernel is asked only once.
+        if peer.waiting_since_us is not None or peer.unwritten_read != info.reads:
+            if not info.has_unread_bytes():
+                peer.waiting_since_us = None
+            elif peer.waiting_since_us is None:
+                peer.waiting_since_us = arrived_us
+        now_us = (time.monotonic_ns() - self._began_ns) // 1000
+        waiting = self._waiting
         if not answer:
-            kind = Kind.HUNG_UP if answer is None else Kind.UNANSWERED
-            self._gather(pack_start(kind, 0, peer.number, recorded.number, now_us, 0, 0), b"")
+            waiting.add(HUNG_UP if answer is None else UNANSWERED, peer.number, exchange, now_us, 0, 0)
+            self._gather()
             return
-        chunks = in_memory(answer)
-        frame = memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        body, is_masked = safe_answer(frame, recorded.api, recorded.version)
-        self._gather(pack_start(ANSWERED, is_masked, peer.number, recorded.number, now_us, 0, len(body)), body)
-        peer.unwritten.append(recorded.number)
-        self._unwritten[peer.number] = peer
-        if not self._look_is_due:
-            self._look_is_due = True
-            self._loop.call_soon(self._look)
+        chunk, flags = answer[0], ANSWERED | WITH_LENGTH
+        if masked is not None:
+            whole = b"".join(in_memory(answer))
+            chunk, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
+            flags = ANSWERED | MASKED if is_masked else ANSWERED
+        elif len(answer) > 1 or not isinstance(chunk, (bytes, bytearray)):
+            chunk = b"".join(in_memory(answer))  # views may be of what changes
+        waiting.add(flags, peer.number, exchange, now_us, 0, len(chunk))
+        waiting.bodies.append(chunk)
+        peer.unwritten_read = info.reads
+        if not peer.is_listed:
+            peer.is_listed = True
+            self.unwritten.append(peer)
+        if waiting.size_bytes >= self._gathers_bytes:
+            self._gather()
 
     def close(self) -> None:
         """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""
-        self._is_closed = True
+        self.is_closed = True
         self._ticker.cancel()
+        if self._gathers is not None:
+            self._gathers.cancel()
         for peer in self._peers.values():
             peer.info.sends_files = peer.sends_files
         self._workers.close()
         self._write_here()
         self._file.close()
 
-    def peer(self, connection: ConnectionInfo, node_id: int) -> _Peer:
-        peer = self._peers.get(connection.address)
-        if peer is None:
-            self._connections += 1
-            peer = self._peers[connection.address] = _Peer(connection, self._connections, connection.sends_files)
-            connection.sends_files = False  # what a file sends, nobody sees
-            connection.when_closed(lambda: self._closed(peer))
-            about = {
-                "node": node_id,
-                "listener": connection.listener,
-                "host": connection.client_host,
-                "port": connection.client_port,
-                "is_sasl": not connection.is_authenticated,
-            }
-            self._add(RecordingEntry(Kind.OPENED, peer.number, 0, self._now_us(), json.dumps(about).encode()))
+    def _opened(self, connection: ConnectionInfo, node_id: int) -> Peer:
+        self._connections += 1
+        peer = self._peers[id(connection)] = Peer(connection, self._connections, connection.sends_files)
+        connection.sends_files = False  # what a file sends, nobody sees
+        connection.when_closed(partial(self._closed, peer))
+        about = {
+            "node": node_id,
+            "listener": connection.listener,
+            "host": connection.client_host,
+            "port": connection.client_port,
+            "is_sasl": not connection.is_authenticated,
+        }
+        body = json.dumps(about).encode()
+        self._waiting.add(OPENED, peer.number, 0, self._now_us(), 0, len(body))
+        self._waiting.bodies.append(body)
+        self._gather()
         return peer
 
-    def _closed(self, peer: _Peer) -> None:
-        if self._is_closed:
+    def _closed(self, peer: Peer) -> None:
+        if self.is_closed:
             return
-        self._add(RecordingEntry(Kind.CLOSED, peer.number, 0, self._now_us()))
-        self._unwritten.pop(peer.number, None)
-        del self._peers[peer.info.address]
-
-    def _look(self) -> None:
-        """Notes the answers of which nothing is left to be sent."""
-        self._look_is_due = False
         now_us = self._now_us()
-        for peer in list(self._unwritten.values()):
-            if peer.info.unsent_bytes() == 0:
-                for exchange in peer.unwritten:
-                    self._gather(pack_start(WRITTEN, 0, peer.number, exchange, now_us, 0, 0), b"")
-                peer.unwritten.clear()
-                del self._unwritten[peer.number]
+        if peer.unwritten_read and peer.info.got_all and not peer.unanswered:
+            self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, 0)
+        self._waiting.add(CLOSED, peer.number, 0, now_us, 0, 0)
+        self._gather()
+        if peer.is_listed:
+            self.unwritten.remove(peer)
+        del self._peers[id(peer.info)]
 
     def _tick(self) -> None:
         """Whatever arrived before the tick before the last one has been handled: the loop may be late, and it tells."""
-        self._ticks_us = (self._ticks_us[1], self._now_us())
-        if self._unwritten:
+        self._tick_before_us, self._last_tick_us = self._last_tick_us, self._now_us()
+        if self.unwritten:
             self._look()
         self._ticker = self._loop.call_later(TICK_S, self._tick)
+
+    def _look(self) -> None:
+        """Notes the answers of which nothing is left to be sent."""
+        now_us, left = self._now_us(), []
+        for peer in self.unwritten:
+            if peer.unwritten_read and (peer.info.unsent_bytes() or peer.info.has_unread_bytes()):
+                left.append(peer)
+                continue
+            peer.is_listed = False
+            if peer.unwritten_read:
+                peer.unwritten_read = 0
+                self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, 0)
+        self.unwritten = left
+        self._gather()
 
     def _now_us(self) -> int:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
-    def _add(self, entry: RecordingEntry) -> None:
-        self._gather(pack_entry(entry), b"")
-
-    def _gather(self, start: bytes, body: bytes) -> None:
-        """Takes an entry, packed: the loop has nothing more to do with it but to hand it over with its block."""
-        self._waiting += (start, body)
-        self._waiting_bytes += len(start) + len(body)
-        if self._waiting_bytes > self._most_waiting_bytes:
-            try:
-                self._write_here()
-            except OSError as error:
-                log.error(LACKS, error)
-        elif not self._is_writing:
-            self._is_writing = True
-            self._hand_over_soon()
-
-    def _taken(self) -> bytes:
-        taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        return b"".join(taken)
-
-    def _hand_over_soon(self) -> None:
-        if self._gathers_s:
-            self._loop.call_later(self._gathers_s, self._hand_over)
+    def _gather(self) -> None:
+        """Sees to it that what waits is written in time."""
+        size_bytes = self._waiting.size_bytes
+        if size_bytes < self._gathers_bytes and self._gathers is not None:
+            return
+        if size_bytes > self._most_waiting_bytes:
+            self._write_now()
+        elif self._is_writing:
+            return
+        elif size_bytes >= self._gathers_bytes:
+            self._hand_over()
         else:
-            self._loop.call_soon(self._hand_over)
+            self._gathers = self._loop.call_later(GATHERS_S, self._hand_over)
+
+    def _taken(self) -> EntryColumns:
+        taken, self._waiting = self._waiting, EntryColumns()
+        return taken
 
     def _hand_over(self) -> None:
-        if self._is_closed:
+        if self._gathers is not None:
+            self._gathers.cancel()
+            self._gathers = None
+        if self.is_closed or self._is_writing:
             return
+        if self._compression is Compression.NONE:
+            self._write_now()
+            return
+        self._is_writing = True
         self._handed_over = self._taken()  # one job at a time
         self._workers.run(self._write_handed_over, self._wrote)
 
@@ -247,39 +307,129 @@ class Recorder:
             result.result()
         except OSError as error:
             log.error(LACKS, error)
-        if self._waiting and not self._is_closed:
-            self._is_writing = True
-            self._hand_over_soon()
+        if self._waiting.size_bytes and not self.is_closed:
+            self._gather()
 
-    def _write(self, entries: bytes) -> None:
-        if entries:
-            self._file.write(pack_block(entries))
+    def _write_now(self) -> None:
+        try:
+            self._write_here()
+        except OSError as error:
+            log.error(LACKS, error)
+
+    def _write(self, entries: EntryColumns | None) -> None:
+        if entries is not None and entries.size_bytes:
+            self._file.write(pack_block(entries.pack(), self._compression))
             self._file.flush()
 
     def _write_handed_over(self) -> None:
         with self._lock:
-            entries, self._handed_over = self._handed_over, b""
+            entries, self._handed_over = self._handed_over, None
             self._write(entries)
 
     def _write_here(self) -> None:
         """Behind what the thread has or will write, as entries are in order."""
         with self._lock:
-            entries, self._handed_over = self._handed_over + self._taken(), b""
+            entries, self._handed_over = self._handed_over, None
             self._write(entries)
+            self._write(self._taken())
 
 
-class RecordedNode:
-    """A recorder at one node of a cluster; `odradek.broker.clusters.exchanges.Watch`."""
+class RecordedRequests:
+    """A recorder at one node of a cluster; `odradek.broker.network.connection_host.FrameReceiver`."""
 
-    def __init__(self, recorder: Recorder, node_id: int) -> None:
+    def __init__(self, plain: FrameReceiver, recorder: Recorder, node_id: int) -> None:
+        self._plain = plain
         self._recorder = recorder
         self._node_id = node_id
 
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self._plain.logins
+
     def connected(self, connection: ConnectionInfo) -> None:
-        self._recorder.peer(connection, self._node_id)
+        self._plain.connected(connection)
+        if not self._recorder.is_closed:
+            self._recorder.peer(connection, self._node_id)
 
-    def begin(self, frame: memoryview, connection: ConnectionInfo) -> Recorded | None:
-        return self._recorder.begin(frame, connection, self._node_id)
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self._plain.too_long(reason, connection)
 
-    def end(self, exchange: Recorded, answer: list[Chunk] | None) -> None:
-        self._recorder.end(exchange, answer)
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        recorder = self._recorder
+        if recorder.is_closed:
+            return self._plain.start(frame, connection)
+        peer = recorder.peer(connection, self._node_id)
+        masked = recorder.received(peer, frame)
+        exchange, arrived_us = recorder.exchanges, peer.arrived_us
+        try:
+            reply = self._plain.start(frame, connection)
+        except (CloseConnection, MalformedMessage):
+            recorder.answered(peer, exchange, masked, arrived_us, None)
+            raise
+        if isinstance(reply, list):
+            recorder.answered(peer, exchange, masked, arrived_us, reply)
+            return reply
+        return RecordedReply(reply, recorder, peer, exchange, masked, arrived_us)
+
+
+class RecordedReply:
+    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+
+    def __init__(
+        self,
+        reply: Parked,
+        recorder: Recorder,
+        peer: Peer,
+        exchange: int,
+        masked: SafeRequest | None,
+        arrived_us: int,
+    ) -> None:
+        self._reply = reply
+        self._recorder = recorder
+        self._peer = peer
+        self._exchange = exchange
+        self._masked = masked
+        self._arrived_us = arrived_us
+        self._on_done: Callable[[object], None] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reply.size_bytes
+
+    @property
+    def overlapping_key(self) -> int | None:
+        return self._reply.overlapping_key
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._reply.waits_for_others
+
+    @property
+    def is_done(self) -> bool:
+        return self._reply.is_done
+
+    def abandon(self) -> None:
+        self._on_done = None
+        self._reply.abandon()
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        self._on_done = action
+        self._reply.when_done(self._done)
+
+    def _done(self, _: object) -> None:
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)
+
+    def chunks(self) -> list[Chunk]:
+        """Raises CloseConnection."""
+        try:
+            answer = self._reply.chunks()
+        except CloseConnection:
+            self._end(None)
+            raise
+        self._end(answer)
+        return answer
+
+    def _end(self, answer: list[Chunk] | None) -> None:
+        self._recorder.answered(self._peer, self._exchange, self._masked, self._arrived_us, answer)

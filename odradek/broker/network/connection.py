@@ -150,6 +150,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active_at_sweep = self._server.sweep_count
+        self.info.reads += 1
         if self._closing:
             return
         partial = self._partial
@@ -164,6 +165,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Keeps the connection, as Kafka does: a peer may stop sending and still read the answers."""
+        self.info.got_all = self.unsent_bytes() == 0
         if self._closing or self._handshake is not None or self._waits_for_others():
             return False  # with TLS the end of one direction is that of both
         self._closing = True

@@ -109,6 +109,7 @@ class LoginCounts:
 
 
 FIONREAD: Final = 0x541B  # Linux; termios has it, and costs an import
+_UNREAD: Final = array("i", [0])
 
 
 def has_unread_bytes(transport: asyncio.Transport | None) -> bool:
@@ -118,12 +119,11 @@ def has_unread_bytes(transport: asyncio.Transport | None) -> bool:
     shared: Any = transport.get_extra_info("socket")
     if shared is None:
         return False
-    unread = array("i", [0])
     try:
-        ioctl(shared.fileno(), FIONREAD, unread)
+        ioctl(shared.fileno(), FIONREAD, _UNREAD)
     except OSError:
         return False
-    return unread[0] > 0
+    return _UNREAD[0] > 0
 
 
 def unsent_bytes(transport: asyncio.Transport | None) -> int:

@@ -28,8 +28,23 @@ MASKED_BYTES: Final = FRAME_START.size
 
 
 def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
-    """The connections on which a request was ever sent before the answer to the one before it was read."""
-    return {entry.connection for entry in entries if entry.kind is Kind.RECEIVED and entry.is_behind}
+    """Returns the connections on which a request was ever sent before the answer to the one before it was read.
+
+    A request that came with another one, in one turn of the broker's loop, is recorded before the answer to that one
+    has left.
+    """
+    found: set[int] = set()
+    unwritten: set[int] = set()
+    for entry in entries:
+        match entry.kind:
+            case Kind.RECEIVED:
+                if entry.is_behind or entry.connection in unwritten:
+                    found.add(entry.connection)
+            case Kind.ANSWERED:
+                unwritten.add(entry.connection)
+            case Kind.WRITTEN | Kind.CLOSED:
+                unwritten.discard(entry.connection)
+    return found
 
 
 class Judging:

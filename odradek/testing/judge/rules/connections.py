@@ -117,7 +117,7 @@ def throttled(exchange: Exchange, scene: Scene) -> None:
     by = told.by
     if by is None or by.written_us is None or not knows(exchange, by):
         return
-    passed_us = exchange.received_us - by.written_us
+    passed_us = exchange.received_us - by.answered_us
     why = f"it came {passed_us // 1000} ms after an answer with throttle_time_ms {told.throttle_us // 1000}"
     scene.decide("CON.2", passed_us >= told.throttle_us - TOLERANCE_US, exchange, why, by)
     told.by = None

@@ -139,8 +139,8 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
             why = f"{session.began} sessions begun in a row, none of them used"
             scene.broken("FET.6", exchange, why, session.last)
     if session.erred is not None and session.erred.written_us is not None:
-        erred, written_us = session.erred, session.erred.written_us
-        is_at_once = exchange.received_us - written_us < AT_ONCE_US and written_us - erred.received_us < PACED_US
+        erred, answered_us = session.erred, session.erred.answered_us
+        is_at_once = exchange.received_us - answered_us < AT_ONCE_US and answered_us - erred.received_us < PACED_US
         session.hurried = session.hurried + 1 if is_at_once else 0
         why = f"{session.hurried} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
         scene.decide("FET.15", session.hurried <= MOST_HURRIED, exchange, why, session.erred)

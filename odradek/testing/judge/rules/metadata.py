@@ -166,7 +166,7 @@ def asks_leader(exchange: Exchange, scene: Scene) -> None:
         failed = scene.at(Failed, exchange.connection.number, exchange.api, *place)
         if failed.by is None or not knows(exchange, failed.by):
             continue
-        is_refreshed = scene.at(Kin, exchange.connection.kin).metadata_us >= (failed.by.written_us or 0)
+        is_refreshed = scene.at(Kin, exchange.connection.kin).metadata_us >= failed.by.answered_us
         _again(exchange, failed, is_refreshed, f"{'-'.join(map(str, place))} without new metadata", scene)
 
 
@@ -228,7 +228,7 @@ def asks_coordinator(exchange: Exchange, scene: Scene) -> None:
     failed = scene.at(Failed, exchange.connection.number, key)
     if failed.by is not None and knows(exchange, failed.by):
         found_us = scene.at(Kin, exchange.connection.kin).coordinators.get(key, -1)
-        _again(exchange, failed, found_us >= (failed.by.written_us or 0), f"{key!r} without FindCoordinator", scene)
+        _again(exchange, failed, found_us >= failed.by.answered_us, f"{key!r} without FindCoordinator", scene)
 
 
 def coordinator_answered(exchange: Exchange, scene: Scene) -> None:

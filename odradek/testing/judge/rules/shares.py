@@ -143,7 +143,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         expected = 1 if session.epoch == WRAP else session.epoch + 1
         scene.decide("SHR.1", epoch == expected, exchange, f"epoch {epoch} where {expected} is next", last)
     if session.limited is not None and knows(exchange, session.limited) and session.limited.written_us is not None:
-        waited_us = exchange.received_us - session.limited.written_us
+        waited_us = exchange.received_us - session.limited.answered_us
         why = f"asked again after {waited_us / 1000} ms"
         scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.limited)
         session.limited = None

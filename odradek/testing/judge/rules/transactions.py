@@ -249,8 +249,8 @@ def _retried(exchange: Exchange, producer: Producer, scene: Scene) -> None:
         if is_same or not is_abort(exchange):
             scene.decide("TXN.8", is_same, exchange, why, refused)
     is_measured = refused.written_us is not None and exchange.connection is refused.connection
-    if is_same and is_measured and refused.written_us is not None and not exchange.is_behind:
-        waited_us = exchange.received_us - refused.written_us
+    if is_same and is_measured and not exchange.is_behind:
+        waited_us = exchange.received_us - refused.answered_us
         why = f"it is retried after {waited_us / 1000} ms"
         scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)
 

@@ -1,19 +1,27 @@
-"""Memory of a recorder is bounded: by writing on the loop, or by ending a recording that nobody reads fast enough."""
+"""A recorder costs the loop little, and its memory is bounded: by writing on the loop, or by ending a recording that
+nobody reads fast enough."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from io import BytesIO
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.clusters.live_recording import UnreadBlocks
 from odradek.broker.clusters.recorder import Recorder
+from odradek.broker.network.connection_host import LoginCounts
+from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.protocol.compression import Compression
+from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
-from odradek.protocol.recording import Kind, Recording
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.recording import Kind, Recording, RecordingEntry
 
-CONNECTION = ConnectionInfo(1, "localhost", 1)
 FRAME = memoryview(request_bytes(MetadataRequest(topics=[]), 12, 7, "a-client"))[4:]
+ANSWER = b"\0\0\0\x04\0\0\0\x07"
 
 
 class CountedWrites(BytesIO):
@@ -30,33 +38,118 @@ class CountedWrites(BytesIO):
     def close(self) -> None:
         """What was written stays readable."""
 
+    def entries(self) -> list[RecordingEntry]:
+        return list(Recording(BytesIO(self.getvalue()).read).entries())
+
+
+class Answers:
+    """Gives each request the next of these answers; None hangs up."""
+
+    logins: LoginCounts | None = None
+
+    def __init__(self, *answers: Sequence[bytes] | None) -> None:
+        self._answers = list(answers)
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        """All are welcome."""
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return None
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        answer = self._answers.pop(0)
+        if answer is None:
+            raise CloseConnection("no more of you")
+        return list(answer)
+
+
+def kinds(entries: list[RecordingEntry]) -> list[tuple[Kind, int, int]]:
+    return [(entry.kind, entry.connection, entry.exchange) for entry in entries]
+
 
 async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_whole() -> None:
-    disk = CountedWrites()
+    disk, connection = CountedWrites(), ConnectionInfo(1, "localhost", 1)
     recorder = Recorder(disk, asyncio.get_running_loop(), most_waiting_bytes=1000)
-    for number in range(100):  # in one turn of the loop, so that no thread is given anything
-        begun = recorder.begin(FRAME, CONNECTION, 1)
-        assert begun is not None
-        recorder.end(begun, [b"\0\0\0\x04\0\0\0\x07"] if number % 2 else None)
+    requests = recorder.wrap(Answers(*[[ANSWER], []] * 50), 1)
+    for _ in range(100):  # in one turn of the loop, so that no thread is given anything
+        requests.start(FRAME, connection)
     assert disk.writes > 5  # the head, and what the loop wrote
     recorder.close()
-    entries = list(Recording(BytesIO(disk.getvalue()).read).entries())
+    entries = disk.entries()
     assert [entry.exchange for entry in entries if entry.kind is Kind.RECEIVED] == list(range(1, 101))
     assert [entry.time_us for entry in entries] == sorted(entry.time_us for entry in entries)
-    assert sum(entry.kind is Kind.ANSWERED for entry in entries) == 50
+    assert [entry.body for entry in entries if entry.kind is Kind.ANSWERED] == [ANSWER[4:]] * 50
+
+
+async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_came_with_its_request() -> None:
+    disk = CountedWrites()
+    slow, quick = ConnectionInfo(1, "localhost", 1, reads=1), ConnectionInfo(2, "localhost", 2, reads=1)
+    slow.unsent_bytes = lambda: 1
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    requests = recorder.wrap(Answers(*[[ANSWER]] * 5), 1)
+    for connection in (slow, quick, quick):
+        requests.start(FRAME, connection)
+    slow.reads = quick.reads = 2
+    for connection in (slow, quick):
+        requests.start(FRAME, connection)
+    while recorder.unwritten:  # until a tick
+        slow.unsent_bytes = lambda: 0
+        await asyncio.sleep(0.001)
+    recorder.close()
+    assert [each for each in kinds(disk.entries()) if each[0] is not Kind.ANSWERED] == [
+        (Kind.OPENED, 1, 0),
+        (Kind.RECEIVED, 1, 1),
+        (Kind.OPENED, 2, 0),
+        (Kind.RECEIVED, 2, 2),
+        (Kind.RECEIVED, 2, 3),
+        (Kind.RECEIVED, 1, 4),
+        (Kind.WRITTEN, 2, 2),
+        (Kind.WRITTEN, 2, 3),
+        (Kind.RECEIVED, 2, 5),
+        (Kind.WRITTEN, 1, 1),
+        (Kind.WRITTEN, 1, 4),
+        (Kind.WRITTEN, 2, 5),
+    ]
+
+
+async def test_a_request_that_is_answered_by_hanging_up_is_told_so() -> None:
+    disk, connection = CountedWrites(), ConnectionInfo(1, "localhost", 1)
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    requests = recorder.wrap(Answers(None), 1)
+    try:
+        requests.start(FRAME, connection)
+    except CloseConnection:
+        connection.closed()
+    recorder.close()
+    assert kinds(disk.entries())[1:] == [(Kind.RECEIVED, 1, 1), (Kind.HUNG_UP, 1, 1), (Kind.CLOSED, 1, 0)]
+
+
+async def test_no_secret_gets_into_a_block() -> None:
+    disk, connection = CountedWrites(), ConnectionInfo(1, "localhost", 1)
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    requests = recorder.wrap(Answers(*[[ANSWER + b"hidden"]] * 5), 1)
+    login = request_bytes(SaslAuthenticateRequest(auth_bytes=b"hidden"), 2, 7, "a-client")
+    configs = request_bytes(AlterConfigsRequest(resources=[]), 2, 7, "hidden")
+    for frame in (login, configs):
+        requests.start(memoryview(frame)[4:], connection)
+    connection.is_authenticated = False
+    for frame in (login, request_bytes(MetadataRequest(topics=[]), 12, 7, "hidden"), b"\0\0\0\0hidden and bare"):
+        requests.start(memoryview(frame)[4:], connection)
+    recorder.close()
+    kept = disk.getvalue().count(b"hidden")
+    assert kept == 1, "only what answers Metadata, which holds no secret"
 
 
 async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:
     connection = ConnectionInfo(1, "localhost", 1, sends_files=True)
     disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop())
-    begun = recorder.begin(FRAME, connection, 1)
-    assert begun is not None
+    requests = recorder.wrap(Answers([ANSWER], [ANSWER]), 1)
+    requests.start(FRAME, connection)
     assert not connection.sends_files  # what a file sends, nobody sees
     recorder.close()
     written = disk.getvalue()
-    recorder.end(begun, [b"\0\0\0\x04\0\0\0\x07"])
-    assert recorder.begin(FRAME, connection, 1) is None
+    assert requests.start(FRAME, connection) == [ANSWER]
     connection.closed()
     assert connection.sends_files
     assert disk.getvalue() == written

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entry, pack_head
+from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries, pack_head
 from odradek.tools.inspect.pcap import ACK, FIN, HEAD, MOST_SEGMENT_BYTES, SYN, internet_checksum, packets
 from tests.support.commands import command
 from tests.support.traces import Trace
@@ -106,7 +106,7 @@ def test_answers_stand_in_the_order_of_their_requests() -> None:
 def test_the_command_writes_it(tmp_path: Path) -> None:
     trace = conversation()
     recording, capture = tmp_path / "recording", tmp_path / "capture"
-    recording.write_bytes(pack_head(0) + pack_block(b"".join(map(pack_entry, trace.entries))))
+    recording.write_bytes(pack_head(0) + pack_block(pack_entries(trace.entries)))
     assert command("inspect", "--pcap", str(capture), str(recording)).returncode == 0
     assert len(read(capture.read_bytes())) == 2
     assert command("inspect", "--pcap", str(capture), str(tmp_path / "none")).returncode == 1
