@@ -100,12 +100,14 @@ class Odradek:
         fork: Cluster | None = None,
         ttl_s: int | None = None,
         nodes: int | None = None,
+        topics: Mapping[str, int] | None = None,
         preset: str | tuple[str, Mapping[str, Json]] | None = None,
         emulate: str | None = None,
     ) -> Cluster:
         """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log.
 
-        preset: the name of a rare state to begin in, or that and its parameters. emulate: a release of Kafka, "4.0".
+        topics: how many partitions each has. preset: the name of a rare state to begin in, or that and its parameters.
+        emulate: a release of Kafka, "4.0".
         """
         source = None if fork is None else fork.plain
         make = partial(
@@ -114,6 +116,7 @@ class Odradek:
             fork=source,
             ttl_s=ttl_s,
             nodes=nodes,
+            topics=topics,
             preset=preset,
             emulate=emulate,
         )

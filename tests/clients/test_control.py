@@ -83,6 +83,20 @@ def end_offset(kafka: Cluster, topic: str) -> int:
     return offset
 
 
+def test_a_cluster_begins_with_topics(odradek: Odradek) -> None:
+    with odradek.cluster(topics={"orders": 3, "payments": 1}, nodes=2) as kafka:
+        found = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics
+        assert {name: len(each.partitions) for name, each in found.items()} == {"orders": 3, "payments": 1}
+
+
+@pytest.mark.parametrize("topics", [{"orders": 0}, {"orders": 2, "not/a name": 1}])
+def test_of_a_refused_topic_no_cluster_is_left(odradek: Odradek, topics: dict[str, int]) -> None:
+    before = odradek.call("GET", "/clusters")[1]
+    with pytest.raises(Refused, match=r"topic|TOPIC"):
+        odradek.cluster(topics=topics)
+    assert odradek.call("GET", "/clusters")[1] == before
+
+
 def test_clusters_know_nothing_of_one_another(odradek: Odradek) -> None:
     with odradek.cluster() as one, odradek.cluster() as other:
         make_topic(one, "orders")

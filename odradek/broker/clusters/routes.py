@@ -16,7 +16,7 @@ from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.live_recording import send_recording
 from odradek.broker.clusters.nodes import MOST_NODES
 from odradek.broker.clusters.odd import PERCENT
-from odradek.broker.clusters.presets.table import PRESETS, bring_about
+from odradek.broker.clusters.presets.table import PRESETS, bring_about, make_topics
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.releases import release_named
 from odradek.broker.clusters.request_events import ToldExchanges, send_requests
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from odradek.broker.clusters.clusters import Cluster, Clusters
 
 BASE = "/control/v1"
+CREATED_WITH = frozenset({"settings", "fork", "ttl_s", "nodes", "topics", "preset", "emulate"})
+MOST_PARTITIONS = 10_000
 LONGEST_TTL_S = 24 * 3600
 LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -150,16 +152,19 @@ class Routes:
         return [each.told() for each in self._clusters]
 
     async def create(self, request: web.Request) -> object:
-        found = await told_object(request, frozenset({"settings", "fork", "ttl_s", "nodes", "preset", "emulate"}))
+        found = await told_object(request, CREATED_WITH)
         fork = None if found.get("fork") is None else text(found["fork"], "fork")
         nodes = None if found.get("nodes") is None else whole(found["nodes"], "nodes", 1, MOST_NODES)
         settings = mapping(found.get("settings", {}), "settings")
+        topics = mapping(found.get("topics") or {}, "topics")
+        partitions = {name: whole(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}
         preset = _preset(found.get("preset"))
         release = None if found.get("emulate") is None else release_named(found["emulate"])
         cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes, release)
-        if preset is None:
-            return cluster.told()
         try:
+            await make_topics(cluster, partitions)
+            if preset is None:
+                return cluster.told()
             return {**cluster.told(), "preset": await bring_about(cluster, *preset)}
         except Problem:
             await self._clusters.delete(cluster.id)

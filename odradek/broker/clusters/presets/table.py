@@ -106,6 +106,15 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
 PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults, BEHAVIOUR[name]) for name, how, defaults in ROWS}
 
 
+async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
+    """Makes those that are missing, each with so many partitions. Raises Problem."""
+    if partitions:
+        async with cluster.changing:
+            client = PresetClient(cluster)
+            for name, count in partitions.items():
+                await client.topic(name, count)
+
+
 async def bring_about(cluster: Cluster, name: str, told: Mapping[str, object]) -> Facts:
     """Returns when the state is there, with what a test needs to know of it. Raises Problem."""
     preset = PRESETS.get(name)
