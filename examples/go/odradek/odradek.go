@@ -43,6 +43,7 @@ func New(t testing.TB, options ...JSON) *Cluster {
 	k.Call("POST", "", body, &told)
 	k.path, k.Bootstrap = "/clusters/"+told.ID, strings.Split(told.Bootstrap, ",")
 	t.Cleanup(func() {
+		defer client.CloseIdleConnections() // their goroutines would count as leaks
 		defer k.Call("DELETE", "", nil, nil)
 		var rules, exchanges []JSON
 		k.Call("GET", "/faults", nil, &rules)
@@ -87,7 +88,7 @@ func (k *Cluster) Call(method, path string, body JSON, answer any) {
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+os.Getenv("ODRADEK_TOKEN"))
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -97,6 +98,8 @@ func (k *Cluster) Call(method, path string, body JSON, answer any) {
 		k.t.Fatalf("%s %s %s: %s", method, path, text, told)
 	}
 }
+
+var client = &http.Client{Transport: &http.Transport{}}
 
 const start = `trap '' HUP INT TERM; folder=$(mktemp -d); trap 'kill $!; wait; rm -r "$folder"' EXIT
 if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m odradek; fi

@@ -2,18 +2,19 @@ package odradek;
 
 import java.io.IOException;
 import java.lang.annotation.*;
-import java.lang.reflect.Field;
+import java.lang.reflect.*;
 import java.net.*;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.*;
+import java.util.function.Predicate;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.extension.*;
 import org.junit.platform.commons.support.AnnotationSupport;
 
 /**
- * A fresh Kafka cluster for each test, as a field or a parameter: {@code @Odradek Cluster cluster}.
- * <p>The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
+ * A fresh Kafka cluster for each test, or class where the field is static: {@code @Odradek Cluster cluster}. The first
+ * starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token that it asks for.
  */
 @Target({ElementType.FIELD, ElementType.PARAMETER})
 @Retention(RetentionPolicy.RUNTIME)
@@ -37,19 +38,13 @@ public @interface Odradek {
     }
 
     /** Adds a rule. If nothing has matched it, the test fails. */
-    public void fault(String rule) {
-      call("POST", "/faults", rule);
-    }
+    public void fault(String rule) { call("POST", "/faults", rule); }
 
     /** Waits up to ten seconds for a condition, such as {@code {"topic": "orders", "log_end_offset": 1}}. */
-    public String await(String condition) {
-      return call("POST", "/wait", condition);
-    }
+    public String await(String condition) { return call("POST", "/wait", condition); }
 
     /** Moves the cluster's clock; returns when all that became due has happened. */
-    public void advance(Duration time) {
-      call("POST", "/clock/advance", "{\"ms\":" + time.toMillis() + "}");
-    }
+    public void advance(Duration time) { call("POST", "/clock/advance", "{\"ms\":" + time.toMillis() + "}"); }
 
     /** Any other call of the control interface; throws IllegalStateException with its words if it is refused. */
     public String call(String method, String call, String body) {
@@ -101,29 +96,34 @@ public @interface Odradek {
     }
   }
 
-  final class Extension implements BeforeEachCallback, AfterEachCallback, ParameterResolver {
-    @Override
-    public void beforeEach(ExtensionContext context) throws IllegalAccessException {
-      for (Object test : context.getRequiredTestInstances().getAllInstances()) {
-        for (Field field : AnnotationSupport.findAnnotatedFields(test.getClass(), Odradek.class)) {
-          field.setAccessible(true);
-          field.set(test, made(field.getAnnotation(Odradek.class), context));
-        }
+  final class Extension
+      implements BeforeAllCallback, BeforeEachCallback, AfterEachCallback, AfterAllCallback, ParameterResolver {
+    @Override public void beforeAll(ExtensionContext context) throws Exception {
+      fill(context.getRequiredTestClass(), null, context);
+    }
+
+    @Override public void beforeEach(ExtensionContext context) throws Exception {
+      for (Object test : context.getRequiredTestInstances().getAllInstances()) fill(test.getClass(), test, context);
+    }
+
+    private static void fill(Class<?> type, Object test, ExtensionContext context) throws Exception {
+      Predicate<Field> wanted = each -> Modifier.isStatic(each.getModifiers()) == (test == null);
+      for (Field field : AnnotationSupport.findAnnotatedFields(type, Odradek.class, wanted)) {
+        field.setAccessible(true);
+        field.set(test, made(field.getAnnotation(Odradek.class), context));
       }
     }
 
-    @Override
-    public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
+    @Override public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
       return parameter.isAnnotated(Odradek.class) && parameter.getParameter().getType() == Cluster.class;
     }
 
-    @Override
-    public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
+    @Override public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
       return made(parameter.findAnnotation(Odradek.class).orElseThrow(), context);
     }
 
-    @Override
-    public void afterEach(ExtensionContext context) {
+    @Override public void afterAll(ExtensionContext context) { afterEach(context); }
+    @Override public void afterEach(ExtensionContext context) {
       boolean failed = context.getExecutionException().isPresent();
       for (Cluster each = clusters(context).poll(); each != null; each = clusters(context).poll()) {
         String rules = each.called ? each.call("GET", "/faults", "") : "[]";
@@ -144,7 +144,7 @@ public @interface Odradek {
     @SuppressWarnings("unchecked")
     private static Deque<Cluster> clusters(ExtensionContext context) {
       ExtensionContext.Store store = context.getStore(ExtensionContext.Namespace.create(Odradek.class));
-      return store.getOrComputeIfAbsent(Deque.class, key -> new ArrayDeque<Cluster>(), Deque.class);
+      return store.getOrComputeIfAbsent(context.getUniqueId(), id -> new ArrayDeque<Cluster>(), Deque.class);
     }
   }
 }
