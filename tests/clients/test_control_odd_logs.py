@@ -185,3 +185,27 @@ def test_leader_epochs_begin_anywhere_and_rise_by_one(kafka: Cluster) -> None:
     assert epoch() == first + 1
     produce(kafka, 1)
     assert {header.leader_epoch for header in fetched(kafka)[1]} == {first + 1}
+
+
+@pytest.mark.parametrize(("epoch", "is_misread"), [(2**24 - 1, False), (2**24, True)])
+def test_librdkafka_2_16_reads_its_member_id_on_into_a_high_member_epoch(
+    odradek: Odradek, epoch: int, is_misread: bool
+) -> None:
+    """In a ConsumerGroupHeartbeat answer the epoch follows the member id, which it takes to end at a zero byte. Once it
+    is mended this test fails: then `FIRST_GROUP_EPOCHS` can go beyond."""
+    with odradek.cluster() as kafka:
+        create_topic(kafka.bootstrap, "in", 1, exact=True)
+        match = {"api": "ConsumerGroupHeartbeat", "when": "MemberEpoch == 0"}
+        do = {"edit": {"MemberEpoch": epoch, "HeartbeatIntervalMs": 100}}
+        kafka.fault({"match": match, "at": "applied", "do": do})
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "group.protocol": "consumer"})
+        consumer.subscribe(["in"])
+        until_s = time.monotonic() + PATIENCE_S
+        asked: list[str] = []
+        while not asked:  # until it has told its epoch, beside the id as it has read it
+            assert time.monotonic() < until_s
+            consumer.poll(0.1)
+            requests = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]
+            asked = [each["memberId"] for each in requests if each["memberEpoch"] == epoch]
+        assert (asked[0] != requests[0]["memberId"]) is is_misread
+        consumer.close()
