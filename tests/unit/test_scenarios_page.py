@@ -96,11 +96,11 @@ def page() -> str:
             chapter = section.page.replace("-", " ").capitalize()
             parts.append(f"\n## {chapter}: [{section.title}](spec/{section.page}.md#{section.anchor})\n\n")
             parts += ["| no. | test | file |\n|---|---|---|\n", *rows]
-    cases = "".join(f"- {number}: {name.replace('_', ' ')}\n" for number, name in tested_cases())
+    cases = "".join(f"- {number}: {name.replace('_', ' ')}\n" for number, name in cases_with_a_test())
     return "".join([*parts, "\n## Corner cases of KIP-1289 ([5.14](spec/share-groups.md#s5-14))\n\n", cases])
 
 
-def tested_cases() -> list[tuple[int, str]]:
+def cases_with_a_test() -> list[tuple[int, str]]:
     return [(int(number), name) for number, name in CASE.findall((TESTS / CASES_FILE).read_text())]
 
 
@@ -119,7 +119,7 @@ def test_every_corner_case_of_transactional_acknowledgements_has_a_test() -> Non
     section = text[text.index(CASES) :].split("\n## ")[0]
     known = {int(match[2]) for line in section.splitlines() if (match := SCENARIO.match(line))}
     assert len(known) >= 14
-    assert {number for number, _ in tested_cases()} == known
+    assert {number for number, _ in cases_with_a_test()} == known
 
 
 def test_no_test_carries_the_number_of_a_scenario_that_does_not_exist() -> None:
