@@ -19,9 +19,13 @@ from tests.support.oracle import needs_kafka, run_kafka
 
 SPOILED = {
     "VER.8": "delivered twice",
+    "CON.1": "sent twice",
     "CON.7": "sent twice",
+    "MET.2": "sent twice",
+    "MET.3": "sent twice",
     "MET.8": "sent twice",
     "MET.10": "commit raises",
+    "ADM.3": "delivered twice",
     "PRD.6": "reversed",
     "PRD.7": "produce raises",
     "TXN.8": "produce raises",
@@ -30,6 +34,7 @@ SPOILED = {
     "TV2.7": "abort raises",
     "FET.2": "delivered twice",
     "FET.4": "delivered twice",
+    "FET.9": "delivered twice",
     "FET.13": "delivered twice",
     "GRP.7": "leaves",
     "GRP.12": "poll raises",

@@ -15,7 +15,7 @@ from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.consuming.offset_lookup import NO_EPOCH, ask_epoch_ends, ask_offsets
 from odradek.client.consuming.positions import Assigned, Positions, Stage
-from odradek.client.network.cluster import DEFAULT_METADATA_MAX_AGE_MS, Cluster
+from odradek.client.network.cluster import DEFAULT_METADATA_MAX_AGE_MS, Cluster, Leader
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
@@ -201,6 +201,9 @@ class Fetcher:
             topic = told.topic if version <= NAMES_TOPICS else names.get(told.topic_id, "")
             for data in told.partitions:
                 assigned = by_partition.get(TopicPartition(topic, data.partition_index))
+                if data.current_leader is not None:
+                    leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
+                    self._cluster.told_leader(TopicPartition(topic, data.partition_index), leader)
                 if assigned is None or self._positions.find(assigned.topic_partition) is not assigned:
                     continue
                 if assigned.fetch_offset != offsets[assigned.topic_partition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -55,6 +55,10 @@ class Leader:
 
     node_id: int | None
     leader_epoch: int | None
+
+    def or_later(self, told: Leader) -> Leader:
+        """Returns what is told of it, unless that is older: metadata of a node may lag (KIP-320)."""
+        return self if told.leader_epoch is not None and told.leader_epoch < (self.leader_epoch or 0) else told
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +301,14 @@ class Cluster:
             return None
         return known.leaders[partition.partition]
 
+    def told_leader(self, partition: TopicPartition, told: Leader) -> None:
+        """Takes the leader that the answer of another node tells (KIP-951)."""
+        known = self._topics.get(partition.topic)
+        if known is not None and partition.partition < len(known.leaders) and told.node_id in self._nodes:
+            leaders = list(known.leaders)
+            leaders[partition.partition] = leaders[partition.partition].or_later(told)
+            self._topics[partition.topic] = replace(known, leaders=tuple(leaders))
+
     def stale_topics(self, now_s: float) -> list[str]:
         """Topics last heard of more than `metadata_max_age_ms` before `now_s` (of time.monotonic)."""
         return [topic for topic, at in self._learnt_at.items() if now_s - at > self._metadata_max_age_s]
@@ -433,6 +445,10 @@ class Cluster:
             leaders[each.partition_index] = Leader(
                 each.leader_id if each.leader_id >= 0 else None, each.leader_epoch if each.leader_epoch >= 0 else None
             )
+        known = self._topics.get(name)
+        if known is not None and known.topic_id == topic.topic_id:
+            count = min(len(known.leaders), len(leaders))
+            leaders[:count] = map(Leader.or_later, known.leaders[:count], leaders[:count])
         self._topics[name] = TopicMetadata(name, topic.topic_id, tuple(leaders))
         self._learnt_at[name] = time.monotonic()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from odradek.client.common.errors import AuthenticationFailed, ClientError, code_of
 from odradek.client.common.values import TopicPartition, grouped
-from odradek.client.network.cluster import Cluster
+from odradek.client.network.cluster import Cluster, Leader
 from odradek.client.network.connection import Connection
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -46,6 +46,11 @@ class LeaderRoutes:
             self.refresh()
             return None
         return leader.node_id
+
+    def told_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
+        if answer.current_leader is not None:
+            told = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+            self._cluster.told_leader(partition, told)
 
     def connection(self, node_id: int) -> Connection | None:
         """None while there is none, and then it is opened."""

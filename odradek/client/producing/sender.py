@@ -311,6 +311,7 @@ class Sender:
             elif answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value:
                 self._written(outbox, batch, None, None)
             else:
+                self._routes.told_leader(outbox.partition, answer)
                 self._not_written(outbox, batch, code_of(answer.error_code), explanation(answer))
         self._pump()
 

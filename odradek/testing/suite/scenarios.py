@@ -5,15 +5,20 @@ A scenario returns None where the rule is kept, or why it is broken; an error th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
-from odradek.testing.suite.stage import PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
+from odradek.testing.suite.stage import CLIENT_ID, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
 
 NODES = 3
 PRODUCE_OF_TV2 = 12
+PRODUCE_WITH_LEADERS = 10
+METADATA_WITH_EPOCHS = 7
+HANGS_UP_S = 4.0
+MOST_CONNECTS = 60  # 50 ms apart and growing, as reconnect.backoff.ms is where nothing else is said, are ten
 Play: TypeAlias = Callable[[ScenarioCluster], "str | None"]
 
 
@@ -34,6 +39,24 @@ def refuse(stage: ScenarioCluster, api: str, error: str, times: int = 1, after: 
 
 def edit(stage: ScenarioCluster, api: str, changes: Mapping[str, int | dict[str, bool]], name: str = "edited") -> None:
     stage.kafka.fault({"name": name, "match": {"api": api}, "at": "applied", "do": {"edit": dict(changes)}})
+
+
+def leader_of_old(stage: ScenarioCluster, node: int) -> None:
+    """Metadata names it from now on, with the epoch before all others."""
+    path = "Topics[*].Partitions[*]"
+    changes: dict[str, object] = {f"{path}.LeaderId": node, f"{path}.LeaderEpoch": 0}
+    match = {"api": "Metadata", "client_id": "judged"}
+    stage.kafka.fault({"name": "old", "match": match, "at": "applied", "do": {"edit": changes}, "unused": "ok"})
+
+
+def asked_of(stage: ScenarioCluster, api: str, node: int) -> None:
+    """Counts the requests of clients that are judged, from now on."""
+    match = {"api": api, "node": node, "client_id": "judged"}
+    stage.kafka.fault({"name": f"{api} at {node}", "match": match, "do": {"observe": True}, "unused": "ok"})
+
+
+def hits(stage: ScenarioCluster, rule: str) -> int:
+    return next(int(each["hits"]) for each in stage.kafka.faults() if each["name"] == rule)
 
 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:
@@ -227,11 +250,101 @@ def more_partitions(stage: ScenarioCluster) -> str | None:
     return differs(got + polled(driver, 1), ["a", "b"])
 
 
+def node_that_hangs_up(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    driver = stage.driver()
+    driver.say("produce", TOPIC, "0", "a")
+    stage.kafka.fault({"name": "closed", "match": {}, "at": "accepted", "do": {"disconnect": "rst"}})
+    stage.kafka.restart()
+    driver.begin("produce", TOPIC, "0", "b")
+    stage.kafka.wait(fault="closed", hits=1, timeout_s=PATIENCE_S)
+    time.sleep(HANGS_UP_S)
+    (closed,) = stage.kafka.faults()
+    stage.kafka.clear_faults()
+    driver.heard("produce")
+    if closed["hits"] > MOST_CONNECTS:
+        return f"{closed['hits']} connections in {HANGS_UP_S} s, each of which was closed at once"
+    return differs(stage.committed(2), ["a", "b"])
+
+
+def metadata_of_an_older_epoch(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 1)
+    driver = stage.driver()
+    driver.say("produce", TOPIC, "0", "a")
+    stage.kafka.move_leader(TOPIC, 0, 2)
+    driver.say("produce", TOPIC, "0", "b")
+    asked_of(stage, "Produce", 1)
+    leader_of_old(stage, 1)
+    stage.kafka.wait(fault="old", hits=2, timeout_s=PATIENCE_S)
+    if not any(each["version"] >= METADATA_WITH_EPOCHS for each in stage.kafka.requests(api="Metadata")):
+        raise Unimplemented("leader epochs")
+    driver.begin("produce", TOPIC, "0", "c")
+    try:
+        driver.heard("produce")
+    except ApplicationFailed:
+        if not hits(stage, "Produce at 1"):
+            raise
+    if hits(stage, "Produce at 1"):
+        return "Produce went to node 1, which led in an earlier epoch"
+    return differs(stage.committed(3), ["a", "b", "c"])
+
+
+def leader_in_the_answer_to_produce(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 1)
+    driver = stage.driver()
+    driver.say("produce", TOPIC, "0", "a")
+    if any(each["version"] < PRODUCE_WITH_LEADERS for each in stage.kafka.requests(api="Produce")):
+        raise Unimplemented("Produce v10")
+    leader_of_old(stage, 1)
+    stage.kafka.move_leader(TOPIC, 0, 2)
+    driver.say("produce", TOPIC, "0", "b")
+    return differs(stage.committed(2), ["a", "b"])
+
+
+def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 2)
+    stage.send("a")
+    for node in (1, 3):
+        asked_of(stage, "ListOffsets", node)
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    got = polled(driver, 1)
+    asked = [node for node in (1, 3) if hits(stage, f"ListOffsets at {node}")]
+    return f"ListOffsets went to node {asked[0]}, where node 2 leads" if asked else differs(got, ["a"])
+
+
+def leader_moves_under_a_reader(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 1)
+    stage.send("a")
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    got = polled(driver, 1)
+    driver.say("ack")
+    stage.kafka.move_leader(TOPIC, 0, 2)
+    stage.send("b")
+    got += polled(driver, 1)
+    fetched = [each["request"] for each in stage.kafka.requests(api="Fetch", client_id="judged")]
+    partitions = [each for ask in fetched for topic in ask["topics"] for each in topic["partitions"]]
+    if all(each.get("currentLeaderEpoch", -1) == -1 for each in partitions):
+        raise Unimplemented("leader epochs")
+    if not [each for each in stage.kafka.requests(api="OffsetForLeaderEpoch") if each["client_id"] != CLIENT_ID]:
+        return "it fetched on at the new leader without OffsetForLeaderEpoch"
+    return differs(got, ["a", "b"])
+
+
 SCENARIOS = (
     Scenario("VER.8", works_with_the_versions_of_today),
+    Scenario("CON.1", node_that_hangs_up),
     Scenario("CON.7", slow_answer),
+    Scenario("MET.2", metadata_of_an_older_epoch, nodes=NODES),
+    Scenario("MET.3", leader_in_the_answer_to_produce, nodes=NODES),
     Scenario("MET.8", topic_missing_from_one_answer),
     Scenario("MET.10", coordinator_moves, nodes=NODES),
+    Scenario("ADM.3", reader_of_a_node_that_does_not_lead_all, nodes=NODES),
     Scenario("PRD.6", first_of_several_batches_fails),
     Scenario("PRD.7", retriable_errors_of_produce),
     Scenario("TXN.8", last_transaction_is_still_ending),
@@ -240,6 +353,7 @@ SCENARIOS = (
     Scenario("TV2.7", only_batch_of_a_transaction_fails),
     Scenario("FET.2", aborted_and_committed),
     Scenario("FET.4", aborted_list_reversed),
+    Scenario("FET.9", leader_moves_under_a_reader, nodes=NODES),
     Scenario("FET.13", errors_that_reset_no_offset),
     Scenario("GRP.7", static_member_closes),
     Scenario("GRP.12", coordinator_loads),

@@ -49,11 +49,11 @@ def usual(request: Request) -> bytes | None:
     return request.answer(MetadataResponse(cluster_id=str(request.correlation_id)))
 
 
-def versions() -> ApiVersionsResponse:
+def versions(newest_metadata: int = NEWEST_METADATA) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=0, max_version=4),
-            ApiVersion(api_key=ApiKey.METADATA.value, min_version=0, max_version=NEWEST_METADATA),
+            ApiVersion(api_key=ApiKey.METADATA.value, min_version=0, max_version=newest_metadata),
             ApiVersion(api_key=ApiKey.FIND_COORDINATOR.value, min_version=0, max_version=3),
         ]
     )

@@ -19,9 +19,11 @@ from odradek.protocol.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.unit.client.scripted_broker import Request, ScriptedBroker, scripted, usual
+from odradek.protocol.struct import ZERO_UUID
+from tests.unit.client.scripted_broker import Request, ScriptedBroker, scripted, usual, versions
 
 E = ErrorCode
+WITH_TOPIC_IDS = 12  # version of Metadata
 
 
 def a_cluster(*ports: int) -> Cluster:
@@ -33,12 +35,15 @@ def of_one_broker(broker: ScriptedBroker, *topics: MetadataResponseTopic) -> Met
     return MetadataResponse(brokers=[node], topics=list(topics), cluster_id="the cluster")
 
 
-def a_topic(*leaders: int, code: ErrorCode = E.NONE) -> MetadataResponseTopic:
+def a_topic(
+    *leaders: int, code: ErrorCode = E.NONE, leader_epoch: int = 7, topic_id: bytes = ZERO_UUID
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name="t",
+        topic_id=topic_id,
         error_code=code.value,
         partitions=[
-            MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=7)
+            MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=leader_epoch)
             for index, leader in enumerate(leaders)
         ],
     )
@@ -176,3 +181,42 @@ async def test_a_connection_that_was_lost_is_opened_again() -> None:
         await cluster.close()
         with pytest.raises(RetriableError, match="closed"):
             await cluster.refresh(())
+
+
+async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
+    """KIP-320. A topic that was made anew is another one, whose epochs begin again."""
+    topics = each_in_turn(
+        a_topic(1, leader_epoch=7),
+        a_topic(2, leader_epoch=6),
+        a_topic(2, 3, leader_epoch=6, topic_id=b"made anew 123456"),
+    )
+    async with scripted() as broker:
+        answers: dict[ApiKey, Callable[[Request], bytes | None]] = {
+            ApiKey.API_VERSIONS: lambda request: request.answer(versions(WITH_TOPIC_IDS)),
+            ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, next(topics))),
+        }
+        saying(broker, answers)
+        cluster = a_cluster(broker.port)
+        await cluster.start()
+        await cluster.topic("t")
+        await cluster.refresh(["t"])
+        assert cluster.leader(TopicPartition("t", 0)) == Leader(1, 7)
+        await cluster.refresh(["t"])
+        assert cluster.leader(TopicPartition("t", 0)) == Leader(2, 6)
+        assert cluster.leader(TopicPartition("t", 1)) == Leader(3, 6)
+        await cluster.close()
+
+
+async def test_the_leader_that_an_answer_tells_is_taken_if_it_is_later_and_known() -> None:
+    """KIP-951."""
+    async with scripted() as broker:
+        saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(-1, 1)))})
+        cluster = a_cluster(broker.port)
+        await cluster.start()
+        await cluster.topic("t")
+        for partition, told in ((0, Leader(1, 8)), (1, Leader(1, 6)), (1, Leader(9, 8)), (2, Leader(1, 8))):
+            cluster.told_leader(TopicPartition("t", partition), told)
+        assert cluster.leader(TopicPartition("t", 0)) == Leader(1, 8)
+        assert cluster.leader(TopicPartition("t", 1)) == Leader(1, 7)
+        assert cluster.leader(TopicPartition("t", 2)) is None
+        await cluster.close()
