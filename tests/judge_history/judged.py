@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 from odradek.protocol.recording import Recording, RecordingEntry
@@ -38,9 +39,13 @@ def software(
     *,
     may_hang: bool = False,
     script: Sequence[str] = (),
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Software]:
-    """Returns the verdicts on the workload's clients. may_hang: one that does is killed. Raises TimeoutExpired."""
-    process = Process({}, recording)
+    """Returns the verdicts on the workload's clients. may_hang: one that does is killed. settings: of the broker.
+
+    Raises TimeoutExpired.
+    """
+    process = Process(settings, recording)
     try:
         kafka = Odradek("127.0.0.1", process.ready["http_port"]).default
         prepare(kafka)
@@ -54,12 +59,12 @@ def software(
         kafka.check_faults()
     finally:
         process.stop()
-    found = [each for each in _verdicts(recording) if CLIENT_ID in each.client_ids]
+    found = [each for each in recorded_verdicts(recording) if CLIENT_ID in each.client_ids]
     assert found, f"no client came: {log.read_text(errors='replace')[-2000:]}"
     return found
 
 
-def _verdicts(recording: Path) -> list[Software]:
+def recorded_verdicts(recording: Path) -> list[Software]:
     def entries() -> Iterator[RecordingEntry]:
         with recording.open("rb") as file:
             yield from Recording(file.read).entries()

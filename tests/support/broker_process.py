@@ -1,6 +1,7 @@
 """A broker in its own process: Odradek, or the real Kafka as the judge. Both are controlled in the same way.
 
 `BROKER=kafka` in the environment makes `new_broker` start Apache Kafka, so that a suite can first be shown to be right.
+`RECORDINGS=FOLDER` makes each Odradek record there what its clients send and get, for `odradek judge`.
 """
 
 import json
@@ -22,6 +23,8 @@ from tests.support.running_kafka import TAKEN
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+
+RECORDINGS = os.environ.get("RECORDINGS")
 
 
 class Broker(ABC):
@@ -105,6 +108,8 @@ class BrokerProcess(Broker):
     def command(self, ready_file: Path) -> list[str]:
         words = [sys.executable, "-m", "odradek", "serve", "--port", str(self.port), "--ready-file", str(ready_file)]
         words += ["--data-dir", str(self.data_dir)]
+        if RECORDINGS:
+            words += ["--record", str(Path(RECORDINGS) / f"{os.getpid()}-{time.monotonic_ns()}")]
         # Beside a Kafka port that is given the HTTP port is a fixed one too, which only one broker could have.
         for name, value in {"odradek.http.port": "0", **self.overrides}.items():
             words += ["--override", f"{name}={value}"]

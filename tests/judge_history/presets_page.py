@@ -1,0 +1,151 @@
+"""The text of docs/verdicts-presets.md: `python -m tests.judge_history.presets_page > docs/verdicts-presets.md`.
+
+Runs the tour of three clients in each preset, on a fresh broker, and judges what was recorded. A break that
+examined.toml does not know is printed with its proof, and there is no page then.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from http.client import HTTPException
+from itertools import product
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from odradek.broker.clusters.presets.table import PRESETS
+from odradek.testing.judge.reports import lines
+from odradek.testing.judge.rules import RULES
+from odradek.testing.judge.verdicts import BROKEN, KEPT, RuleVerdict, Software
+from odradek.testing.sync import Cluster, Refused
+from tests.judge_history.installing import Installed
+from tests.judge_history.judged import CLIENT_ID, recorded_verdicts, software
+from tests.judge_history.test_old_bugs import orders
+from tests.judge_history.verdicts_page import TOURS, Examined, Tour, read_examined
+
+FOLDER = Path(__file__).parents[2] / ".make" / "presets"
+DONE = ".done"
+CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
+AT_A_TIME = 8  # they wait more than they work
+TIMEOUT_S = 60
+HELD_S = 3  # how long a client meets what a preset holds
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "prepared-transaction": {"transaction.two.phase.commit.enable": "true"},
+    "kept-epoch-nearly-exhausted": {"transaction.two.phase.commit.enable": "true"},
+    "rights-withdrawn": {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    },
+    "expiring-token": {"delegation.token.secret.key": "a secret of this test"},
+}
+PARAMETERS: Mapping[str, Mapping[str, str]] = {"throttled-client": {"client_id": CLIENT_ID}}
+
+
+def bring_about(kafka: Cluster, preset: str) -> None:
+    """Leaves a topic `orders` too."""
+    kafka.preset(preset, **PARAMETERS.get(preset, {}))
+    with suppress(KafkaException):  # most presets make it
+        orders(kafka)
+    _release_later(kafka)
+
+
+def _release_later(kafka: Cluster) -> None:
+    timer = threading.Timer(HELD_S, _release, [kafka])
+    timer.daemon = True
+    timer.start()
+
+
+def _release(kafka: Cluster) -> None:
+    """Again and again, until the broker is gone: some hold begins with what the client does."""
+    try:
+        for hold in kafka.holds():
+            kafka.release(hold)
+    except (OSError, HTTPException, Refused):
+        return
+    _release_later(kafka)
+
+
+def judged(preset: str, release: Installed, recording: Path) -> list[Software]:
+    """Of a recording that is there already nothing is run again."""
+    if recording.with_suffix(DONE).exists():
+        return [each for each in recorded_verdicts(recording) if CLIENT_ID in each.client_ids]
+    found = software(
+        release,
+        lambda kafka: bring_about(kafka, preset),
+        recording,
+        TIMEOUT_S,
+        may_hang=True,
+        settings=SETTINGS.get(preset, {}),
+    )
+    recording.with_suffix(DONE).touch()
+    return found
+
+
+def cell(found: list[Software]) -> str:
+    broken = sorted({each.rule.id for one in found for each in one.of(BROKEN)})
+    kept = {each.rule.id for one in found for each in one.of(KEPT)} - set(broken)
+    return ", ".join([str(len(kept)), *(f"**{rule}**" for rule in broken)])
+
+
+def page(found: Mapping[tuple[str, Tour], list[Software]], examined: list[Examined], when: datetime) -> Iterator[str]:
+    tours = list(dict.fromkeys(tour for _, tour in found))
+    yield "# Verdicts under presets\n"
+    yield f"Written by `python -m tests.judge_history.presets_page` on {when:%Y-%m-%d}.\n"
+    yield "The short programs of [verdicts.md](verdicts.md) ran in each [preset](presets.md), each against a fresh"
+    yield "broker, and [`odradek judge`](judge.md) judged them. A number says how many rules were kept; a rule that was"
+    yield f"broken is named. What a preset holds goes on after {HELD_S} s.\n"
+    yield f"| preset | {' | '.join(tour.name for tour in tours)} |"
+    yield f"|---|{'---|' * len(tours)}"
+    for preset in dict.fromkeys(preset for preset, _ in found):
+        yield f"| `{preset}` | {' | '.join(cell(found[preset, tour]) for tour in tours)} |"
+    yield "\n## Examined breaks\n"
+    yield "| client | rule | clause | the exchanges show |\n|---|---|---|---|"
+    broken = {(tour.name, verdict.rule.id) for (_, tour), all_ in found.items() for verdict in _broken(all_)}
+    for each in examined:
+        if (each.client, each.rule) in broken:
+            rule = RULES[each.rule]
+            yield f"| {each.client} | {rule.id} {rule.text} | {rule.clause} | {each.finding} |"
+
+
+def _broken(found: list[Software]) -> Iterator[RuleVerdict]:
+    for one in found:
+        yield from one.of(BROKEN)
+
+
+def main() -> int:
+    """Arguments: presets; all of them where there are none."""
+    examined = read_examined(Path(__file__).with_name("examined.toml"))
+    known = {(each.client, each.rule) for each in examined}
+    tours = {tour: tour.installed() for tour in TOURS if tour.package in CLIENTS}
+    cells = list(product(sys.argv[1:] or PRESETS, tours))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+
+        def judge(each: tuple[str, Tour]) -> list[Software]:
+            preset, tour = each
+            return judged(preset, tours[tour], FOLDER / f"{preset}-{tour.package}")
+
+        found = {}
+        for (preset, tour), verdicts in zip(cells, threads.map(judge, cells), strict=True):
+            found[preset, tour] = verdicts
+            print(preset, tour.name, cell(verdicts), file=sys.stderr)
+    missing = 0
+    for (preset, tour), verdicts in found.items():
+        for one in verdicts:
+            for each in one.of(BROKEN):
+                missing += (tour.name, each.rule.id) not in known
+                alone = Software(one.name, one.version, verdicts={each.rule.id: each})
+                print("\n".join([f"{preset}: {tour.name}", *lines([alone], {})]), file=sys.stderr)
+    if missing:
+        return 1
+    print("\n".join(page(found, examined, datetime.now(UTC))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
