@@ -127,11 +127,16 @@ Matrix = dict[str, dict[str, Cell]]  # client → rule → cell
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A break that was looked at by hand. finding: what the exchanges show, and the clause."""
+    """A break that was looked at by hand. finding: what the exchanges show. suite: what met it, if not the tour."""
 
     client: str
     rule: str
     finding: str
+    suite: str = ""
+
+    def row(self) -> str:
+        rule, where = RULES[self.rule], f", {self.suite}" if self.suite else ""
+        return f"| {self.client}{where} | {rule.id} {rule.text} | {rule.clause} | {self.finding} |"
 
 
 def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
@@ -170,9 +175,8 @@ def page(matrix: Matrix, exercised: int, examined: Sequence[Examined], when: dat
     yield "\n## Examined breaks\n"
     yield "| client | rule | clause | the exchanges show |\n|---|---|---|---|"
     for each in examined:
-        if each.client in matrix and matrix[each.client].get(each.rule, Cell()).broken:
-            rule = RULES[each.rule]
-            yield f"| {each.client} | {rule.id} {rule.text} | {rule.clause} | {each.finding} |"
+        if each.suite or (each.client in matrix and matrix[each.client].get(each.rule, Cell()).broken):
+            yield each.row()
     yield from old_bugs()
 
 

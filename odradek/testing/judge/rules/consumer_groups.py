@@ -226,7 +226,8 @@ def commits(exchange: Exchange, scene: Scene) -> None:
     epoch = request.generation_id_or_member_epoch
     scene.decide("848.13", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
     if member.left is not None and exchange.earliest_us > member.left.received_us:
-        scene.broken("848.9", exchange, "a commit after it has left", member.left)
+        if epoch >= 0:  # with -1 it does not say that it is a member: 848.13 is about that alone
+            scene.broken("848.9", exchange, f"a commit with epoch {epoch} after it has left", member.left)
         return
     by = member.by
     if by is None or member.epoch < 0:

@@ -222,6 +222,18 @@ def leaves(then: int | None = None) -> Story:
     return story
 
 
+def leaves_and_commits(epoch: int) -> Story:
+    """With -1, as Java 4.3.1 does for an application whose member was too slow: it claims to be no member."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        member.beat(-1)
+        commit(member.peer, epoch, error=25, version=10)
+
+    return story
+
+
 def fatal(goes_on: bool) -> Story:
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -269,6 +281,7 @@ CASES = (
     Case("848.7", commits_at(3), commits_at(2)),
     Case("848.8", commits_at(4, stale=True), commits_at(3, stale=True)),
     Case("848.9", leaves(), leaves(3)),
+    Case("848.9", leaves_and_commits(-1), leaves_and_commits(3)),
     Case("848.10", fatal(False), fatal(True)),
     Case("848.13", commits_at(3), commits_at(-1)),
 )
