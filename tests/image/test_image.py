@@ -48,6 +48,17 @@ def test_bytecode_of_everything_is_in_the_image(image: Image) -> None:
     assert len(sources & compiled) > 500
 
 
+def test_the_licences_of_all_that_it_holds_are_in_the_image(image: Image) -> None:
+    own = (image.root / "opt/odradek/LICENCES").read_text().splitlines()
+    assert {"construct", "aiohttp", "lz4"} <= {line.split()[0].lower() for line in own if ": " in line}
+    status = (image.root / "var/lib/dpkg/status").read_text()
+    packages = {line.removeprefix("Package: ") for line in status.splitlines() if line.startswith("Package: ")}
+    listed = (image.root / "opt/odradek/LICENCES.debian").read_text().splitlines()
+    assert packages == {line.split()[0] for line in listed}
+    for package in packages:
+        assert (image.root / "usr/share/doc" / package / "copyright").exists(), package
+
+
 def test_it_becomes_healthy_takes_records_and_stops_in_time(start: Run, tmp_path: Path) -> None:
     broker = start(volume=tmp_path / "volume")
     broker.wait_for("accepts Kafka clients")
