@@ -158,14 +158,23 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(AT_A_TIME) as threads:
 
-        def judge(each: tuple[str, Tour]) -> list[Software]:
+        def judge(each: tuple[str, Tour]) -> list[Software] | None:
             preset, tour = each
-            return judged(preset, tours[tour], FOLDER / f"{preset}-{tour.package}")
+            try:
+                return judged(preset, tours[tour], FOLDER / f"{preset}-{tour.package}")
+            except (OSError, HTTPException, Refused) as error:
+                print(f"{preset} {tour.name}: {error!r}", file=sys.stderr)
+                return None
 
-        found = {}
+        found: dict[tuple[str, Tour], list[Software]] = {}
+        failed = set()
         for (preset, tour), verdicts in zip(cells, threads.map(judge, cells), strict=True):
+            if verdicts is None:
+                failed.add(preset)
+                continue
             found[preset, tour] = verdicts
             print(preset, tour.name, cell(verdicts), file=sys.stderr)
+        found = {(preset, tour): verdicts for (preset, tour), verdicts in found.items() if preset not in failed}
     missing = 0
     for (preset, tour), verdicts in found.items():
         for one in verdicts:
