@@ -116,6 +116,7 @@ APIS = (
 NOT_ASKED_AGAIN = frozenset({("librdkafka", "FindCoordinator", "disconnect")})
 WORK_AT: Mapping[Point, tuple[str, ...]] = {
     Point.ACCEPTED: ("produce",),
+    Point.VERIFIED: ("transact",),
     Point.PREPARED: ("transact",),
     Point.MARKER: ("transact",),
     Point.COMPLETED: ("transact",),
@@ -279,6 +280,10 @@ def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
         answers = "InitProducerId" if cell.work == "transact" else "OffsetCommit"
         assert all(not done(each["answer"]) for each in kafka.requests(api=answers, client_id=CLIENT))
         assert not working.done()
+    elif cell.at is Point.VERIFIED:
+        kafka.wait(fault="first", hits=1, timeout_s=PATIENCE_S)
+        kafka.wait(transaction=TRANSACTIONAL_ID, state="Ongoing", timeout_s=PATIENCE_S)
+        assert kafka.wait(topic=TOPIC, last_stable_offset=0)["log_end_offset"] == 0
     elif cell.at is not Point.SHARE_STATE:
         kafka.wait(transaction=TRANSACTIONAL_ID, state="PrepareCommit", timeout_s=PATIENCE_S)
         written = 2 if cell.at is Point.COMPLETED else 1

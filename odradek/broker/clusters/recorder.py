@@ -17,6 +17,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
@@ -38,7 +39,6 @@ from odradek.protocol.recording_masks import HARMLESS, SafeRequest, safe_answer,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.delayed import Parked
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.partition_read import NO_RECORDS, PartitionAnswer, PartitionRead
 from odradek.broker.fetch.request import PendingFetch
+from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.partitions.partition import check_leader_epoch
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.fetch.request import FetchBroker
     from odradek.broker.fetch.sessions import Fetch, FetchPartition
-    from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.registry import Partitions
     from odradek.protocol.messages.fetch_request import FetchRequest
