@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.testing.sync import Cluster, Odradek
 from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS, Speaker
 from tests.support.broker_process import Broker, new_broker
@@ -45,6 +46,20 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         _RUNNING.remove(own)
         if own.is_running():
             own.stop()
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[Odradek]:
+    """A process with control, in place of the one that the plugin of pytest has for all of a session."""
+    with Odradek.start() as started:
+        yield started
+
+
+@pytest.fixture
+def kafka(odradek: Odradek) -> Iterator[Cluster]:
+    """Files whose clusters begin otherwise have their own."""
+    with odradek.cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

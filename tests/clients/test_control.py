@@ -38,12 +38,6 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
         yield started
 
 
-@pytest.fixture
-def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    with odradek.cluster() as cluster:
-        yield cluster
-
-
 def make_topic(kafka: Cluster, name: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for made in admin.create_topics([NewTopic(name, partitions)]).values():

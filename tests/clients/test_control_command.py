@@ -23,12 +23,6 @@ from tests.clients.admin import list_topics
 Control = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
 @pytest.fixture
 def control(odradek: Odradek, capsys: pytest.CaptureFixture[str]) -> Control:
     """Runs the command; returns what it printed as JSON, or the words of a refusal."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
@@ -16,18 +15,6 @@ from odradek.testing.sync import Cluster, Odradek
 from tests.support.wire import Wire
 
 PATIENCE_S = 60
-
-
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
-@pytest.fixture
-def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    with odradek.cluster() as cluster:
-        yield cluster
 
 
 class Events:

@@ -165,12 +165,6 @@ AT_A_TIME = 4  # cells of a row, each in a cluster of its own: they mostly wait
 
 
 @pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def threads() -> Iterator[ThreadPoolExecutor]:
     pool = ThreadPoolExecutor()
     yield pool

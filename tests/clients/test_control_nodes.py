@@ -14,12 +14,6 @@ from tests.clients.admin import list_topics
 NODES = (1, 2, 3)
 
 
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
     with odradek.cluster(nodes=3) as cluster:

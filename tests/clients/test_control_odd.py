@@ -36,12 +36,6 @@ def undone(kafka: Cluster, names: Collection[str]) -> list[str]:
     return [each["name"] for each in kafka.odd()["oddities"] if each["name"] in names and not each["done"]]
 
 
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
 def make_topics(kafka: Cluster, *names: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for made in admin.create_topics([NewTopic(name, 3) for name in names]).values():

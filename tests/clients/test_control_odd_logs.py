@@ -25,12 +25,6 @@ HIGH = 2**31
 ODD_LOGS = ("high offset", "hole", "high leader epoch", "high producer id")
 
 
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
     with odradek.cluster() as cluster:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,18 +16,6 @@ from tests.support.wire import ClosedByBroker, Wire
 SLOW = {"match": {"api": "ApiVersions", "client_id": "slow"}, "do": {"slow_bytes_per_s": 20}}
 VERSION = 0
 PATIENCE_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
-@pytest.fixture
-def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    with odradek.cluster() as cluster:
-        yield cluster
 
 
 def whole_answer(kafka: Cluster) -> bytes:

@@ -18,12 +18,6 @@ from tests.clients.admin import list_topics
 from tests.support.wire import ClosedByBroker, Wire
 
 
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
     with odradek.cluster() as cluster:

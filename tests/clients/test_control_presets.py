@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, ShareConsumer
@@ -11,18 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
-
-
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
-@pytest.fixture
-def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    with odradek.cluster() as cluster:
-        yield cluster
 
 
 def test_a_cluster_begins_in_a_preset(odradek: Odradek) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -27,18 +26,6 @@ AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": True,
 }
-
-
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
-@pytest.fixture
-def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    with odradek.cluster() as cluster:
-        yield cluster
 
 
 def test_sequences_begin_again_at_0_in_the_middle_of_a_batch(kafka: Cluster) -> None:

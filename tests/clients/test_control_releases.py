@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,6 @@ from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED: dict[str, Any] = json.loads(resources.files("odradek.broker.clusters").joinpath("releases.json").read_text())
 NAMES = sorted(RECORDED)
-
-
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
 
 
 def api_versions(bootstrap: str, version: int = 4) -> ApiVersionsResponse:

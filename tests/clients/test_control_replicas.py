@@ -26,12 +26,6 @@ BEYOND = ErrorCode.OFFSET_OUT_OF_RANGE
 Read = Callable[[], list[bytes]]
 
 
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
     """Node 1 leads, in rack far; node 2 is in rack near; node 3 in none."""

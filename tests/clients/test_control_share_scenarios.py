@@ -9,10 +9,8 @@ Source: docs/spec/share-groups.md#s7-0.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 
 from odradek.protocol.api_keys import ApiKey
@@ -41,12 +39,6 @@ PATIENCE_S = 30
 LOCK_MS = 30_000  # group.share.record.lock.duration.ms
 ONE_STATE_PARTITION = {"share.coordinator.state.topic.num.partitions": 1}
 PASSING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINATOR.value}
-
-
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
 
 
 class ShareMember:

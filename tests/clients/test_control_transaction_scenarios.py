@@ -6,7 +6,6 @@ Source: docs/spec/transactions.md#s8-10.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -35,12 +34,6 @@ from tests.support.wire import Wire
 
 PATIENCE_S = 30
 STATE = "__transaction_state"
-
-
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
 
 
 def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odradek: Odradek) -> None:

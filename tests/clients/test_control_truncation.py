@@ -17,12 +17,6 @@ from odradek.testing.sync import Cluster, Odradek, Refused
 PATIENCE_S = 30
 
 
-@pytest.fixture(scope="module")
-def odradek() -> Iterator[Odradek]:
-    with Odradek.start() as started:
-        yield started
-
-
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
     with odradek.cluster(nodes=2) as cluster:
