@@ -354,6 +354,7 @@ class Broker:
                 jitter_ms=random_below,
             )
             directory.expect(self.known_logs)
+            self.known_logs = {}
             return directory
         except DirectoryInUse:
             raise CannotStart(

@@ -11,7 +11,7 @@ from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.clusters.odd import Odd, WatchedConnection
 from odradek.broker.clusters.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
-from odradek.broker.runtime.delayed import Parked
+from odradek.broker.runtime.delayed import Parked, ReplyAround
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode, reader
 from odradek.protocol.errors import KafkaError
@@ -161,31 +161,16 @@ class OddRequests:
                     continue
 
 
-class OddReply:
+class OddReply(ReplyAround):
     """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
 
     def __init__(
         self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection
     ) -> None:
-        self._reply = reply
+        super().__init__(reply)
         self.is_done = False
         self._made_odd = made_odd
         self._watched = watched
-
-    @property
-    def size_bytes(self) -> int:
-        return self._reply.size_bytes
-
-    @property
-    def overlapping_key(self) -> int | None:
-        return self._reply.overlapping_key
-
-    @property
-    def waits_for_others(self) -> bool:
-        return self._reply.waits_for_others
-
-    def abandon(self) -> None:
-        self._reply.abandon()
 
     def when_done(self, action: Callable[[object], None]) -> None:
         def done(_: object) -> None:

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.runtime.delayed import CloseConnection
+from odradek.broker.runtime.delayed import CloseConnection, ReplyAround
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
@@ -242,8 +242,9 @@ class Recorder:
             self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, 0)
         self._waiting.add(CLOSED, peer.number, 0, now_us, 0, 0)
         self._gather()
-        if peer.is_listed:
-            self.unwritten.remove(peer)
+        peer.unwritten_read = (
+            0  # it stays listed until the next tick: to find it takes longer where many close at a time
+        )
         del self._peers[id(peer.info)]
 
     def _tick(self) -> None:
@@ -372,7 +373,7 @@ class RecordedRequests:
         return RecordedReply(reply, recorder, peer, exchange, masked, arrived_us)
 
 
-class RecordedReply:
+class RecordedReply(ReplyAround):
     """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
 
     def __init__(
@@ -384,7 +385,7 @@ class RecordedReply:
         masked: SafeRequest | None,
         arrived_us: int,
     ) -> None:
-        self._reply = reply
+        super().__init__(reply)
         self._recorder = recorder
         self._peer = peer
         self._exchange = exchange
@@ -393,24 +394,12 @@ class RecordedReply:
         self._on_done: Callable[[object], None] | None = None
 
     @property
-    def size_bytes(self) -> int:
-        return self._reply.size_bytes
-
-    @property
-    def overlapping_key(self) -> int | None:
-        return self._reply.overlapping_key
-
-    @property
-    def waits_for_others(self) -> bool:
-        return self._reply.waits_for_others
-
-    @property
     def is_done(self) -> bool:
         return self._reply.is_done
 
     def abandon(self) -> None:
         self._on_done = None
-        self._reply.abandon()
+        super().abandon()
 
     def when_done(self, action: Callable[[object], None]) -> None:
         self._on_done = action

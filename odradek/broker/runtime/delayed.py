@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar, overload
 
+from mypy_extensions import mypyc_attr
+
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.file_slice import Chunk
 
@@ -66,6 +68,29 @@ class Parked(Protocol):
 
     def chunks(self) -> list[Chunk]:
         """Encodes the answer, once it is done; empty where there is none. Raises CloseConnection."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReplyAround:
+    """The part of a `Parked` that is as in the one around which it stands."""
+
+    def __init__(self, reply: Parked) -> None:
+        self._reply = reply
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reply.size_bytes
+
+    @property
+    def overlapping_key(self) -> int | None:
+        return self._reply.overlapping_key
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._reply.waits_for_others
+
+    def abandon(self) -> None:
+        self._reply.abandon()
 
 
 @dataclass(slots=True)
