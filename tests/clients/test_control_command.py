@@ -51,6 +51,14 @@ def test_a_cluster_is_made_shown_and_deleted(control: Control) -> None:
     assert "there is no cluster" in control("show", "-C", told["id"], status=4)
 
 
+def test_a_cluster_is_made_with_topics(control: Control) -> None:
+    told = control("create", "--topic", "orders=3", "--topic", "paid=1")
+    topics = list_topics(AdminClient({"bootstrap.servers": told["bootstrap"]})).topics
+    assert {name: len(topic.partitions) for name, topic in topics.items()} == {"orders": 3, "paid": 1}
+    control("delete", "-C", told["id"])
+    assert "topics.orders" in control("create", "--topic", "orders=many", status=1)
+
+
 def test_a_fault_acts_and_is_deleted(control: Control, cluster: dict[str, Any], tmp_path: Path) -> None:
     rule = tmp_path / "rule.json"
     rule.write_text(

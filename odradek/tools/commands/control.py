@@ -79,6 +79,8 @@ def _create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("settings", nargs="*", type=setting, metavar="SETTING=VALUE", help="of its broker")
     parser.add_argument("--fork", metavar="ID", help="the cluster whose log, coordinators and clock it begins with")
     parser.add_argument("--nodes", type=int, metavar="N", help="node ids, each on a port of its own, over one log")
+    words = "a topic that is there at once; may be given again"
+    parser.add_argument("--topic", action="append", type=setting, default=[], metavar="NAME=PARTITIONS", help=words)
     parser.add_argument("--ttl-s", type=int, metavar="N", help="deletes it after so many seconds")
     parser.add_argument("--preset", metavar="NAME", help="the rare state that it begins in: see `presets`")
     parser.add_argument("--emulate", metavar="RELEASE", help="versions, features and defaults of Kafka 3.9, 4.0 or 4.3")
@@ -86,7 +88,9 @@ def _create(parser: argparse.ArgumentParser) -> None:
 
 def _created(options: Options) -> Any:
     wanted = {name: getattr(options, name) for name in ("fork", "nodes", "ttl_s", "preset", "emulate")}
-    return {"settings": dict(options.settings), **{name: value for name, value in wanted.items() if value is not None}}
+    topics = {name: _value(partitions) for name, partitions in options.topic}
+    told = {name: value for name, value in wanted.items() if value is not None}
+    return {"settings": dict(options.settings), "topics": topics, **told}
 
 
 def _ttl(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,6 @@ import java.net.*;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.*;
-import java.util.function.Predicate;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.extension.*;
 import org.junit.platform.commons.support.AnnotationSupport;
@@ -22,6 +21,7 @@ import org.junit.platform.commons.support.AnnotationSupport;
 public @interface Odradek {
   int nodes() default 1;
   String[] settings() default {};
+  String[] topics() default {}; // with partitions: "orders=3"
 
   /** One cluster. Rules, conditions and answers are JSON: see docs/testing.md of Odradek. */
   final class Cluster {
@@ -30,11 +30,15 @@ public @interface Odradek {
     private boolean called; // so there may be rules
 
     private Cluster(Odradek options) {
-      String settings = String.join(",", Arrays.stream(options.settings())
-          .map(each -> "\"%s\":\"%s\"".formatted((Object[]) each.split("=", 2))).toList());
-      String told = send("POST", "/clusters", "{\"nodes\":%d,\"settings\":{%s}}".formatted(options.nodes(), settings));
+      String told = send("POST", "/clusters", "{\"nodes\":%d,\"settings\":%s,\"topics\":%s}".formatted(
+          options.nodes(), object("\"%s\":\"%s\"", options.settings()), object("\"%s\":%s", options.topics())));
       bootstrap = found("\"bootstrap\": \"([^\"]+)\"", told);
       path = "/clusters/" + found("\"id\": \"([^\"]+)\"", told);
+    }
+
+    private static String object(String field, String[] fields) {
+      return "{" + String.join(",", Arrays.stream(fields)
+          .map(each -> field.formatted((Object[]) each.split("=", 2))).toList()) + "}";
     }
 
     /** Adds a rule. If nothing has matched it, the test fails. */
@@ -101,14 +105,12 @@ public @interface Odradek {
     @Override public void beforeAll(ExtensionContext context) throws Exception {
       fill(context.getRequiredTestClass(), null, context);
     }
-
     @Override public void beforeEach(ExtensionContext context) throws Exception {
       for (Object test : context.getRequiredTestInstances().getAllInstances()) fill(test.getClass(), test, context);
     }
-
     private static void fill(Class<?> type, Object test, ExtensionContext context) throws Exception {
-      Predicate<Field> wanted = each -> Modifier.isStatic(each.getModifiers()) == (test == null);
-      for (Field field : AnnotationSupport.findAnnotatedFields(type, Odradek.class, wanted)) {
+      for (Field field : AnnotationSupport.findAnnotatedFields(type, Odradek.class,
+          each -> Modifier.isStatic(each.getModifiers()) == (test == null))) {
         field.setAccessible(true);
         field.set(test, made(field.getAnnotation(Odradek.class), context));
       }
@@ -117,11 +119,9 @@ public @interface Odradek {
     @Override public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
       return parameter.isAnnotated(Odradek.class) && parameter.getParameter().getType() == Cluster.class;
     }
-
     @Override public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
       return made(parameter.findAnnotation(Odradek.class).orElseThrow(), context);
     }
-
     @Override public void afterAll(ExtensionContext context) { afterEach(context); }
     @Override public void afterEach(ExtensionContext context) {
       boolean failed = context.getExecutionException().isPresent();
