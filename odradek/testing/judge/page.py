@@ -23,7 +23,7 @@ STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--text); background: var(--back); margin: 2rem auto;
   max-width: 78rem; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } p { color: var(--soft); margin: .25rem 0 1.25rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
+.wide { max-height: calc(100vh - 8rem); overflow: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 thead th { position: sticky; top: 0; background: var(--back); min-width: 6rem; }
 tbody th { font-weight: 400; } tbody th code { font-weight: 600; }
@@ -88,11 +88,11 @@ def page(found: Sequence[Software], ignored: Mapping[str, str], title: str) -> s
     embedded = json.dumps(data).replace("</", "<\\/")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title><style>{STYLE}</style></head><body>
+<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>
 <h1>{escape(title)}</h1>
 <p>✓ kept, and how often · ✗ broken · a dot: not exercised · a dash: not decided by traffic. A cell opens its proof.</p>
-<div class="wide"><table><thead><tr><th scope="col">Rule</th>{heads}</tr></thead>
-<tbody>{"".join(rows)}</tbody></table></div>
+<div class="wide" tabindex="0"><table><thead><tr><th scope="col">Rule</th>{heads}</tr></thead>
+<tbody>{"".join(rows)}</tbody></table></div></main>
 <dialog><form method="dialog"><button autofocus>Close</button></form><div></div></dialog>
 <script type="application/json" id="verdicts">{embedded}</script><script>{SCRIPT}</script></body></html>
 """
