@@ -11,7 +11,7 @@ on too, until the broker answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -99,12 +99,12 @@ class Odradek:
         settings: Mapping[str, Json] | None = None,
         fork: Cluster | None = None,
         ttl_s: int | None = None,
-        nodes: int | None = None,
+        nodes: int | Sequence[int] | None = None,
         topics: Mapping[str, int] | None = None,
         preset: str | tuple[str, Mapping[str, Json]] | None = None,
         emulate: str | None = None,
     ) -> Cluster:
-        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log.
+        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: how many, or their ids.
 
         topics: how many partitions each has. preset: the name of a rare state to begin in, or that and its parameters.
         emulate: a release of Kafka, "4.0".

@@ -104,12 +104,12 @@ class Odradek:
         settings: Mapping[str, Json] | None = None,
         fork: Cluster | None = None,
         ttl_s: int | None = None,
-        nodes: int | None = None,
+        nodes: int | Sequence[int] | None = None,
         topics: Mapping[str, int] | None = None,
         preset: str | tuple[str, Mapping[str, Json]] | None = None,
         emulate: str | None = None,
     ) -> Cluster:
-        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: over one log.
+        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: how many, or their ids.
 
         topics: how many partitions each has. preset: the name of a rare state to begin in, or that and its parameters.
         emulate: a release of Kafka, "4.0".
@@ -118,7 +118,7 @@ class Odradek:
             "settings": dict(settings or {}),
             "fork": None if fork is None else fork.id,
             "ttl_s": ttl_s,
-            "nodes": nodes,
+            "nodes": nodes if nodes is None or isinstance(nodes, int) else list(nodes),
             "topics": dict(topics or {}),
             "preset": {"name": preset[0], "parameters": dict(preset[1])} if isinstance(preset, tuple) else preset,
             "emulate": emulate,

@@ -43,8 +43,8 @@ def cluster(control: Control) -> Iterator[dict[str, Any]]:
 
 
 def test_a_cluster_is_made_shown_and_deleted(control: Control) -> None:
-    told = control("create", "--nodes", "2", "--ttl-s", "600", "num.partitions=2")
-    assert [node["id"] for node in told["nodes"]] == [1, 2]
+    told = control("create", "--nodes", "4,2", "--ttl-s", "600", "num.partitions=2")
+    assert [node["id"] for node in told["nodes"]] == [4, 2]
     assert told in control("clusters")
     assert control("show", "-C", told["id"]) == told
     control("delete", "-C", told["id"])

@@ -1,22 +1,26 @@
-"""Nodes of a controlled cluster with a real client: leaders and coordinators move, nodes stop, epochs rise."""
+"""Nodes of a controlled cluster with real clients: leaders and coordinators move, nodes stop, epochs rise.
+
+Their ids have gaps. Clusters whose nodes are counted are in other files too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
+from tests.clients.client_work import CLIENTS, GROUP, TOPIC, TRANSACTIONAL_ID
 
-NODES = (1, 2, 3)
+NODES = (4, 1, 2**31 - 1)
 
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    with odradek.cluster(nodes=3) as cluster:
+    with odradek.cluster(nodes=NODES) as cluster:
         yield cluster
 
 
@@ -53,12 +57,23 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
     raise AssertionError(found)
 
 
+def until_the_end(consumer: Consumer) -> list[bytes]:
+    found = []
+    while True:
+        message = consumer.poll(20)
+        assert message is not None
+        if (error := message.error()) is None:
+            found.append(message.value() or b"")
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return found
+
+
 def test_nodes_are_told_to_clients_and_leaders_are_spread(kafka: Cluster) -> None:
     make_topic(kafka, "orders", 6)
     brokers = list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).brokers
-    assert sorted(brokers) == [*NODES]
+    assert sorted(brokers) == sorted(NODES)
     assert len({broker.port for broker in brokers.values()}) == 3
-    assert sorted(leaders(kafka, "orders")) == [1, 1, 2, 2, 3, 3]
+    assert sorted(leaders(kafka, "orders")) == sorted([*NODES, *NODES])
 
 
 def test_a_producer_and_a_consumer_follow_a_leader_that_moves(kafka: Cluster) -> None:
@@ -81,7 +96,7 @@ def test_a_node_that_does_not_lead_says_who_does(kafka: Cluster) -> None:
     producer.produce("orders", "a")
     producer.flush(10)
     (old,) = leaders(kafka, "orders")
-    new = old % 3 + 1
+    new = next(each for each in NODES if each != old)
     kafka.move_leader("orders", 0, new)
     assert kafka.wait(topic="orders", leader=new, leader_epoch=1, timeout_s=0)["leader"] == new
     producer.produce("orders", "b")
@@ -130,18 +145,40 @@ def test_a_group_goes_on_while_its_coordinator_moves(kafka: Cluster, protocol: s
     consumer.close()
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_clients_work_at_each_node_and_without_each(kafka: Cluster, client: str) -> None:
+    make_topic(kafka, TOPIC)
+    work = [CLIENTS[client][name] for name in ("produce", "transact", "consume")]
+    for each in work:
+        each(kafka, 10_000)
+    for node in NODES:
+        kafka.move_leader(TOPIC, 0, node)
+        kafka.move_coordinator("group", GROUP, node)
+        kafka.move_coordinator("transaction", TRANSACTIONAL_ID, node)
+        for each in work:
+            each(kafka, 10_000)
+        kafka.stop_node(node)
+        for each in work:
+            each(kafka, 10_000)
+        kafka.start_node(node)
+    reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "r", "enable.partition.eof": True})
+    reader.assign([TopicPartition(TOPIC, 0, 0)])
+    assert until_the_end(reader) == [b"a"] * 2 * (1 + 2 * len(NODES))
+    reader.close()
+
+
 def test_what_a_stopped_node_led_is_led_by_others(kafka: Cluster) -> None:
     make_topic(kafka, "orders", 3)
     gone = leaders(kafka, "orders")[0]
     survivors = ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes() if each["id"] != gone)
     kafka.stop_node(gone)
     admin = AdminClient({"bootstrap.servers": survivors})
-    assert sorted(list_topics(admin).brokers) == [each for each in NODES if each != gone]
+    assert set(list_topics(admin).brokers) == set(NODES) - {gone}
     for partition in list_topics(admin, "orders").topics["orders"].partitions.values():
         assert partition.leader != gone
     kafka.start_node(gone)
     produce(kafka, "orders", "a")
-    assert sorted(list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).brokers) == [*NODES]
+    assert set(list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).brokers) == set(NODES)
 
 
 def test_a_killed_node_is_told_of_until_its_session_is_over(kafka: Cluster) -> None:
@@ -190,6 +227,64 @@ def test_leaders_and_ports_stay_over_a_restart(kafka: Cluster) -> None:
     produce(kafka, "orders", "b")
 
 
+def test_a_fork_and_what_is_gone_back_to_keep_the_ids(odradek: Odradek, kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 3)
+    kafka.checkpoint("before")
+    kafka.stop_node(NODES[2])
+    with odradek.cluster(fork=kafka) as fork:
+        assert [each["id"] for each in fork.nodes()] == [*NODES]
+        assert leaders(fork, "orders") == [*NODES]
+        produce(fork, "orders", "a", partition=2)
+    kafka.rewind("before")
+    assert [each["id"] for each in kafka.nodes() if each["state"] == "running"] == [*NODES]
+    produce(kafka, "orders", "a", partition=2)
+
+
+@pytest.mark.parametrize("more", [3, [7, 40, 12]])
+def test_a_fork_may_have_more_nodes(odradek: Odradek, more: int | list[int]) -> None:
+    with odradek.cluster(settings={"node.id": 7}, topics={"orders": 1}) as one:
+        produce(one, "orders", "a")
+        with odradek.cluster(fork=one, nodes=more) as fork:
+            ids = [each["id"] for each in fork.nodes()]
+            assert ids == ([7, 8, 9] if more == 3 else more)
+            for node in reversed(ids):
+                fork.move_leader("orders", 0, node)
+                produce(fork, "orders", "b")
+            admin = AdminClient({"bootstrap.servers": fork.bootstrap})
+            told = list_topics(admin, "orders").topics["orders"].partitions[0]
+            assert (told.leader, sorted(told.replicas)) == (7, sorted(ids))
+        with pytest.raises(Refused, match="such that 7, which are there already, come first"):
+            odradek.cluster(fork=one, nodes=[1, 7])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings", "field"),
+    [
+        ([], {}, "nodes"),
+        ([*range(17)], {}, "nodes"),
+        (0, {}, "nodes"),
+        (17, {}, "nodes"),
+        ("3", {}, "nodes"),
+        (True, {}, "nodes"),
+        (2, {"node.id": 2**31 - 1}, "nodes"),
+        ([1, 4, 1], {}, "nodes[2]"),
+        ([1, -4], {}, "nodes[1]"),
+        ([1, 2**31], {}, "nodes[1]"),
+        ([1, "4"], {}, "nodes[1]"),
+        ([4, 1], {"node.id": 1}, "settings.node.id"),
+        (None, {"node.id": "x"}, "settings.node.id"),
+    ],
+)
+def test_ids_that_no_node_can_have_are_refused(
+    odradek: Odradek, nodes: object, settings: dict[str, object], field: str
+) -> None:
+    before = odradek.call("GET", "/clusters")[1]
+    with pytest.raises(Refused) as refused:
+        odradek.call("POST", "/clusters", {"nodes": nodes, "settings": settings})
+    assert (refused.value.status, refused.value.problem["field"]) == (400, field)
+    assert odradek.call("GET", "/clusters")[1] == before
+
+
 def test_unknown_nodes_are_refused(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     for method, path, body in (
@@ -217,3 +312,8 @@ def test_connections_of_different_nodes_have_different_ids(kafka: Cluster) -> No
     ids = [each["connection"] for each in kafka.requests(api="ApiVersions")]
     assert len(ids) == len(set(ids))
     assert len(ids) > 3
+
+
+def test_the_broker_of_the_process_is_forked_with_its_id() -> None:
+    with Odradek.start(**{"node.id": "5"}) as odradek, odradek.cluster(fork=odradek.default, nodes=2) as fork:
+        assert [each["id"] for each in fork.nodes()] == [5, 6]

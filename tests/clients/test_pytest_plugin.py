@@ -37,7 +37,7 @@ def test_fresh(kafka, number):
     kafka.clock.advance(8 * 24 * 3_600_000)
 
 @pytest.mark.kafka(settings={"num.partitions": "4"})
-@pytest.mark.parametrize("kafka", [{"nodes": 1}, {"nodes": 3}], indirect=True, ids=["one", "three"])
+@pytest.mark.parametrize("kafka", [{"nodes": 1}, {"nodes": (1, 4, 9)}], indirect=True, ids=["one", "three"])
 def test_options(kafka, request):
     assert len(kafka.nodes()) == {"one": 1, "three": 3}[request.node.callspec.id]
     send(kafka)

@@ -34,7 +34,7 @@ from tests.support.oracle import HAS_JAVA, IS_THERE, run_kafka
 
 MOVES = int(os.environ.get("MOVES") or 15)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-NODES = (1, 2, 3)
+NODES = (1, 4, 9)
 PARTITIONS = 4
 PER_MOVE = 60  # records that are added with each
 MOST_BEHIND = 4 * PER_MOVE  # so much may be left to copy when something moves
@@ -172,7 +172,7 @@ def odradek() -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    with odradek.cluster(nodes=len(NODES), settings=SETTINGS) as cluster:
+    with odradek.cluster(nodes=NODES, settings=SETTINGS) as cluster:
         yield cluster
 
 

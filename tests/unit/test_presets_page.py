@@ -35,7 +35,8 @@ ODD = """
 
 OTHERWISE = """
 What a broker does not choose comes otherwise: clients count sequences (preset `sequence-wrap`) and correlation ids
-(theirs, returned as they are). An epoch of a transactional id near its end is preset `epoch-nearly-exhausted`.
+(theirs, returned as they are). An epoch of a transactional id near its end is preset `epoch-nearly-exhausted`. Node ids
+with gaps are chosen where a cluster is made: `nodes: [1, 4, 9]`.
 """
 
 BUGS = """

@@ -11,7 +11,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.clusters.copies import copy, put_back, remove
 from odradek.broker.clusters.faults import Faults
-from odradek.broker.clusters.nodes import Nodes
+from odradek.broker.clusters.nodes import LAST_NODE_ID, Nodes, chosen_ids
 from odradek.broker.clusters.problems import Problem, bad, unknown
 from odradek.broker.clusters.releases import Release
 from odradek.broker.clusters.steps import put_steps
@@ -70,7 +70,7 @@ class Cluster:
     release: Release | None = None  # that it emulates
     serving: ServingBroker | None = None  # None: it has crashed
     nodes: Nodes | None = None
-    node_count: int = 1
+    node_ids: Sequence[int] = ()  # its broker's own first
     ports: dict[int, int] = field(default_factory=dict)  # by node, over restarts
     port: int = 0
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
@@ -143,6 +143,7 @@ class Clusters:
         serving = ServingBroker(
             config, self._loop, time=time, add_routes=add_routes, make_connection=cluster.faults.connections(config)
         )
+        cluster.node_ids = (config.node_id,)
         self._clusters[DEFAULT] = cluster
         await self._start(cluster, serving)
         return serving
@@ -162,13 +163,13 @@ class Clusters:
         settings: Mapping[str, object],
         fork: str | None,
         ttl_s: int | None,
-        nodes: int | None = None,
+        nodes: int | Sequence[int] | None = None,
         release: Release | None = None,
     ) -> Cluster:
         """Starts one more.
 
         fork     the cluster whose log, coordinators and clock it begins with
-        nodes    how many; None for as many as the fork has, or 1
+        nodes    how many, or their ids; None for those of the fork, or one
         release  that it emulates; a fork emulates what its source does
         raises   Problem
         """
@@ -178,13 +179,14 @@ class Clusters:
         if source is not None and release is not None:
             raise Problem(400, "a fork emulates what its source does", field="emulate")
         checked = _checked(settings)
+        node_ids = _node_ids(nodes, checked, source)
         self._numbers += 1
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
         inherited = source.settings if source is not None else {} if release is None else release.defaults
         cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time, self._loop.time))
         cluster.release = release if source is None else source.release
-        cluster.node_count = nodes or (1 if source is None else source.node_count)
+        cluster.node_ids = node_ids
         self._clusters[name] = cluster
         async with cluster.changing:
             try:
@@ -271,6 +273,7 @@ class Clusters:
 
     async def _start_again(self, cluster: Cluster) -> None:
         own = {"log.dirs": str(cluster.directory), "odradek.port": str(cluster.port), "odradek.http.port": "-1"}
+        own["node.id"] = str(cluster.node_ids[0])
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -301,7 +304,7 @@ class Clusters:
         await serving.start()
         cluster.serving = serving
         cluster.port = serving.broker.bound[0].port
-        nodes = Nodes(serving, cluster.node_count, cluster.ports)
+        nodes = Nodes(serving, cluster.node_ids, cluster.ports)
         try:
             await nodes.open()
         except (CannotStart, OSError, KafkaError):
@@ -374,6 +377,22 @@ def _checked(settings: Mapping[str, object]) -> dict[str, str]:
             raise bad(f"settings.{name}", "a text, a number, or true or false")
         checked[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return checked
+
+
+def _node_ids(nodes: int | Sequence[int] | None, settings: Mapping[str, str], source: Cluster | None) -> Sequence[int]:
+    """Raises Problem."""
+    told = settings.get("node.id")
+    if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):
+        raise bad("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")
+    if source is not None:
+        ids = chosen_ids(nodes, source.node_ids)
+    elif nodes is None or isinstance(nodes, int):
+        ids = chosen_ids(nodes, [int(told or BROKER_SETTINGS["node.id"].default or "")])
+    else:
+        ids = nodes
+    if told is not None and int(told) != ids[0]:
+        raise bad("settings.node.id", f"{ids[0]}, the first of its nodes")
+    return ids
 
 
 def _cut(cluster: Cluster, nodes: Nodes) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Message
 
 MOST_NODES = 16
+LAST_NODE_ID = 2**31 - 1
 LOOK_AGAIN_S = 0.002
 SESSION_MS = 9_000  # broker.session.timeout.ms: so long metadata takes a node that was killed for alive
 STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share": SHARE_GROUP_STATE}
@@ -61,13 +62,16 @@ class Node:
 class Nodes:
     """Nodes of one running broker. With one node only, its server and dispatcher are those of the broker."""
 
-    def __init__(self, serving: ServingBroker, node_count: int, ports: dict[int, int]) -> None:
-        """ports: of the nodes in an earlier life of this cluster, by id; those of this one are added."""
+    def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[int, int]) -> None:
+        """
+        ids    the broker's own first
+        ports  of the nodes in an earlier life of this cluster, by id; those of this one are added
+        """
         self._serving = serving
         self._ports = ports
         self._placings = count()
         self._plain: list[tuple[Server, FrameReceiver]] = []
-        self._count = node_count
+        self._ids = ids
         self._by_id: dict[int, Node] = {}
 
     async def open(self) -> None:
@@ -76,14 +80,14 @@ class Nodes:
         first_id, first = broker.config.node_id, broker.bound[0]
         self._replicas = Replicas(broker.metadata.image)
         self._plain = [(server, server.requests) for server in serving.servers]
-        for node_id in range(first_id, first_id + self._count):
+        for node_id in self._ids:
             requests = self._plain[0][1]
-            if self._count > 1:
+            if len(self._ids) > 1:
                 requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas), broker, node_id)
             self._by_id[node_id] = Node(node_id, replace(first, port=self._ports.get(node_id, 0)), requests)
         self._by_id[first_id].listener = first
         self._by_id[first_id].server = serving.servers[0]
-        if self._count == 1:
+        if len(self._ids) == 1:
             return
         serving.servers[0].addresses = None  # else a client would be told of every node where it came in itself
         for node in self:
@@ -172,7 +176,7 @@ class Nodes:
     async def put_in_rack(self, node: Node, rack: str | None) -> None:
         """Consumers of this rack are told to read here what the node follows (KIP-392). Raises Problem."""
         broker = self._serving.broker
-        if self._count == 1:
+        if len(self._ids) == 1:
             raise Problem(409, "a cluster of one node has no followers")
         known = broker.metadata.image.brokers[node.id]
         records = self._registration(node, known.broker_epoch, rack)
@@ -243,7 +247,7 @@ class Nodes:
             serving.broker.timers,
             serving.broker.loop,
             listener_name=node.listener.name,
-            addresses=client_addresses(config) if self._count == 1 else None,
+            addresses=client_addresses(config) if len(self._ids) == 1 else None,
             connection_ids=serving.connection_ids,
             make_connection=serving.make_connection,
         )
@@ -281,9 +285,12 @@ class Nodes:
                 others = [node.id for node in self if node.id != leader]
                 first = [] if leader == NO_LEADER else [leader]
                 record.leader, record.replicas, record.isr = leader, [*first, *others], [*first, *others]
-                own = self._serving.broker.metadata.node
-                record.directories = [own.directory_id if one == own.node_id else UNASSIGNED for one in record.replicas]
+                record.directories = self._directories(record.replicas)
         return decision
+
+    def _directories(self, replicas: Sequence[int]) -> list[bytes]:
+        own = self._serving.broker.metadata.node
+        return [own.directory_id if one == own.node_id else UNASSIGNED for one in replicas]
 
     def _next_leader(self) -> int:
         """One node after the other, of those that run."""
@@ -298,19 +305,21 @@ class Nodes:
         if not places:
             return
         broker, image = self._serving.broker, self._serving.broker.metadata.image
-        replicas = [node.id for node in self]
-        await self._commit(
-            [
-                PartitionChangeRecord(
-                    partition_id=index,
-                    topic_id=image.topics[topic].topic_id,
-                    leader=leader,
-                    isr=[node.id for node in self.live] or [leader],
-                    replicas=None if image.topics[topic].partitions[index].replicas else replicas,
-                )
-                for topic, index, leader in places
-            ]
-        )
+        changes = []
+        for topic, index, leader in places:
+            known = image.topics[topic].partitions[index]
+            change = PartitionChangeRecord(
+                partition_id=index,
+                topic_id=image.topics[topic].topic_id,
+                leader=leader,
+                isr=[node.id for node in self.live] or [leader],
+            )
+            new = [node.id for node in self if node.id not in known.replicas]
+            if new:  # of a fork that has more nodes than its source
+                change.replicas = [*known.replicas, *new]
+                change.directories = self._directories(change.replicas)
+            changes.append(change)
+        await self._commit(changes)
         broker.flush_appends()
         for topic, index, _ in places:
             partition = broker.partitions.get(topic, index)
@@ -343,3 +352,37 @@ class Nodes:
         answer.when_done(lambda _: None if done.done() else done.set_result(None))
         await done
         answer.outcome()
+
+
+def told_nodes(told: object) -> int | list[int]:
+    """Returns how many nodes are asked for, or their ids. Raises Problem."""
+    if not isinstance(told, list):
+        if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MOST_NODES:
+            raise bad("nodes", f"a whole number from 1 to {MOST_NODES}, or a list of node ids")
+        return told
+    if not 1 <= len(told) <= MOST_NODES:
+        raise bad("nodes", f"a list of 1 to {MOST_NODES} node ids, or their number")
+    ids: list[int] = []
+    for index, each in enumerate(told):
+        ids.append(whole(each, f"nodes[{index}]", 0, LAST_NODE_ID))
+        if each in ids[:index]:
+            raise bad(f"nodes[{index}]", f"another id than nodes[{ids.index(each)}], which is {each} too")
+    return ids
+
+
+def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Sequence[int]:
+    """Returns the ids of all nodes.
+
+    asked    their number or ids; None for the known ones
+    known    ids that come first: of the source of a fork, or the broker's own
+    raises   Problem
+    """
+    if asked is None:
+        return known
+    if isinstance(asked, int):
+        asked = [*known, *range(max(known) + 1, max(known) + 1 + asked - len(known))][:asked]
+    if list(asked[: len(known)]) != list(known):
+        raise bad("nodes", f"such that {', '.join(map(str, known))}, which are there already, come first")
+    if max(asked) > LAST_NODE_ID:
+        raise bad("nodes", f"such that no id is above {LAST_NODE_ID}")
+    return asked

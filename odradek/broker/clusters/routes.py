@@ -14,7 +14,7 @@ from aiohttp import web
 
 from odradek.broker.clusters.clusters import DEFAULT
 from odradek.broker.clusters.live_recording import send_recording
-from odradek.broker.clusters.nodes import MOST_NODES
+from odradek.broker.clusters.nodes import told_nodes
 from odradek.broker.clusters.odd import PERCENT
 from odradek.broker.clusters.presets.table import PRESETS, bring_about, make_topics
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
@@ -154,7 +154,7 @@ class Routes:
     async def create(self, request: web.Request) -> object:
         found = await told_object(request, CREATED_WITH)
         fork = None if found.get("fork") is None else text(found["fork"], "fork")
-        nodes = None if found.get("nodes") is None else whole(found["nodes"], "nodes", 1, MOST_NODES)
+        nodes = None if found.get("nodes") is None else told_nodes(found["nodes"])
         settings = mapping(found.get("settings", {}), "settings")
         topics = mapping(found.get("topics") or {}, "topics")
         partitions = {name: whole(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}

@@ -69,7 +69,7 @@ def row(cluster: Cluster) -> dict[str, JsonValue]:
         "id": cluster.id,
         "bootstrap": str(told["bootstrap"]),
         "state": str(told["state"]),
-        "nodes": cluster.node_count,
+        "nodes": len(cluster.node_ids),
         "ttl_s": cluster.ttl_s,
         "frozen": cluster.time.is_frozen,
         "rules": len(faults.rules),

@@ -78,12 +78,16 @@ def _wait(parser: argparse.ArgumentParser) -> None:
 def _create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("settings", nargs="*", type=setting, metavar="SETTING=VALUE", help="of its broker")
     parser.add_argument("--fork", metavar="ID", help="the cluster whose log, coordinators and clock it begins with")
-    parser.add_argument("--nodes", type=int, metavar="N", help="node ids, each on a port of its own, over one log")
+    parser.add_argument("--nodes", type=_nodes, metavar="N | ID,ID", help="how many nodes over one log, or their ids")
     words = "a topic that is there at once; may be given again"
     parser.add_argument("--topic", action="append", type=setting, default=[], metavar="NAME=PARTITIONS", help=words)
     parser.add_argument("--ttl-s", type=int, metavar="N", help="deletes it after so many seconds")
     parser.add_argument("--preset", metavar="NAME", help="the rare state that it begins in: see `presets`")
     parser.add_argument("--emulate", metavar="RELEASE", help="versions, features and defaults of Kafka 3.9, 4.0 or 4.3")
+
+
+def _nodes(text: str) -> int | list[int]:
+    return [int(each) for each in text.split(",")] if "," in text else int(text)
 
 
 def _created(options: Options) -> Any:

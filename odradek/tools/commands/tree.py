@@ -201,7 +201,7 @@ COMMANDS = {
         "control the clusters of a broker that tests use: faults, holds, clock, presets",
         "For `odradek serve --control`. Prints JSON. The exit status is 6 if what `wait` asks for did not come true.",
         (
-            "control create --nodes 3",
+            "control create --nodes 1,4,9",
             """control fault -C c1 '{"match": {"api": "EndTxn"}, "do": {"error": "REQUEST_TIMED_OUT"}, "times": 3}'""",
             "control clock -C c1 advance 604800000",
             "control preset -C c1 open-transaction topic=orders records=10",
