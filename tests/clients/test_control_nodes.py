@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
@@ -74,6 +74,30 @@ def test_nodes_are_told_to_clients_and_leaders_are_spread(kafka: Cluster) -> Non
     assert sorted(brokers) == sorted(NODES)
     assert len({broker.port for broker in brokers.values()}) == 3
     assert sorted(leaders(kafka, "orders")) == sorted([*NODES, *NODES])
+
+
+def test_as_many_replicas_as_nodes_are_made_and_no_more(kafka: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic("orders", 2, 3)])["orders"].result(10)
+    partitions = list_topics(admin, "orders").topics["orders"].partitions.values()
+    assert [sorted(one.replicas) for one in partitions] == [sorted(NODES)] * 2
+    with pytest.raises(KafkaException, match="only 3 broker"):
+        admin.create_topics([NewTopic("payments", 1, 4)])["payments"].result(10)
+
+
+def test_a_partition_is_led_by_the_first_running_node_that_a_client_assigns(kafka: Cluster) -> None:
+    admin, (first, second, third) = AdminClient({"bootstrap.servers": kafka.bootstrap}), NODES
+    assigned = NewTopic("orders", 3, replica_assignment=[[third], [first, third], [second]])
+    admin.create_topics([assigned])["orders"].result(10)
+    more = NewPartitions("orders", 4, replica_assignment=[[third, first]])
+    admin.create_partitions([more])["orders"].result(10)
+    assert leaders(kafka, "orders") == [third, first, second, third]
+    kafka.stop_node(third)
+    admin.create_topics([NewTopic("payments", 1, replica_assignment=[[third, second]])])["payments"].result(10)
+    assert leaders(kafka, "payments") == [second]
+    nobody = NewTopic("bills", 1, replica_assignment=[[max(NODES) + 1]])
+    with pytest.raises(KafkaException, match="no such broker"):
+        admin.create_topics([nobody])["bills"].result(10)
 
 
 def test_a_producer_and_a_consumer_follow_a_leader_that_moves(kafka: Cluster) -> None:

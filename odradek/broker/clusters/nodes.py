@@ -95,6 +95,7 @@ class Nodes:
                 await self._listen(node)
             self._ports[node.id] = node.listener.port
         broker.metadata.placed = self._placed
+        broker.metadata.node = broker.metadata.node._replace(others=tuple(self._by_id)[1:])
         records: list[Message] = []
         for node in self:
             if node.id != first_id:
@@ -278,10 +279,14 @@ class Nodes:
                 yield topic.name, partition.partition_id, partition
 
     def _placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """New partitions have all nodes for replicas, and are led by one after the other."""
+        """New partitions have all nodes for replicas, and are led by one after the other, or as assigned."""
         for record in decision.records:
             if isinstance(record, PartitionRecord):
-                leader = self._next_leader()
+                if len(record.replicas) == 1:
+                    leader = self._next_leader()
+                else:
+                    live = {node.id for node in self.live}
+                    leader = next((one for one in record.replicas if one in live), NO_LEADER)
                 others = [node.id for node in self if node.id != leader]
                 first = [] if leader == NO_LEADER else [leader]
                 record.leader, record.replicas, record.isr = leader, [*first, *others], [*first, *others]

@@ -52,10 +52,11 @@ DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # the c
 
 
 class Node(NamedTuple):
-    """This broker as a place for partitions."""
+    """This broker as a place for partitions. others: nodes that share its log, in a cluster of several."""
 
     node_id: int
     directory_id: bytes
+    others: tuple[int, ...] = ()
 
 
 NOBODY: Final[list[int]] = []  # of all partitions that have no such replicas

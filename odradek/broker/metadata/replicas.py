@@ -75,7 +75,7 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
     if wish.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    check_replicas(node, wish.replicas)
+    check_replicas(node._replace(others=()), wish.replicas)
     partition = topic.partitions[wish.partition]
     if not factor_may_change and len(wish.replicas) != len(partition.replicas):
         what = f"The replication factor is changed from {len(partition.replicas)} to {len(wish.replicas)}"

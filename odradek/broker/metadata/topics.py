@@ -139,7 +139,7 @@ def _create(
         for name, value in configs.items()
     ]
     records += [_new_partition(topic_id, index, replicas, node) for index, replicas in enumerate(replica_lists)]
-    factor = len(replica_lists[0])
+    factor = max(len(replica_lists[0]), 1 + len(node.others))
     return TopicResult(topic.name, None, topic_id, len(replica_lists), factor, configs), records
 
 
@@ -174,7 +174,7 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
                 what = f"Found multiple manual partition assignments for partition {index}"
                 raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
             check_replicas(node, replicas)
-            by_index[index] = replicas
+            by_index[index] = _with_the_rest(node, replicas)
         if sorted(by_index) != list(range(len(by_index))):
             what = "partitions should be a consecutive 0-based integer sequence"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
@@ -187,17 +187,19 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    if factor > 1:  # brokers that other nodes registered in this directory once are not here to take a replica
+    most = 1 + len(node.others)  # brokers that other nodes registered in this directory once take no replica
+    if factor > most:
         what = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
-            "reached because only 1 broker(s) are registered or some brokers have all their log directories cordoned."
+            f"reached because only {most} broker(s) are registered or some brokers have all their log directories "
+            "cordoned."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
     return [[node.node_id]] * count
 
 
 def check_replicas(node: Node, replicas: Sequence[int]) -> None:
-    """Whether a client may put a partition there: this node only, whatever others the log once knew.
+    """Whether a client may put a partition there: on the nodes that are here, whatever others the log once knew.
 
     Raises INVALID_REPLICA_ASSIGNMENT.
     """
@@ -206,13 +208,20 @@ def check_replicas(node: Node, replicas: Sequence[int]) -> None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     previous: int | None = None
     for broker_id in sorted(replicas):
-        if broker_id != node.node_id:
+        if broker_id not in (node.node_id, *node.others):
             what = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
         if broker_id == previous:
             what = f"The manual partition assignment includes the broker {broker_id} more than once."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
         previous = broker_id
+
+
+def _with_the_rest(node: Node, replicas: Sequence[int]) -> Sequence[int]:
+    """Nodes that share a log are all replicas of what is in it."""
+    if not node.others:
+        return replicas
+    return [*replicas, *(one for one in (node.node_id, *node.others) if one not in replicas)]
 
 
 def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: Node) -> PartitionRecord:
@@ -284,10 +293,11 @@ def _enlarge(image: MetadataImage, wish: MorePartitions, node: Node, room: int) 
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     if added > room:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka 4.3.1 makes of it
-    replica_lists: Sequence[Sequence[int]] = [[node.node_id]] * added if wish.assignments is None else wish.assignments
+    replica_lists: Sequence[Sequence[int]] = [[node.node_id]] * added
     if wish.assignments is not None:
-        for replicas in replica_lists:
+        for replicas in wish.assignments:
             check_replicas(node, replicas)
+        replica_lists = [_with_the_rest(node, replicas) for replicas in wish.assignments]
     return [_new_partition(topic.topic_id, now + n, replicas, node) for n, replicas in enumerate(replica_lists)]
 
 
