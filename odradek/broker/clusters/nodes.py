@@ -95,7 +95,9 @@ class Nodes:
                 await self._listen(node)
             self._ports[node.id] = node.listener.port
         broker.metadata.placed = self._placed
-        broker.metadata.node = broker.metadata.node._replace(others=tuple(self._by_id)[1:])
+        broker.metadata.node = broker.metadata.node._replace(
+            others=tuple(one for one in self._by_id if one != first_id)
+        )
         records: list[Message] = []
         for node in self:
             if node.id != first_id:
