@@ -76,10 +76,14 @@ class First:
         faults = clusters.get(DEFAULT).faults
         if self.rules is not None:
             try:
-                faults.add(json.loads(self.rules.read_text(encoding="utf-8")))
+                rules = json.loads(self.rules.read_text(encoding="utf-8"))
+                faults.add(rules)
+                faults.note("POST", "/faults", rules)
             except (ValueError, Problem) as error:
                 raise CannotStart(f"--faults {self.rules}: {error}") from None
-        faults.be_odd(self.seed)
+        if self.seed:
+            faults.be_odd(self.seed)
+            faults.note("POST", "/odd", {"seed": self.seed})
 
 
 def serve(

@@ -46,7 +46,7 @@ class Kind(IntEnum):
     UNANSWERED = 5  # the exchange ends without an answer: acks=0, or a fault dropped it
     HUNG_UP = 6  # the broker closes the connection in place of an answer
     WRITTEN = 7  # the last byte of the answer has left the broker; in a file, exchange 0 stands for all so far
-    STARTED = 8  # JSON: what the broker says of itself, such as its version and features
+    TOLD = 8  # JSON: `called`, a call of the control interface, or `ended`, why the recording ends
 
 
 _KINDS: Final = {kind.value: kind for kind in Kind}  # Enum's own look-up is slow

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -17,7 +17,7 @@ from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.recording import Kind, Recording, RecordingEntry, pack_block, pack_entries, pack_head
 from odradek.testing.recording_proxy import RecordingProxy
-from odradek.testing.sync import Process
+from odradek.testing.sync import Cluster, Odradek, Process
 from tests.support.broker_process import IS_KAFKA
 from tests.support.commands import command
 from tests.support.reserved_port import ReservedPort
@@ -94,6 +94,60 @@ def test_another_answer_is_named_by_api_version_and_field_unless_it_is_explained
     assert done.returncode == 1
     assert f"EndTxn v{version} errorCode: recorded 48, live 0\n    exchange {ended}\n" in done.stdout
     assert "1 are explained" in done.stdout
+
+
+def disturbed_work(kafka: Cluster) -> None:
+    """Transactions whose requests meet rules, a marker that is held, and a clock that jumps."""
+    kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 2})
+    kafka.fault({"match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": "fin"}, "after": 1, "times": 1})
+    kafka.fault({"name": "marker", "match": {"topic": "t"}, "at": "marker", "do": {"hold": "held"}, "times": 1})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "x", "linger.ms": 0})
+    producer.init_transactions(30)
+    for number in range(3):
+        producer.begin_transaction()
+        producer.produce("t", str(number))
+        assert producer.flush(30) == 0
+        producer.commit_transaction(30)
+        if not number:
+            kafka.wait(hold="held")
+            kafka.release("held")
+    producer.begin_transaction()
+    producer.produce("t", "late")
+    assert producer.flush(30) == 0
+    kafka.clock.freeze()
+    kafka.clock.advance(120_000)  # beyond transaction.timeout.ms
+    kafka.clear_faults("marker")
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("disturbed") / "recording"
+    process = Process({}, path)
+    try:
+        disturbed_work(Odradek("127.0.0.1", process.ready["http_port"]).default)
+    finally:
+        process.stop()
+    return path
+
+
+def test_rules_holds_and_the_clock_are_played_too(disturbed: Path) -> None:
+    done = command("replay", str(disturbed), "--no-pauses")
+    assert done.returncode == 0, done.stdout
+    assert ", 0 differences" in done.stdout
+    assert "refused" not in done.stdout
+
+
+def test_without_control_its_calls_are_named_as_left_out(disturbed: Path) -> None:
+    process = Process({})
+    try:
+        done = command("replay", str(disturbed), "--bootstrap-server", f"127.0.0.1:{process.ready['port']}")
+    finally:
+        process.stop()
+    assert "7 left out, which are calls of the control interface" in done.stdout
+    assert done.returncode == 1
+    assert "EndTxn" in done.stdout
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:

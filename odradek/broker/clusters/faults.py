@@ -125,6 +125,11 @@ class Faults:
         self.put()
         return list(parsed.values())
 
+    def note(self, method: str, path: str, body: object) -> None:
+        """Tells recorders of a call of the control interface, before what it does, and who waits at holds."""
+        for recorder in self.recorders:
+            recorder.tell({"called": {"method": method, "path": path, "body": body, "holds": self.holds.counts()}})
+
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
         """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more.
 

@@ -108,4 +108,4 @@ async def send_recording(
 def _ending(left_out: int) -> bytes:
     why = f"the reader was too slow: {left_out} bytes of the recording were left out"
     log.warning("%s", why)
-    return pack_block(pack_entries([RecordingEntry(Kind.STARTED, 0, 0, 0, json.dumps({"ended": why}).encode())]))
+    return pack_block(pack_entries([RecordingEntry(Kind.TOLD, 0, 0, 0, json.dumps({"ended": why}).encode())]))

@@ -37,7 +37,7 @@ from odradek.protocol.recording import (
 from odradek.protocol.recording_masks import HARMLESS, SafeRequest, safe_answer, safe_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.delayed import Parked
@@ -53,7 +53,7 @@ MOST_WAITED_US: Final = 2**32 - 1
 FRAME_START_BYTES: Final = 10  # of a request: all before the client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
-HUNG_UP, WRITTEN = Kind.HUNG_UP.value, Kind.WRITTEN.value
+HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
 
 
 @dataclass(slots=True)
@@ -203,6 +203,15 @@ class Recorder:
             self.unwritten.append(peer)
         if waiting.size_bytes >= self._gathers_bytes:
             self._gather()
+
+    def tell(self, about: Mapping[str, object]) -> None:
+        """Keeps what is no exchange, before all that comes."""
+        if self.is_closed:
+            return
+        body = json.dumps(about).encode()
+        self._waiting.add(TOLD, 0, 0, self._now_us(), 0, len(body))
+        self._waiting.bodies.append(body)
+        self._gather()
 
     def close(self) -> None:
         """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""

@@ -38,6 +38,7 @@ LONGEST_TTL_S = 24 * 3600
 LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 EVENTS = "text/event-stream"
+CHANGE_NOTHING = frozenset({"/wait", "/checkpoint"})
 Told: TypeAlias = Mapping[str, object]
 Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
 
@@ -64,8 +65,9 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
         ("GET", "/recording", routes.recording),
         ("GET", "/requests", routes.requests),
     ):
+        is_noted = method != "GET" and path not in CHANGE_NOTHING
         for base in (BASE, f"{BASE}/clusters/{{id}}"):
-            app.router.add_route(method, base + path, guarded(routes.of_cluster(call)))
+            app.router.add_route(method, base + path, guarded(routes.of_cluster(call, is_noted=is_noted)))
 
 
 def guarded(
@@ -114,13 +116,24 @@ async def told_object(request: web.Request, known: frozenset[str]) -> Told:
     return found
 
 
+def path_within(request: web.Request) -> str:
+    """The path below that of the cluster, as it was sent."""
+    path = request.rel_url.raw_path.removeprefix(BASE)
+    return "/" + path.split("/", 3)[3] if "id" in request.match_info else path
+
+
 class Routes:
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
 
-    def of_cluster(self, call: Call) -> Callable[[web.Request], Awaitable[object]]:
+    def of_cluster(self, call: Call, *, is_noted: bool = False) -> Callable[[web.Request], Awaitable[object]]:
+        """is_noted: by recordings of the cluster."""
+
         async def handle(request: web.Request) -> object:
-            return await call(self._cluster(request), request)
+            cluster = self._cluster(request)
+            if is_noted and cluster.faults.recorders:
+                cluster.faults.note(request.method, path_within(request), await told(request))
+            return await call(cluster, request)
 
         return handle
 

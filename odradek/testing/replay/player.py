@@ -1,15 +1,17 @@
 """A recording played against a broker: a request is sent once all is answered that was answered before it.
 
-So the order of the recording is kept, pauses and all unless they are left out. What was refused for a while only, as
-NOT_COORDINATOR is, is not sent again; a live refusal of that kind is asked again, as any client does.
+So the order of the recording is kept, pauses and all unless they are left out. A live refusal that passes, as
+NOT_COORDINATOR does, is asked again, as any client does. Where the control interface cannot be called again, what was
+recorded as such a refusal is not sent: a rule may have made it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,8 +28,10 @@ from odradek.protocol.struct import Message
 from odradek.testing.replay.comparing import Difference, compare, errors_of
 from odradek.testing.replay.concurrency import Underway
 from odradek.testing.replay.ids import Ids
+from odradek.testing.sync import Refused
 
 Entries = Callable[[], Iterable[RecordingEntry]]
+Control = Callable[[str, str, object], object]  # method, path below the cluster's, body; raises Refused
 PATIENCE_S: Final = 30.0
 PAUSE_S: Final = 0.05  # before a request is asked again
 CORRELATION_BYTES: Final = 4
@@ -86,10 +90,19 @@ class _PlayedRequest:
 
 
 class RecordingPlayer:
-    def __init__(self, host: str, port: int, *, with_pauses: bool = True, patience_s: float = PATIENCE_S) -> None:
-        """patience_s: how long an answer may take."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        control: Control | None = None,
+        with_pauses: bool = True,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """control: of the broker, for rules, holds and the clock. patience_s: how long an answer may take."""
         self._host = host
         self._port = port
+        self._control = control
         self._with_pauses = with_pauses
         self._patience_s = patience_s
         self._ids = Ids()
@@ -101,7 +114,7 @@ class RecordingPlayer:
 
     async def play(self, entries: Entries) -> ReplayResult:
         """entries: from the beginning, at each call; they are read twice. Raises MalformedMessage, OSError."""
-        self._refused = refused_for_a_while(entries())
+        self._refused = set() if self._control is not None else refused_for_a_while(entries())
         began_s = time.monotonic()
         try:
             for entry in entries():
@@ -129,8 +142,29 @@ class RecordingPlayer:
                 connection = self._connections.pop(entry.connection, None)
                 if connection is not None:
                     connection.close()
+            case Kind.TOLD:
+                called = json.loads(entry.body).get("called")
+                if called is not None:
+                    await self._call(**called)
             case _:
                 pass
+
+    async def _call(self, method: str, path: str, body: object, holds: Mapping[str, int]) -> None:
+        """holds: how many waited at each, when it was called."""
+        if self._control is None:
+            self._result.left_out["are calls of the control interface"] += 1
+            return
+        try:
+            for hold, waiting in holds.items():
+                await asyncio.to_thread(
+                    self._control,
+                    "POST",
+                    "/wait",
+                    {"hold": hold, "waiting": waiting, "timeout_ms": int(self._patience_s * 1000)},
+                )
+            await asyncio.to_thread(self._control, method, path, body)
+        except Refused as error:
+            self._result.left_out[f"are calls that were refused, as {method} {path} ({error.detail})"] += 1
 
     async def _send(self, entry: RecordingEntry) -> None:
         api = BY_NUMBER.get(int.from_bytes(entry.body[:2], signed=True)) if len(entry.body) >= 2 else None

@@ -187,7 +187,7 @@ def _ending(recording: Path) -> str:
 
     why = "the broker ended the recording"
     for entry in recorded_entries(recording):
-        if entry.kind is Kind.STARTED:
+        if entry.kind is Kind.TOLD:
             why = str(json.loads(entry.body).get("ended", why))
     return why
 

@@ -16,7 +16,7 @@ from odradek.tools.commands.options import add_list, host_and_port
 from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
-    from odradek.testing.replay.player import FoundDifference, ReplayResult
+    from odradek.testing.replay.player import Control, FoundDifference, ReplayResult
 
 SAME, DIFFERENT, MISUNDERSTOOD = 0, 1, 2
 MOST_SHOWN = 3  # exchanges of one difference
@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         next(recorded_entries(options.recording), None)  # before a broker is started for nothing
-        with _broker(options.bootstrap_server) as (host, port):
-            player = RecordingPlayer(host, port, with_pauses=not options.no_pauses)
+        with _broker(options.bootstrap_server) as (host, port, control):
+            player = RecordingPlayer(host, port, control=control, with_pauses=not options.no_pauses)
             replayed = asyncio.run(player.play(lambda: recorded_entries(options.recording)))
     except MalformedMessage as error:
         complain("odradek replay", f"{options.recording}: {error}")
@@ -80,15 +80,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _broker(given: tuple[str, int] | None) -> Iterator[tuple[str, int]]:
+def _broker(given: tuple[str, int] | None) -> Iterator[tuple[str, int, Control | None]]:
+    """Address, and the control interface of a fresh one."""
     if given is not None:
-        yield given
+        yield (*given, None)
         return
-    from odradek.testing.sync import Process
+    from odradek.testing.sync import Odradek, Process
 
     process = Process({})
     try:
-        yield process.ready["host"], process.ready["port"]
+        control = Odradek("127.0.0.1", process.ready["http_port"]).default.call
+        yield process.ready["host"], process.ready["port"], control
     finally:
         process.stop()
 
@@ -137,4 +139,4 @@ def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]
     if replayed.asked_again:
         yield f"  {replayed.asked_again} requests were asked again after such a refusal"
     for reason, count in sorted(replayed.left_out.items()):
-        yield f"  {count} requests left out, which {reason}"
+        yield f"  {count} left out, which {reason}"

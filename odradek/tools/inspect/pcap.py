@@ -63,7 +63,7 @@ def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[byte
                 del captures[entry.connection]
                 yield from _ended(capture, at_us)
             continue
-        if entry.kind in (Kind.WRITTEN, Kind.STARTED):
+        if entry.kind in (Kind.WRITTEN, Kind.TOLD):
             continue
         if capture is None:  # OPENED, or it was open when the recording began
             told = json.loads(entry.body) if entry.kind is Kind.OPENED else {}
