@@ -76,6 +76,20 @@ def test_a_known_break_passes_until_its_day(guilty: Path, capsys: pytest.Capture
     assert "has ended on 2020-01-01" in capsys.readouterr().err
 
 
+def test_known_breaks_are_kept_in_a_file(guilty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = tmp_path / "known-breaks"
+    known.write_text("# of our client\n\nPRD.4=issue 1 until 2999-01-01\n")
+    assert tree.run(["judge", "--ignore-file", str(known), str(guilty)]) == 0
+    with known.open("a") as file:
+        file.write("PRD.1=issue 2 until 2999-01-01\n")
+    assert tree.run(["judge", "--ignore-file", str(known), str(guilty)]) == 1
+    assert "PRD.1 is kept now" in capsys.readouterr().err
+    for wrong in ("PRD.4\n", "NO.1=x until 2999-01-01\n"):
+        known.write_text(wrong)
+        assert tree.run(["judge", "--ignore-file", str(known), str(guilty)]) == 3
+    assert tree.run(["judge", "--ignore-file", str(tmp_path / "none"), str(guilty)]) == 3
+
+
 def test_a_break_that_is_mended_is_to_be_ignored_no_more(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = ["--ignore", "PRD.4=issue 1 until 2999-01-01", "--ignore", "PRD.1=issue 2 until 2999-01-01"]
     assert tree.run(["judge", *known, str(guilty)]) == 1
@@ -89,6 +103,7 @@ def test_a_command_that_fails_or_asks_nothing_is_told_apart(capsys: pytest.Captu
     assert tree.run(["judge", "--", "/no/such/command"]) == 3
     assert tree.run(["judge", "--only", "NO.1", "x"]) == 3
     assert tree.run(["judge"]) == 3
+    assert tree.run(["judge", "--nothing"]) == 3
 
 
 def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

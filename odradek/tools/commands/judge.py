@@ -53,6 +53,15 @@ def ignored(text: str) -> Ignored:
     return Ignored(rule.strip(), reason.strip(), until)
 
 
+def ignored_file(name: str) -> list[Ignored]:
+    """A line of `ignored` each; empty ones, and those that begin with #, are none. Raises ArgumentTypeError."""
+    try:
+        found = Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{name}: {error}") from None
+    return [ignored(line) for line in found if line.strip() and not line.startswith("#")]
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="FILE | -- COMMAND", help="a recording, or a command with its arguments"
@@ -64,6 +73,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=ignored,
         metavar="RULE=REASON until DATE",
         help="a break that is known; it counts again after that date, and the command fails where it is broken no more",
+    )
+    parser.add_argument(
+        "--ignore-file", type=ignored_file, default=[], metavar="FILE", help="the same, a line for each; # is a comment"
     )
     parser.add_argument("--strict", action="store_true", help="fail also where a SHOULD is broken")
     parser.add_argument(
@@ -90,6 +102,7 @@ def run(options: argparse.Namespace) -> int:
     from odradek.testing.judge.reports import table
     from odradek.testing.judge.rules import RULES
 
+    options.ignore += options.ignore_file
     unknown = [each.rule for each in options.ignore if each.rule not in RULES]
     no_rule = [each for each in options.only if not any(rule.startswith(each) for rule in RULES)]
     if unknown or no_rule:

@@ -15,16 +15,21 @@ from odradek.tools.commands.output import complain
 
 COLUMNS = 80  # of what is no terminal
 COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
+MISUNDERSTOOD = 2  # argparse's own exit status
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Help of a command; `setup` is module.function where it is not `configure` in the module of its name."""
+    """Help of a command; `setup` is module.function where it is not `configure` in the module of its name.
+
+    misunderstood: the exit status of a wrong command line.
+    """
 
     summary: str
     more: str = ""
     examples: tuple[str, ...] = ()
     setup: str = ""
+    misunderstood: int = MISUNDERSTOOD
 
 
 COMMANDS = {
@@ -177,6 +182,7 @@ COMMANDS = {
             "judge --suite -- python examples/judge_drivers/librdkafka.py",
             "judge --ignore 'VER.1=issue 17 until 2027-06-30' recording",
         ),
+        misunderstood=3,
     ),
     "record": Command(
         "record what clients and any Kafka broker say to each other, between the two",
@@ -284,6 +290,8 @@ def run(words: Sequence[str]) -> int:
         options = parser(name).parse_args(words)
         status: int = options.run(options)
     except SystemExit as end:
+        if end.code == MISUNDERSTOOD and name:
+            return COMMANDS[name].misunderstood
         return end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
         return INTERRUPTED
