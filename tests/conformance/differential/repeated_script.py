@@ -2,6 +2,7 @@
 of the checks decides which error is told."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
@@ -148,7 +149,9 @@ def list_offsets(talk: Talk, version: int) -> None:
         ask(label, ListOffsetsRequest(replica_id=-1, topics=list(topics), **more))
 
     for label, split in TWICE.items():
-        get(label, *(topic(*((each, -1) for each in partitions)) for partitions in split))
+        topics = [topic(*((each, -1) for each in partitions)) for partitions in split]
+        get(label, *topics)
+        get(f"{label}, and an unknown partition twice", topic((9, -1)), *topics, topic((9, -1)))
     get("twice, and it does not exist", topic((9, -1), (9, -2)))
     get("twice, and the topic does not exist", topic((0, -1), (0, -2), of="nobody-made-this"))
     get("a future epoch at an unknown time", topic((0, -99), epoch=7))
@@ -174,6 +177,11 @@ def delete_records(talk: Talk, version: int) -> None:
             for entry, partitions in enumerate(split)
         ]
         ask(label, DeleteRecordsRequest(topics=topics, timeout_ms=10_000))
+        for what, topic in (("topic", "nobody-made-this"), ("partition", name)):
+            part = DeleteRecordsPartition(partition_index=9, offset=0)
+            wrong = DeleteRecordsTopic(name=topic, partitions=[part])
+            request = DeleteRecordsRequest(topics=[wrong, *topics, wrong], timeout_ms=10_000)
+            ask(f"{label}, and an unknown {what} twice", request)
         offsets(talk, f"after {label}", name, -2)
     compacted = to.make_topic(f"delete-compacted-{version}", cleanup_policy="compact")
     for topic, index in ((compacted, 0), (compacted, 7), ("__consumer_offsets", 0), ("__consumer_offsets", 99)):
@@ -197,13 +205,20 @@ def offset_for_leader_epoch(talk: Talk, version: int) -> None:
             for partitions in split
         ]
         ask(label, OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+        wrong = OffsetForLeaderTopic(topic=name, partitions=[OffsetForLeaderPartition(partition=9, leader_epoch=0)])
+        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[wrong, *topics, wrong])
+        ask(f"{label}, and an unknown partition twice", request)
 
 
 def describe_producers(talk: Talk, version: int) -> None:
     to, ask = Producer(talk, 11), Asker(talk, version)
     name = to.make_topic(f"producers-twice-{version}", 2)
     for label, split in TWICE.items():
-        ask(label, DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=list(s)) for s in split]))
+        topics = [TopicRequest(name=name, partition_indexes=list(each)) for each in split]
+        ask(label, DescribeProducersRequest(topics=topics))
+        for what, wrong in (("topic", "nobody-made-this"), ("partition", name)):
+            other = TopicRequest(name=wrong, partition_indexes=[9])
+            ask(f"{label}, and an unknown {what} twice", DescribeProducersRequest(topics=[other, *topics, other]))
 
 
 def describe_log_dirs(talk: Talk, version: int) -> None:
@@ -237,29 +252,37 @@ def offset_commit(talk: Talk, version: int) -> None:
         )
         talk.ask(f"then {label}", OffsetFetchRequest(groups=[wanted]), 9)
 
+    def elsewhere() -> OffsetCommitRequestTopic:
+        return topic(0, of="nobody-made-this", id=NOBODY)
+
+    def commit(group: str, *topics: OffsetCommitRequestTopic, **more: Any) -> OffsetCommitRequest:
+        return OffsetCommitRequest(group_id=group, topics=list(topics), **more)
+
+    long = "x" * 5000
+    wrong = {"member_id": "nobody", "generation_id_or_member_epoch": 3}
     for number, (label, split) in enumerate(TWICE.items()):
         group = f"{name}-{number}"
         topics = [topic(*partitions, first=10 * (1 + entry)) for entry, partitions in enumerate(split)]
         ask(label, OffsetCommitRequest(group_id=group, topics=topics))
         committed(label, group)
-    long = "x" * 5000
-    wrong = {"member_id": "nobody", "generation_id_or_member_epoch": 3}
-    unknown = {"of": "nobody-made-this", "id": NOBODY}
+        for what, other in {"topic": elsewhere(), "partition": topic(9), "long note": topic(1, note=long)}.items():
+            ask(f"{label}, and twice a {what} that is refused", commit(group, other, *topics, other))
+        ask(f"{label}, by a stranger, and a topic", commit(group, elsewhere(), *topics, **wrong))
     group = f"{name}-wrong"
-    ask("twice, one note too long", OffsetCommitRequest(group_id=group, topics=[topic(0), topic(0, note=long)]))
+    ask("twice, one note too long", commit(group, topic(0), topic(0, note=long)))
     committed("one note too long", group)
     for label, topics in {
-        "unknown": [topic(0, **unknown)],  # type: ignore[arg-type]
+        "unknown": [elsewhere()],
         "unknown partition": [topic(9)],
         "unknown partition, long": [topic(9, note=long)],
         "long": [topic(0, note=long)],
         "long and good": [topic(0, note=long), topic(1)],
-        "unknown and good": [topic(0), topic(0, **unknown)],  # type: ignore[arg-type]
+        "unknown and good": [topic(0), elsewhere()],
         "none": [],
     }.items():
-        ask(f"{label}, a stranger", OffsetCommitRequest(group_id=group, topics=topics, **wrong))  # type: ignore[arg-type]
-        ask(f"{label}, no group", OffsetCommitRequest(group_id="", topics=topics))
-        ask(f"{label}, by itself", OffsetCommitRequest(group_id=group, topics=topics))
+        ask(f"{label}, a stranger", commit(group, *topics, **wrong))
+        ask(f"{label}, no group", commit("", *topics))
+        ask(f"{label}, by itself", commit(group, *topics))
 
 
 def offset_fetch(talk: Talk, version: int) -> None:
@@ -280,6 +303,10 @@ def offset_fetch(talk: Talk, version: int) -> None:
             group = OffsetFetchRequestGroup(group_id=name, topics=topics)
             ask(label, OffsetFetchRequest(groups=[group]))
             ask(f"{label}, the group twice", OffsetFetchRequest(groups=[group, group]))
+            unknown = {"topic_id": NOBODY} if version >= 10 else {"name": "nobody-made-this"}
+            other = OffsetFetchRequestTopics(partition_indexes=[0], **unknown)
+            more = OffsetFetchRequestGroup(group_id=name, topics=[other, *topics, other])
+            ask(f"{label}, and an unknown topic twice", OffsetFetchRequest(groups=[more]))
         else:
             older = [OffsetFetchRequestTopic(name=name, partition_indexes=list(each)) for each in split]
             ask(label, OffsetFetchRequest(group_id=name, topics=older))

@@ -64,6 +64,13 @@ def txn_offset_commit_twice(talk: Talk, version: int, level: int) -> None:
         client = Client(talk, f"{name}-{label}").init().begin_offsets(f"{name}-{label}")
         topics = [wanted(*partitions, first=10 * (1 + entry)) for entry, partitions in enumerate(split)]
         ask(label, request(client, *topics))
+        for what, other in {
+            "topic": wanted(0, first=1, of="nobody-made-this"),
+            "partition": wanted(9, first=1),
+            "long note": wanted(1, first=1, note="x" * 5000),
+        }.items():
+            ask(f"{label}, and twice a {what} that is refused", request(client, other, *topics, other))
+            ask(f"{label}, and a {what}, by a stranger", request(client, other, *topics, other, producer_epoch=77))
         client.end()
         group = OffsetFetchRequestGroup(
             group_id=client.id, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0, 1])]

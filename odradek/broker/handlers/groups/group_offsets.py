@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from odradek.broker.runtime.slices import Steps, in_slices
 from odradek.protocol.acls import Operation, ResourceType
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 TOPIC_IDS_SINCE: Final = 10
+RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]  # by name, or by id from TOPIC_IDS_SINCE on
 
 
 def offset_commit(
@@ -54,7 +55,7 @@ def _offset_commit(
     by_id = context.api_version >= TOPIC_IDS_SINCE
     image = broker.metadata.image
     checked_at = image.topics_version
-    refused = OffsetCommitResponse()
+    refused: RefusedTopics = {}
     known = []
     for topic in request.topics:
         accepted = check_topic(topic, context, image, refused, by_id=by_id)
@@ -65,7 +66,7 @@ def _offset_commit(
         again = (check_topic(topic, context, image, refused, by_id=by_id) for topic in known)
         known = [topic for topic in again if topic is not None]
     if not known:
-        return refused
+        return OffsetCommitResponse(topics=list(refused.values()))
     version = context.api_version
     accepted_request = OffsetCommitRequest(
         group_id=request.group_id,
@@ -89,67 +90,62 @@ def check_topic(
     topic: OffsetCommitRequestTopic,
     context: RequestContext,
     image: MetadataImage,
-    refused: OffsetCommitResponse,
+    refused: RefusedTopics,
     *,
     by_id: bool,
 ) -> OffsetCommitRequestTopic | None:
     """The topic with both name and id, and those of its partitions that exist; the others are added to `refused`."""
     known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+    key = topic.topic_id if by_id else topic.name
     if by_id and known is None:
-        refuse(refused, topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+        refuse(refused, key, refusals(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
         return None
     try:
         context.require(Operation.READ, ResourceType.TOPIC, topic.name if known is None else known.name)
     except KafkaError as error:
-        refuse(refused, topic, topic.partitions, error.code)
+        refuse(refused, key, refusals(topic, topic.partitions, error.code))
         return None
     count = 0 if known is None else len(known.partitions)
     existing = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
     if len(existing) < len(topic.partitions):
         missing = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
-        refuse(refused, topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        refuse(refused, key, refusals(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     if known is None or not existing:
         return None
     return OffsetCommitRequestTopic(name=known.name, topic_id=known.topic_id, partitions=existing)
 
 
-def refuse(
-    response: OffsetCommitResponse,
-    topic: OffsetCommitRequestTopic,
-    partitions: list[OffsetCommitRequestPartition],
-    code: ErrorCode,
-) -> None:
-    response.topics.append(
-        OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code.value)
-                for partition in partitions
-            ],
-        )
+def refusals(
+    topic: OffsetCommitRequestTopic, partitions: list[OffsetCommitRequestPartition], code: ErrorCode
+) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code.value)
+            for partition in partitions
+        ],
     )
 
 
+def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
+    """Adds an answer to those of the same topic."""
+    known = refused.setdefault(key, topic)
+    if known is not topic:
+        known.partitions += topic.partitions
+
+
 def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    response = OffsetCommitResponse()
-    for topic in request.topics:
-        refuse(response, topic, topic.partitions, code)
-    return response
+    return OffsetCommitResponse(topics=[refusals(topic, topic.partitions, code) for topic in request.topics])
 
 
-def merged(refused: OffsetCommitResponse, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
-    """One entry per topic, what was refused first: in Kafka's order."""
-    if not refused.topics:
+def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
+    """Joins both as Kafka does: one entry per topic, refused ones first; if none was, one per entry of the request."""
+    if not refused:
         return answered
-    by_topic = {topic.topic_id if by_id else topic.name: topic for topic in refused.topics}
     for topic in answered.topics:
-        known = by_topic.get(topic.topic_id if by_id else topic.name)
-        if known is None:
-            refused.topics.append(topic)
-        else:
-            known.partitions += topic.partitions
-    return refused
+        refuse(refused, topic.topic_id if by_id else topic.name, topic)
+    return OffsetCommitResponse(topics=list(refused.values()))
 
 
 def offset_delete(

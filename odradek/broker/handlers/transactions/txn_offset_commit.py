@@ -8,7 +8,7 @@ Source: docs/spec/transactions.md#s2-7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.shard_records import RecordsOf
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.storage.verification import VerificationGuard
 
+RefusedTopics: TypeAlias = dict[str, TxnOffsetCommitResponseTopic]  # by name
+
 
 def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
@@ -51,17 +53,17 @@ def _txn_offset_commit(
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     image = broker.metadata.image
     checked_at = image.topics_version
-    response = TxnOffsetCommitResponse()
+    refused: RefusedTopics = {}
     known = []
     for topic in request.topics:
-        accepted = check_topic(topic, context, image, response)
+        accepted = check_topic(topic, context, image, refused)
         if accepted is not None:
             known.append(accepted)
         yield
     if image.topics_version != checked_at:  # offsets must not outlive a topic that was deleted between two slices
-        known = still_there(known, image, response)
+        known = still_there(known, image, refused)
     if not known:
-        return response
+        return TxnOffsetCommitResponse(topics=list(refused.values()))
     accepted_request = TxnOffsetCommitRequest(
         transactional_id=request.transactional_id,
         group_id=request.group_id,
@@ -72,7 +74,7 @@ def _txn_offset_commit(
         group_instance_id=request.group_instance_id,
         topics=known,
     )
-    commit = TransactionalCommit(accepted_request, response, context.api_version, broker)
+    commit = TransactionalCommit(accepted_request, refused, context.api_version, broker)
     commit.begin()
     return commit.reply
 
@@ -80,13 +82,11 @@ def _txn_offset_commit(
 class TransactionalCommit:
     """One TxnOffsetCommit whose topics are known, from the question to the transaction's coordinator to its answer."""
 
-    def __init__(
-        self, request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse, version: int, broker: Broker
-    ) -> None:
-        """response: holds what was refused already."""
+    def __init__(self, request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: Broker) -> None:
+        """refused: answers that are known already."""
         self.reply: Deferred[TxnOffsetCommitResponse] = Deferred()
         self._request = request
-        self._response = response
+        self._refused = refused
         self._version = version
         self._broker = broker
 
@@ -118,11 +118,11 @@ class TransactionalCommit:
             self._refuse(result)
             return
         # A topic may have been deleted while the coordinator was asked.
-        self._request.topics = still_there(self._request.topics, self._broker.metadata.image, self._response)
+        self._request.topics = still_there(self._request.topics, self._broker.metadata.image, self._refused)
         if self._request.topics:
             self._write(result)
         else:
-            self.reply.resolve(self._response)
+            self.reply.resolve(TxnOffsetCommitResponse(topics=list(self._refused.values())))
 
     def _write(self, guard: VerificationGuard | None) -> None:
         request = self._request
@@ -145,7 +145,7 @@ class TransactionalCommit:
         if isinstance(answer, Deferred):
             answer.when_done(self._written)
         else:
-            self.reply.resolve(merged(self._response, answer))
+            self.reply.resolve(merged(self._refused, answer))
 
     def _written(self, answer: Deferred[TxnOffsetCommitResponse]) -> None:
         try:
@@ -153,47 +153,47 @@ class TransactionalCommit:
         except KafkaError as refusal:
             self._refuse(refusal)
             return
-        self.reply.resolve(merged(self._response, written))
+        self.reply.resolve(merged(self._refused, written))
 
     def _refuse(self, refusal: KafkaError) -> None:
         """The group's refusal is about what was left to ask it; the other partitions keep their own codes."""
         told = translated(Asker.TXN_OFFSET_COMMIT, refusal.code, self._version)
         code = translated(ApiKey.TXN_OFFSET_COMMIT, told, self._version)
-        answers = TxnOffsetCommitResponse(topics=[refused(topic, code) for topic in self._request.topics])
-        self.reply.resolve(merged(self._response, answers))
+        answers = TxnOffsetCommitResponse(topics=[refusals(topic, code) for topic in self._request.topics])
+        self.reply.resolve(merged(self._refused, answers))
 
 
 def check_topic(
-    topic: TxnOffsetCommitRequestTopic, context: RequestContext, image: MetadataImage, response: TxnOffsetCommitResponse
+    topic: TxnOffsetCommitRequestTopic, context: RequestContext, image: MetadataImage, refused: RefusedTopics
 ) -> TxnOffsetCommitRequestTopic | None:
-    """The topic with those of its partitions that exist; the others are added to `response`."""
+    """The topic with those of its partitions that exist; the others are added to `refused`."""
     try:
         context.require(Operation.READ, ResourceType.TOPIC, topic.name)
     except KafkaError as error:
-        response.topics.append(refused(topic, error.code))
+        refuse(refused, refusals(topic, error.code))
         return None
-    return existing(topic, image, response)
+    return existing(topic, image, refused)
 
 
 def still_there(
-    topics: list[TxnOffsetCommitRequestTopic], image: MetadataImage, response: TxnOffsetCommitResponse
+    topics: list[TxnOffsetCommitRequestTopic], image: MetadataImage, refused: RefusedTopics
 ) -> list[TxnOffsetCommitRequestTopic]:
-    return [each for topic in topics if (each := existing(topic, image, response)) is not None]
+    return [each for topic in topics if (each := existing(topic, image, refused)) is not None]
 
 
 def existing(
-    topic: TxnOffsetCommitRequestTopic, image: MetadataImage, response: TxnOffsetCommitResponse
+    topic: TxnOffsetCommitRequestTopic, image: MetadataImage, refused: RefusedTopics
 ) -> TxnOffsetCommitRequestTopic | None:
-    """The topic with those of its partitions that exist; the others are added to `response` as unknown."""
+    """The topic with those of its partitions that exist; the others are added to `refused` as unknown."""
     there = [each for each in topic.partitions if image.has_partition((topic.name, each.partition_index))]
     missing = [each for each in topic.partitions if not image.has_partition((topic.name, each.partition_index))]
     if missing:
         unknown = TxnOffsetCommitRequestTopic(name=topic.name, partitions=missing)
-        response.topics.append(refused(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        refuse(refused, refusals(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     return TxnOffsetCommitRequestTopic(name=topic.name, partitions=there) if there else None
 
 
-def refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
+def refusals(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
         name=topic.name,
         partitions=[
@@ -203,13 +203,17 @@ def refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCom
     )
 
 
-def merged(response: TxnOffsetCommitResponse, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """One entry per topic, what was refused first: in Kafka's order."""
-    by_name = {topic.name: topic for topic in response.topics}
+def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
+    """Adds an answer to those of the same topic."""
+    known = refused.setdefault(topic.name, topic)
+    if known is not topic:
+        known.partitions += topic.partitions
+
+
+def merged(refused: RefusedTopics, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """Joins both as Kafka does: one entry per topic, refused ones first; if none was, one per entry of the request."""
+    if not refused:
+        return answered
     for topic in answered.topics:
-        known = by_name.get(topic.name)
-        if known is None:
-            response.topics.append(topic)
-        else:
-            known.partitions += topic.partitions
-    return response
+        refuse(refused, topic)
+    return TxnOffsetCommitResponse(topics=list(refused.values()))
