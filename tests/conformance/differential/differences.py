@@ -55,11 +55,6 @@ TRANSACTIONS = (
     Allowed("Kafka never answers a partition named twice", asked="in * entr*: WriteTxnMarkersRequest *"),
     Allowed("Kafka never answers a partition named twice", asked="in * entr*, each", kafka=r"\[\]", ours=".*markers.*"),
     Allowed(
-        "one answer for each partition that is asked for, where Kafka joins those of one topic",
-        asked="verify what is in it: AddPartitionsToTxnRequest *",
-        path="results_by_transaction[0].topic_results*#",
-    ),
-    Allowed(
         "nobody writes transactions to the transaction log: Kafka refuses clients only, we everybody",
         asked="the transaction log, as a broker: AddPartitionsToTxnRequest *",
         path="*.partition_error_code",
