@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -42,15 +43,35 @@ def guilty(tmp_path: Path) -> Path:
 
 def test_a_client_that_keeps_the_rules_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, suite = tmp_path / "page.html", tmp_path / "suite.xml"
-    words = ["judge", "--strict", "--html", str(page), "--junit", str(suite), "--", sys.executable, "-c", PRODUCE]
-    assert tree.run(words) == 0
-    said = capsys.readouterr().out
+    files = ["--html", str(page), "--junit", str(suite)]
+    assert tree.run(["judge", "--odd", "0", "--strict", *files, "--", sys.executable, "-c", PRODUCE]) == 0
+    said, err = capsys.readouterr()
+    assert "--odd" not in err
     assert "rdkafka" in said
     assert "kept     TXN.1 " in said
     assert "BROKEN" not in said
     cases = ElementTree.parse(suite).findall(".//testcase")
     assert len({case.get("name") for case in cases}) == len(cases) > 60
     assert "TXN.1" in page.read_text(encoding="utf-8")
+
+
+def test_the_broker_is_lawful_but_odd_by_a_seed_that_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--", sys.executable, "-c", PRODUCE]
+    assert tree.run(["judge", *words]) == 0
+    told = re.search(r"--odd (\d+) repeats them", capfd.readouterr().err)
+    assert told is not None
+    ask = (
+        "import os; from odradek.testing.sync import Odradek; host, port = os.environ['ODRADEK_CONTROL'].split(':');"
+        "print('seed', Odradek(host, int(port)).default.odd()['seed'])"
+    )
+    tree.run(["judge", "--odd", told[1], "--", sys.executable, "-c", ask])
+    assert f"seed {told[1]}\n" in capfd.readouterr().out
+
+
+def test_no_other_broker_is_odd(guilty: Path) -> None:
+    assert tree.run(["judge", "--odd", "7", str(guilty)]) == 3
+    assert tree.run(["judge", "--odd", "7", "--suite", "--", "driver"]) == 3
+    assert tree.run(["judge", "--odd", "7", "--attach", "localhost:1"]) == 3
 
 
 def test_a_broken_rule_is_shown_with_its_proof(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:

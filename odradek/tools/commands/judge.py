@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from random import randrange
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
 MOST_READ_BYTES = 1 << 20
+MOST_SEED = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suite", action="store_true", help="the command is a driver of one client: play scenarios at it"
     )
+    parser.add_argument(
+        "--odd",
+        type=int,
+        metavar="SEED",
+        help="of lawful answers that are rare, which a command's broker gives; it is printed; 0: none",
+    )
     parser.add_argument("--dryrun", action="store_true", help="only list the rules, and what decides them")
     parser.add_argument("--all", action="store_true", help="print a line also for rules that were not exercised")
     parser.add_argument("--json", action="store_true", help="print JSON, with every proof decoded")
@@ -118,12 +126,16 @@ def run(options: argparse.Namespace) -> int:
     if options.suite and (options.attach is not None or options.record is not None):
         complain("odradek judge", "--suite takes a driver's command, and neither --attach nor --record")
         return NOTHING
-    if (
+    is_recorded = (
         options.attach is None
         and not options.suite
         and len(options.words) == 1
         and _is_recording(Path(options.words[0]))
-    ):
+    )
+    if options.odd is not None and (options.suite or options.attach is not None or is_recorded):
+        complain("odradek judge", "--odd concerns the broker that it starts for a command")
+        return NOTHING
+    if is_recorded:
         return _judge(Path(options.words[0]), options, 0)
     with tempfile.TemporaryDirectory(prefix="odradek-judge-") as folder:
         if options.suite:
@@ -132,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
         if options.attach is not None:
             return _judge(recording, options, 0) if _received(options, recording) else NOTHING
         try:
-            with _broker(recording) as environment:
+            with _broker(recording, _seed(options)) as environment:
                 status = subprocess.run(options.words, env=environment, check=False).returncode
         except FileNotFoundError:
             complain("odradek judge", f"{options.words[0]} is no recording, and no command")
@@ -146,13 +158,23 @@ def _is_recording(path: Path) -> bool:
     return is_recording(path)
 
 
+def _seed(options: argparse.Namespace) -> int:
+    """That of lawful answers that are rare: chosen, and told, where none is given; 0 for none."""
+    if options.odd is not None:
+        return int(options.odd)
+    seed = randrange(1, MOST_SEED)
+    print(f"the broker gives answers that are lawful but rare: --odd {seed} repeats them", file=sys.stderr, flush=True)
+    return seed
+
+
 @contextmanager
-def _broker(recording: Path) -> Iterator[dict[str, str]]:
-    """A fresh broker; gives the environment that tells a command where it is."""
-    from odradek.testing.sync import Process
+def _broker(recording: Path, seed: int) -> Iterator[dict[str, str]]:
+    """A fresh broker; gives the environment that tells a command where it is. seed: of answers that are rare."""
+    from odradek.testing.sync import Odradek, Process
 
     broker = Process({}, recording)
     try:
+        Odradek("127.0.0.1", broker.ready["http_port"]).default.odd(seed)
         address = f"{broker.ready['host']}:{broker.ready['port']}"
         control = f"127.0.0.1:{broker.ready['http_port']}"
         named = {"ODRADEK_BOOTSTRAP": address, "KAFKA_BOOTSTRAP_SERVERS": address, "ODRADEK_CONTROL": control}
