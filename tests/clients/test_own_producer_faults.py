@@ -24,6 +24,7 @@ from odradek.client import (
 )
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
+from odradek.testing.sync import Cluster
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS, StartBroker
 from tests.clients.own_producers import (
@@ -90,6 +91,25 @@ async def test_records_are_there_once_whatever_connections_do(proxy: FlakyProxy,
     assert await written(proxy.bootstrap, topic) == numbers(COUNT)
     offsets = [each.result().offset for each in sent]
     assert [offset for offset in offsets if offset is not None] == [n for n in range(COUNT) if offsets[n] is not None]
+
+
+async def test_no_partition_is_asked_again_before_its_leader_is_known(kafka: Cluster) -> None:
+    def asked() -> list[str]:
+        return [each["api"] for each in kafka.requests() if each["api"] in ("Produce", "Metadata")]
+
+    create_topic(kafka.bootstrap, "orders")
+    async with a_producer(kafka.bootstrap, retry_backoff_ms=1) as producer:
+        await (await producer.send("orders", b"a", partition=0))
+        before = len(asked())
+        kafka.fault({"match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1})
+        kafka.fault({"match": {"api": "Metadata"}, "do": {"hold": "metadata"}, "times": 1})
+        sent = await producer.send("orders", b"b", partition=0)
+        await asyncio.to_thread(kafka.wait, hold="metadata")
+        for _ in range(10):  # longer than the back-off
+            assert asked()[before:] == ["Produce", "Metadata"]
+        kafka.release("metadata")
+        await sent
+    assert asked()[before:] == ["Produce", "Metadata", "Produce"]
 
 
 async def test_a_request_that_arrives_twice_counts_once(proxy: FlakyProxy) -> None:

@@ -37,10 +37,13 @@ class LeaderRoutes:
         self._loop = asyncio.get_running_loop()
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._stale: set[TopicPartition] = set()  # their leaders have sent us away, and metadata is asked for
         self._next_look = self._loop.call_later(max_age_s, self._look_again)
 
     def leader(self, partition: TopicPartition) -> int | None:
         """The node to send to; None while it is not known, and then it is asked for."""
+        if partition in self._stale:
+            return None
         leader = self._cluster.leader(partition)
         if leader is None or leader.node_id is None:
             self.refresh()
@@ -48,9 +51,16 @@ class LeaderRoutes:
         return leader.node_id
 
     def told_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
+        """After `lost_leader`: the answer may tell who it is (KIP-951)."""
         if answer.current_leader is not None:
             told = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
             self._cluster.told_leader(partition, told)
+            self._stale.discard(partition)
+
+    def lost_leader(self, partition: TopicPartition) -> None:
+        """Whoever is its leader has to be asked for, before it is sent anything."""
+        self._stale.add(partition)
+        self.refresh()
 
     def connection(self, node_id: int) -> Connection | None:
         """None while there is none, and then it is opened."""
@@ -98,6 +108,7 @@ class LeaderRoutes:
                     self._on_refused(error)
                 except ClientError:
                     continue
+                self._stale.clear()
                 return
         finally:
             self._refreshing = None

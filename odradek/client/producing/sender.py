@@ -311,8 +311,8 @@ class Sender:
             elif answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value:
                 self._written(outbox, batch, None, None)
             else:
-                self._routes.told_leader(outbox.partition, answer)
                 self._not_written(outbox, batch, code_of(answer.error_code), explanation(answer))
+                self._routes.told_leader(outbox.partition, answer)
         self._pump()
 
     def _written(self, outbox: Outbox, batch: ProducerBatch, first_offset: int | None, time_ms: int | None) -> None:
@@ -329,7 +329,7 @@ class Sender:
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:
-            self._routes.refresh()
+            self._routes.refresh() if was_lost else self._routes.lost_leader(outbox.partition)
         is_transactional = self._rules.transactional_id is not None
         decided = verdict(ApiKey.PRODUCE, code, is_transactional=is_transactional)
         if code in SEQUENCE_LOST and self._rules.is_idempotent:
