@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from odradek.broker.broker import Broker
-from odradek.broker.clusters.clusters import PREFIX, Cluster, Clusters, parent_of_roots
+from odradek.broker.clusters.clusters import GONE_PER_RETURN, PREFIX, Cluster, Clusters, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "20"))
 PATIENCE_S = 30
@@ -100,6 +100,17 @@ def held_bytes() -> int:
     """Without what pathlib has: it interns names, and the table of interned strings grows by megabytes at a time."""
     without = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, pathlib.__file__)])
     return sum(each.size for each in without.traces)
+
+
+async def test_memory_is_returned_after_every_so_many_clusters() -> None:
+    returned = asyncio.Event()
+    clusters = Clusters(asyncio.get_running_loop(), returned.set)
+    async with asyncio.timeout(PATIENCE_S):
+        for count in range(GONE_PER_RETURN):
+            assert not returned.is_set(), count
+            await clusters.delete((await clusters.create({}, None, None)).id)
+        await returned.wait()
+    await clusters.close()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from odradek.broker.clusters.steps import put_steps
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
+from odradek.broker.runtime.allocator import return_freed_memory
 from odradek.broker.runtime.clock import LoopTimers, TimerHandle
 from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.runtime.starting import CannotStart
@@ -47,6 +48,8 @@ IN_MEMORY = Path("/dev/shm")
 # Of brokers that could not let go of their parts, which refer to one another: the process collects its oldest objects
 # nearly never, and others wait meanwhile.
 GONE_PER_COLLECTION = 50
+GONE_PER_RETURN = 50  # deleted clusters, after which what the C library has kept of them goes back to the kernel
+RETURN_MS = 1_000  # after these, for what is deleted meanwhile
 LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
 MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
@@ -116,12 +119,17 @@ class Cluster:
 class Clusters:
     """Loop thread only."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, return_memory: Callable[[], object] = return_freed_memory
+    ) -> None:
+        """return_memory: called soon after many clusters are gone."""
         self._loop = loop
+        self._return_memory = return_memory
         self._system = LoopTimers(loop)
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
         self._gone = 0  # so many such brokers since the last collection
+        self._let_gone = 0  # brokers since freed memory was returned
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -346,6 +354,13 @@ class Clusters:
         if self._gone > GONE_PER_COLLECTION + len(self._clusters) // 2:
             self._gone = 0
             gc.collect()
+        self._let_gone += 1
+        if self._let_gone == GONE_PER_RETURN:
+            self._system.after(RETURN_MS, self._return)
+
+    def _return(self) -> None:
+        self._let_gone = 0
+        self._return_memory()
 
     def _lapse(self, cluster: Cluster) -> None:
         task = self._loop.create_task(self.delete(cluster.id))

@@ -1,7 +1,8 @@
-"""Tells the C library to keep freed memory for the next large buffer.
+"""Tells the C library which freed memory to keep.
 
 By default glibc returns the memory of large buffers to the kernel as soon as they are freed, and fetches it again page
-by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fetch requests.
+by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fetch requests. What is free between used
+memory it never returns by itself.
 """
 
 import ctypes
@@ -21,3 +22,12 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES))
+
+
+def return_freed_memory() -> bool:
+    """Returns free pages to the kernel, wherever they are: some ms. Whether there were any; False without glibc."""
+    try:
+        malloc_trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return False
+    return bool(malloc_trim(0))
