@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from odradek.client import TopicPartition as OwnPartition
+from odradek.client import sync as own
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -236,6 +238,38 @@ def test_arrays_of_an_answer_are_reshaped(kafka: Cluster, edit: dict[str, object
     if topics:
         indexes = [each["partitionIndex"] for each in answer["topics"][0]["partitions"]]
         assert indexes == ([1, 0] if "Topics[0].Partitions" in edit else [0, 1])
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "own"])
+def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, client: str) -> None:
+    """Some brokers tell of them although nobody asked: clients left the records out (twmb/franz-go#758)."""
+    in_transaction(kafka).abort_transaction(10)
+    (producer_id,) = {each["producer_id"] for each in kafka.producers()}
+    told = {"ProducerId": producer_id, "FirstOffset": 0}
+    kafka.fault(
+        {
+            "match": {"api": "Fetch", "when": "IsolationLevel == 0"},
+            "at": "applied",
+            "do": {"edit": {"Responses[*].Partitions[*].AbortedTransactions": [told]}},
+        }
+    )
+    isolation = "read_uncommitted"
+    if client == "own":
+        with own.Consumer(bootstrap_servers=kafka.bootstrap, isolation_level=isolation) as consumer:
+            consumer.assign([OwnPartition("orders", 0)])
+            consumer.seek_to_beginning()
+            assert consumer.getone().value == b"a"
+    else:
+        settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "g", "isolation.level": isolation}
+        plain = Consumer(settings)
+        plain.assign([TopicPartition("orders", 0, 0)])
+        message = plain.poll(20)
+        plain.close()
+        assert message is not None
+        assert message.value() == b"a"
+    answers = [each["answer"]["responses"] for each in kafka.requests(api="Fetch") if each["answer"]]
+    listed = [part["abortedTransactions"] for topics in answers for each in topics for part in each["partitions"]]
+    assert [{"producerId": producer_id, "firstOffset": 0}] in listed
 
 
 def test_a_rule_that_nothing_used_is_an_error(kafka: Cluster) -> None:

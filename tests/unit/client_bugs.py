@@ -80,6 +80,14 @@ BY_RULES: tuple[tuple[Mapping[str, object], tuple[str, ...]], ...] = (
         (f"{FRANZ}#1312",),
     ),
     (
+        {
+            "match": {"api": "Fetch", "when": "IsolationLevel == 0"},
+            "at": "applied",
+            "do": {"edit": {"Responses[0].Partitions[0].AbortedTransactions": [{"ProducerId": 0, "FirstOffset": 0}]}},
+        },
+        (f"{FRANZ}#758",),
+    ),
+    (
         {"match": {"api": "ConsumerGroupHeartbeat"}, "at": "applied", "do": {"hold": "heartbeat"}},
         (f"{LIB}#4672", f"{JAVA}#19818", "thomhurst/Dekaf#2364"),
     ),
@@ -99,6 +107,5 @@ BY_RULES: tuple[tuple[Mapping[str, object], tuple[str, ...]], ...] = (
     ({"match": {"api": "ShareAcknowledge"}, "do": {"hold": "acknowledgement"}}, (f"{JAVA}#17136",)),
 )
 BY_NOTHING: Mapping[str, tuple[str, ...]] = {
-    "nothing yet: client telemetry (KIP-714) is not served": (f"{LIB}#5106",),
-    "nothing yet: no rule puts aborted transactions into an answer to read_uncommitted": (f"{FRANZ}#758",),
+    "nothing: client telemetry (KIP-714) is not served, as by Kafka without a plugin for it": (f"{LIB}#5106",),
 }

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from odradek.broker.api.error_replies import answers_partitions
+from odradek.broker.clusters.edits import Edit, attribute_of, parse_edit
 from odradek.broker.clusters.problems import Problem, bad, mapping, only, text, unknown, whole
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -72,8 +73,6 @@ MATCHES = MATCHES_OF_MARKERS | {
     "node",
     "when",
 }
-OF_ARRAYS = frozenset({"reverse", "order"})
-EDITS = 'a plain value, {"remove": true}, {"duplicate": true}, {"reverse": true} or {"order": [2, 0]}'
 COUNTS = ("after", "every", "times", "probability", "seed")
 ACTIONS = frozenset(
     {
@@ -106,59 +105,6 @@ class FieldComparison:
             return self.compare(getattr(request, self.attribute), self.value)
         except TypeError:  # null has no order
             return False
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all.
-
-    how  `set`; of an array `remove` or `duplicate` of its element, `reverse`, or `order`, whose `value` holds the
-         indexes of elements as they are to come; those that it does not name follow
-    """
-
-    path: tuple[str | int, ...]
-    value: object
-    how: str = "set"
-
-    def apply(self, answer: Struct) -> None:
-        """Raises ValueError where the path leads to no field of this answer."""
-        places: list[object] = [answer]
-        for step in self.path if self.how in OF_ARRAYS else self.path[:-1]:
-            places = [each for place in places for each in _below(place, step)]
-        last = self.path[-1]
-        for place in places:
-            if self.how != "set":
-                self._reshape(place, last)
-                continue
-            if not isinstance(place, Struct) or not isinstance(last, str) or last not in type(place).__slots__:
-                raise ValueError(f"{type(place).__name__} has no field {last}")
-            setattr(place, last, self.value)
-
-    def _reshape(self, array: object, index: str | int) -> None:
-        if not isinstance(array, list):
-            raise ValueError(f"{type(array).__name__} is no array")
-        if self.how == "reverse":
-            array.reverse()
-        elif isinstance(self.value, tuple):  # of `order`
-            first = [each for each in self.value if each < len(array)]
-            array[:] = [array[each] for each in [*first, *(each for each in range(len(array)) if each not in first)]]
-        elif self.how == "remove" and index == "*":
-            array.clear()
-        elif isinstance(index, int) and index < len(array):
-            if self.how == "remove":
-                del array[index]
-            else:
-                array.insert(index, array[index])
-        elif self.how == "duplicate" and index == "*":
-            array[:] = [each for each in array for _ in range(2)]
-        else:
-            raise ValueError(f"there is no element {index} of {len(array)}")
-
-
-def _below(place: object, step: str | int) -> list[object]:
-    if isinstance(place, list):
-        return list(place) if step == "*" else [place[step]] if isinstance(step, int) and step < len(place) else []
-    return [getattr(place, step)] if isinstance(step, str) and hasattr(place, step) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,11 +288,6 @@ def versions_of(api: ApiKey) -> range:
     return range(request_class(api.value).MIN_VERSION, request_class(api.value).MAX_VERSION + 1)
 
 
-def attribute_of(name: str) -> str:
-    """MemberEpoch → member_epoch, as the message classes spell it."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
-
 def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
     if value is None:
         return ()
@@ -410,16 +351,6 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
     )
 
 
-def _indexes(value: object, path: str) -> tuple[int, ...]:
-    field = f"do.edit.{path}.order"
-    if not isinstance(value, list) or not value:
-        raise bad(field, "a list of indexes, as in [2, 0]")
-    indexes = tuple(whole(each, field, 0, 2**31 - 1) for each in value)
-    if len(set(indexes)) < len(indexes):
-        raise bad(field, "a list of indexes, each of them once")
-    return indexes
-
-
 def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
     if "throttle_ms" in told:
         if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
@@ -432,25 +363,4 @@ def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
     if api is None:
         raise Problem(400, "do.edit needs match.api: it names fields of that answer", field="match.api")
     for path, value in mapping(told["edit"], "do.edit").items():
-        steps = [int(each) if each.isdecimal() else each for each in re.findall(r"\d+|\*|[A-Za-z]\w*", path)]
-        how = "set"
-        if isinstance(value, dict):
-            if len(value) != 1 or not value.keys() <= {"remove", "duplicate", "reverse", "order"}:
-                raise bad(f"do.edit.{path}", EDITS)
-            ((how, order),) = value.items()
-            if how != "order" and order is not True:
-                raise bad(f"do.edit.{path}", EDITS)
-            if how == "order":
-                value = _indexes(order, path)
-        is_element = bool(steps) and (steps[-1] == "*" or isinstance(steps[-1], int))
-        if how in ("remove", "duplicate") and not is_element:
-            raise bad(f"do.edit.{path}", "a path to an element, as in Topics[0] or Topics[*]")
-        if not steps or (how not in ("remove", "duplicate") and is_element) or isinstance(value, list):
-            raise bad(
-                f"do.edit.{path}", "a path to a plain field, as in Topics[0].Partitions[*].ErrorCode, and its value"
-            )
-        slots = response_class(api.value).__slots__
-        first = attribute_of(str(steps[0]))
-        if first not in slots:
-            raise unknown(f"do.edit.{path}", first, slots)
-        yield Edit(tuple(attribute_of(each) if isinstance(each, str) else each for each in steps), value, how)
+        yield parse_edit(api, path, value)

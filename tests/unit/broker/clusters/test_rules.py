@@ -13,6 +13,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
@@ -185,6 +186,36 @@ def test_an_edit_puts_elements_in_an_order(order: list[int], found: str) -> None
     for edit in one.do.edits:
         edit.apply(answer)
     assert "".join(topic.name or "" for topic in answer.topics) == found
+
+
+def test_an_edit_sets_an_array_and_each_answer_has_its_own() -> None:
+    path = "Responses[*].Partitions[*].AbortedTransactions"
+    told = {"match": {"api": "Fetch"}, "at": "applied", "do": {"edit": {path: [{"ProducerId": 7, "FirstOffset": 3}]}}}
+    (edit,) = rule(**told).do.edits
+    answers = [FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])]) for _ in range(2)]
+    for answer in answers:
+        edit.apply(answer)
+    one, other = (each.responses[0].partitions[0].aborted_transactions or [] for each in answers)
+    assert [(each.producer_id, each.first_offset) for each in one] == [(7, 3)]
+    one.clear()
+    assert len(other) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "elements", "field"),
+    [
+        ("Responses[*].Partitions[*].AbortedTransactions", [{"Producer": 7}], "[0].Producer"),
+        ("Responses[*].Partitions[*].AbortedTransactions", [{"ProducerId": [7]}], "[0].ProducerId"),
+        ("Responses[*].Partitions[*].AbortedTransactions", [{}, 7], "[1]"),
+        ("Responses[*].Partitions[*].Aborted", [], ""),
+        ("Responses[*].Partitions[*].ErrorCode", [7], ""),
+        ("Responses[0]", [], ""),
+    ],
+)
+def test_an_array_that_no_answer_has_is_refused(path: str, elements: object, field: str) -> None:
+    with pytest.raises(Problem) as refused:
+        rule(match={"api": "Fetch"}, at="applied", do={"edit": {path: elements}})
+    assert refused.value.field == f"do.edit.{path}{field}"
 
 
 @pytest.mark.parametrize("order", [[], [0, 0], [-1], "0", True, [True]])
