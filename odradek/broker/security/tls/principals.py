@@ -1,7 +1,7 @@
 """Principals of client certificates: the subject as Java writes it, and `ssl.principal.mapping.rules`.
 
 Also whether another certificate of a listener may take the place of the one it has while the broker runs.
-Source: KIP-371; RFC 5280, 4.1 (the fields of a certificate); RFC 2253; Kafka 4.3.1's rules, observed;
+Source: KIP-371; RFC 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; Kafka 4.3.1's rules, observed;
 docs/spec/security.md#s1-3, #s1-4.
 """
 
@@ -10,10 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import NamedTuple
 
-SEQUENCE, SET, OBJECT_IDENTIFIER, VERSION = 0x30, 0x31, 0x06, 0xA0
+SET, OBJECT_IDENTIFIER, VERSION, EXTENSIONS = 0x31, 0x06, 0xA0, 0xA3
 SUBJECT = 4  # of a TBSCertificate, once its version is left out: serial, algorithm, issuer, validity, subject
+ALTERNATIVE_NAMES = "2.5.29.17"
+TEXT_NAMES = {0x81: "RFC822", 0x82: "DNS", 0x86: "UniformResourceIdentifier"}
+ADDRESS = 0x87
 KEYWORDS = {  # RFC 2253, 2.3; all others are written as numbers
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -49,13 +53,41 @@ class Element(NamedTuple):
 def subject_of(certificate: bytes) -> str:
     """`CN=kate,OU=Dev,O=Odradek,C=DE`; empty if the subject is. Takes DER. Raises MalformedCertificate."""
     try:
-        (outer,) = _elements(certificate)
-        signed = next(_elements(outer.content))
-        fields = [field for field in _elements(signed.content) if field.tag != VERSION]
-        relative_names = list(_elements(fields[SUBJECT].content))
+        relative_names = list(_elements(_fields(certificate)[SUBJECT].content))
         return ",".join(_relative_name(one) for one in reversed(relative_names))
-    except (IndexError, StopIteration, UnicodeDecodeError, ValueError) as error:
+    except (IndexError, ValueError) as error:
         raise MalformedCertificate(f"not a certificate: {error}") from None
+
+
+def alternative_names(certificate: bytes) -> frozenset[str]:
+    """Lists the alternative names of a certificate in DER, each as its type and value, `DNS:localhost`.
+
+    Those of rare types have the tag of the type, and their bytes. Raises MalformedCertificate.
+    """
+    try:
+        lists = [one for field in _fields(certificate) if field.tag == EXTENSIONS for one in _elements(field.content)]
+        for extension in (one for each in lists for one in _elements(each.content)):
+            kind, *_, value = _elements(extension.content)  # between them may stand that it is critical
+            if _object_identifier(kind.content) == ALTERNATIVE_NAMES:
+                (names,) = _elements(value.content)
+                return frozenset(_alternative_name(one) for one in _elements(names.content))
+    except (IndexError, ValueError) as error:
+        raise MalformedCertificate(f"not a certificate: {error}") from None
+    return frozenset()
+
+
+def _fields(certificate: bytes) -> list[Element]:
+    (outer,) = _elements(certificate)
+    signed, *_ = _elements(outer.content)
+    return [field for field in _elements(signed.content) if field.tag != VERSION]
+
+
+def _alternative_name(element: Element) -> str:
+    if element.tag in TEXT_NAMES:
+        return f"{TEXT_NAMES[element.tag]}:{element.content.decode('latin-1')}"
+    if element.tag == ADDRESS:
+        return f"IPAddress:{ip_address(element.content)}"
+    return f"{element.tag:#x}:{element.content.hex()}"
 
 
 def _elements(data: bytes) -> Iterator[Element]:
@@ -207,16 +239,3 @@ def refusal_of_another_identity(
             " ssl.allow.san.changes=true permits it"
         )
     return None
-
-
-def alternative_names(certificate: bytes) -> frozenset[str]:
-    """Lists the alternative names of a certificate in DER, each as its type and value, `DNS:localhost`."""
-    from cryptography import x509
-
-    try:
-        extension = x509.load_der_x509_certificate(certificate).extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        )
-    except x509.ExtensionNotFound:
-        return frozenset()
-    return frozenset(f"{type(one).__name__.removesuffix('Name')}:{one.value}" for one in extension.value)

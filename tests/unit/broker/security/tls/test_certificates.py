@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,20 @@ def pem_parts(directory: Path) -> tuple[str, str]:
 def own() -> Path:
     """Certificates that the test may change."""
     return another_authority()
+
+
+def test_pem_and_the_names_in_it_are_read_where_cryptography_is_missing() -> None:
+    settings = {name: str(value) for name, value in ssl_settings(certificates("kate")).items()}
+    code = (
+        "import sys\n"
+        "sys.modules['cryptography'] = None\n"
+        "from odradek.broker.configuration.config import configure\n"
+        "from odradek.broker.security.tls.certificates import ListenerCertificates\n"
+        "from odradek.broker.security.tls.principals import alternative_names\n"
+        f"certificate = ListenerCertificates(configure({{}}, {{}}, {settings!r})[0]).of('SSL').certificate\n"
+        "print('DNS:localhost' in alternative_names(certificate))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 def test_a_pem_file_a_pkcs12_file_and_settings_hold_the_same_certificate() -> None:

@@ -1,6 +1,8 @@
 """The subject of a certificate: docs/spec/security.md#s1-3. What is expected is what Java 17 says."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 
 import pytest
 from cryptography import x509
@@ -9,16 +11,18 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from odradek.broker.security.tls.principals import MalformedCertificate, subject_of
+from odradek.broker.security.tls.principals import MalformedCertificate, alternative_names, subject_of
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def certificate(*parts: x509.RelativeDistinguishedName) -> bytes:
+def certificate(*parts: x509.RelativeDistinguishedName, extensions: Sequence[x509.ExtensionType] = ()) -> bytes:
+    builder = x509.CertificateBuilder()
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=True)
     return (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name(parts))
+        builder.subject_name(x509.Name(parts))
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "the issuer")]))
         .public_key(KEY.public_key())
         .serial_number(1)
@@ -97,3 +101,35 @@ def test_what_is_no_certificate_is_refused_wherever_it_is_cut() -> None:
     for length in range(len(whole)):
         with pytest.raises(MalformedCertificate):
             subject_of(whole[:length])
+
+
+def test_alternative_names_have_their_types() -> None:
+    names = x509.SubjectAlternativeName(
+        [
+            x509.DNSName("broker.example"),
+            x509.IPAddress(ip_address("127.0.0.1")),
+            x509.IPAddress(ip_address("::1")),
+            x509.RFC822Name("kate@example"),
+            x509.UniformResourceIdentifier("spiffe://example/broker"),
+            x509.RegisteredID(x509.ObjectIdentifier("1.2.3")),
+        ]
+    )
+    others = (
+        x509.BasicConstraints(ca=True, path_length=None),
+        x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]),
+    )
+    assert alternative_names(certificate(extensions=[*others, names])) == {
+        "DNS:broker.example",
+        "IPAddress:127.0.0.1",
+        "IPAddress:::1",
+        "RFC822:kate@example",
+        "UniformResourceIdentifier:spiffe://example/broker",
+        "0x88:2a03",
+    }
+    assert alternative_names(certificate(extensions=others)) == alternative_names(certificate()) == frozenset()
+
+
+@pytest.mark.parametrize("bad", [b"", b"\x30\x05\x30", b"\x30\x00"])
+def test_alternative_names_of_what_is_no_certificate_are_refused(bad: bytes) -> None:
+    with pytest.raises(MalformedCertificate):
+        alternative_names(bad)
