@@ -1,7 +1,8 @@
 """Scenarios that nobody can bring about on Apache Kafka from outside, reached by holds.
 
 No hold reaches scenario 7: the epochs of a session begin at 1, and a client counts them itself, so that it takes 2³¹
-requests. `tests/spec/shares/test_share_sessions.py` has it.
+requests. `tests/spec/shares/test_share_sessions.py` sets the epoch of a session, and
+`tests/conformance/test_share_groups.py` asks the function by which Kafka counts.
 
 Source: docs/spec/share-groups.md#s7-0.
 """

@@ -1,18 +1,31 @@
 """Share groups with Kafka 4.3.1's own tools and share consumer, and in a directory that Kafka wrote."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from odradek.broker.shares.core.sessions import SessionKey, ShareSessions
+from odradek.client.sharing.share_session import ShareSession
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.test_share_consumers import QUICK, configure, member, polled, produce
 from tests.conformance.test_directories_of_kafka import settings
-from tests.conformance.tools import Tools
+from tests.conformance.tools import QUICK_JVM, Tools
 from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess, new_broker
-from tests.support.oracle import needs_kafka, needs_oracle, served, unpack
+from tests.support.oracle import needs_kafka, needs_oracle, run_kafka, served, unpack
 
 COUNT = 30
+EPOCHS = (0, 1, 2**31 - 2, 2**31 - 1)
+NEXT_EPOCHS = """
+public class NextEpochs {
+  public static void main(String[] epochs) {
+    for (String each : epochs)
+      System.out.println(org.apache.kafka.common.requests.ShareRequestMetadata.nextEpoch(Integer.parseInt(each)));
+  }
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +77,32 @@ def test_the_tools_for_share_groups(tools: Tools, broker: Broker) -> None:
     assert sorted(consumed.lines[:10]) == [str(number) for number in range(10)]
     deleted = tools.run("share-groups", *at, "--delete", "--group", "tooled").stdout
     assert "successful" in deleted
+
+
+@needs_kafka
+def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Path) -> None:
+    """Scenario 7 of docs/spec/share-groups.md#s7-1, which takes 2^31 requests of a running broker."""
+    source = tmp_path / "NextEpochs.java"
+    source.write_text(NEXT_EPOCHS)
+    java = ["java", *QUICK_JVM, "-cp", run_kafka("classpath").strip(), str(source), *map(str, EPOCHS)]
+    printed = subprocess.run(java, capture_output=True, text=True, check=True, timeout=120).stdout
+    kafka = [int(line) for line in printed.split()]
+    assert kafka == [1, 2, 2**31 - 1, 1]
+    assert [after_a_fetch(epoch) for epoch in EPOCHS] == kafka
+    clients = [ShareSession(epoch) for epoch in EPOCHS]
+    for session in clients:
+        session.fetched(frozenset(), ErrorCode.NONE)
+    assert [session.epoch for session in clients] == kafka
+
+
+def after_a_fetch(epoch: int) -> int:
+    """Returns the epoch that the broker expects after the request with this one."""
+    sessions, key = ShareSessions(1), SessionKey("g", "m")
+    session = sessions.fetch(key, 0, [], [], "connection")
+    if epoch:
+        session.epoch = epoch
+        sessions.fetch(key, epoch, [], [], "connection")
+    return session.epoch
 
 
 @needs_oracle

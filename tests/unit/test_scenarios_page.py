@@ -29,9 +29,10 @@ HOW_TO_RENEW = "python -m tests.unit.test_scenarios_page writes the page anew"
 HEAD = """# Scenarios and their tests
 
 The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
-Every scenario has a test, except those of share groups from 79 on, which belong to KIP-1289. Beyond these scenarios,
-`tests/simulation/test_transactions.py`, `test_transaction_crashes.py`, `test_consumer_groups.py` and
-`test_share_groups.py` beside them try arbitrary orders of events.
+Every scenario has a test, except those of share groups from 79 on, which belong to KIP-1289. Share groups 7 takes 2³¹
+requests of a running broker: its test sets the epoch, and `tests/conformance/test_share_groups.py` asks Kafka's own
+function. Beyond these scenarios, `tests/simulation/test_transactions.py`, `test_transaction_crashes.py`,
+`test_consumer_groups.py` and `test_share_groups.py` beside them try arbitrary orders of events.
 
 Written by `python -m tests.unit.test_scenarios_page`. Tests fail when a scenario of a complete chapter has no test, or
 no row here, and when a row names a test that does not exist.
