@@ -198,6 +198,22 @@ class Cluster:
         found: list[Mapping[str, Json]] = self.call("GET", f"/requests?since={since}&{query}".rstrip("&"))[1]
         return found
 
+    def partitions(self) -> list[Mapping[str, Json]]:
+        """Leader, epoch and offsets of each partition."""
+        return self._rows("partitions")
+
+    def transactions(self) -> list[Mapping[str, Json]]:
+        """Each transactional id, with `state`, producer and the `partitions` of its transaction."""
+        return self._rows("transactions")
+
+    def groups(self) -> list[Mapping[str, Json]]:
+        """Groups of every type, with `state` and `members`."""
+        return self._rows("groups")
+
+    def share_partitions(self) -> list[Mapping[str, Json]]:
+        """Share partitions that are in memory, with their `records` in flight."""
+        return self._rows("share_partitions")
+
     def producers(self) -> list[Mapping[str, Json]]:
         """State of each producer id in each partition."""
         return self._rows("producers")

@@ -121,6 +121,67 @@ def test_a_record_of_a_share_partition_is_in_a_state(kafka: Cluster) -> None:
     assert any(each["type"] == "share" and each["group"] == "s" for each in kafka.sessions())
 
 
+def test_partitions_with_leaders_and_offsets(odradek: Odradek) -> None:
+    with odradek.cluster(nodes=[3, 8], topics={"orders": 2}) as kafka:
+        produced(kafka, 4)
+        zero, one = (each for each in kafka.partitions() if each["topic"] == "orders")
+    assert [(each["partition"], each["log_end_offset"], each["leader_epoch"]) for each in (zero, one)] == [
+        (0, 4, 0),
+        (1, 0, 0),
+    ]
+    assert {zero["leader"], one["leader"]} == {3, 8}
+    assert sorted(zero["replicas"]) == sorted(zero["isr"]) == [3, 8]
+    assert zero["topic_id"] == one["topic_id"]
+
+
+def test_transactions_as_coordinators_know_them(kafka: Cluster) -> None:
+    assert kafka.transactions() == []
+    kafka.clock.freeze()
+    kafka.preset("open-transaction", topic="orders", transactional_id="t", timeout_ms=50_000)
+    (found,) = kafka.transactions()
+    assert (found["transaction"], found["state"], found["partitions"]) == ("t", "Ongoing", ["orders-0"])
+    assert (found["timeout_ms"], found["started_ms"]) == (50_000, kafka.clock.now_ms)
+    assert found["producer_id"] == kafka.producers()[-1]["producer_id"]
+    kafka.clock.advance(60_000)
+    kafka.wait(transaction="t", state="CompleteAbort")
+    assert [(each["state"], each["partitions"]) for each in kafka.transactions()] == [("CompleteAbort", [])]
+
+
+def test_state_is_not_told_of_a_coordinator_that_loads(kafka: Cluster) -> None:
+    kafka.preset("open-transaction", topic="orders", transactional_id="t")
+    kafka.preset("coordinator-loading", type="transaction", key="t", hold="loading")
+    with pytest.raises(Refused) as refused:
+        kafka.transactions()
+    assert refused.value.status == 409
+    kafka.release("loading")
+    kafka.wait(transaction="t", state="Ongoing")
+    assert [each["state"] for each in kafka.transactions()] == ["Ongoing"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_with_their_members(kafka: Cluster, protocol: str) -> None:
+    assert kafka.groups() == []
+    settings = {"group.id": "g", "group.protocol": protocol, "client.id": "reader"}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, **settings})
+    consumer.subscribe(["orders"])
+    consumer.poll(0.1)
+    kafka.wait(member="reader", group="g", owns=["orders-0", "orders-1"], timeout_s=30)
+    (found,) = kafka.groups()
+    assert (found["group"], found["type"], found["state"]) == ("g", protocol, "Stable")
+    assert [(each["client"], each["partitions"]) for each in found["members"]] == [("reader", ["orders-0", "orders-1"])]
+    consumer.close()
+
+
+def test_share_partitions_with_their_records(kafka: Cluster) -> None:
+    assert kafka.share_partitions() == []
+    produced(kafka, 2)
+    kafka.preset("last-delivery", topic="orders", group="s", limit=3)
+    found = next(each for each in kafka.share_partitions() if each["partition"] == 0)
+    assert (found["share_group"], found["topic"], found["start_offset"]) == ("s", "orders", 0)
+    record = found["records"][0]
+    assert (record["first_offset"], record["state"], record["deliveries"]) == (0, "AVAILABLE", 2)
+
+
 @pytest.mark.parametrize(
     ("condition", "field"),
     [

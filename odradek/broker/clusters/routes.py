@@ -21,8 +21,8 @@ from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.releases import release_named
 from odradek.broker.clusters.request_events import ToldExchanges, send_requests
 from odradek.broker.clusters.shown import ShownClusters
-from odradek.broker.clusters.state import Row, connections, page_of, producers, sessions
-from odradek.broker.clusters.waiting import LONGEST_MS, topic_facts, wait
+from odradek.broker.clusters.state import LISTS, Row, page_of, topic_facts
+from odradek.broker.clusters.waiting import LONGEST_MS, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.routes import CONTROLLED
 from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
@@ -468,7 +468,5 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("GET", "/odd", odd),
     ("POST", "/odd", be_odd),
     ("POST", "/wait", wait_for),
-    ("GET", "/producers", paged(producers)),
-    ("GET", "/sessions", paged(sessions)),
-    ("GET", "/connections", paged(connections)),
+    *(("GET", f"/{name}", paged(rows)) for name, rows in LISTS.items()),
 )

@@ -1,11 +1,12 @@
-"""State of a cluster's broker as JSON: producers, sessions, connections; members of groups, records of share groups.
+"""State of a cluster's broker as JSON: partitions, producers, transactions, groups, share groups, sessions and so on.
 
 Field names are part of the interface. Lists are answered in pages: what is beyond `limit` is left to the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,6 +14,7 @@ from odradek.broker.clusters.node_view import NodeRequests
 from odradek.broker.clusters.problems import Problem, only
 from odradek.broker.control.page.groups import described
 from odradek.protocol.errors import KafkaError
+from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
@@ -51,6 +53,95 @@ def producers(cluster: Cluster) -> Iterator[Row]:
                 "last_timestamp_ms": entry.last_timestamp,
                 "open_from_offset": entry.current_txn_first_offset,
             }
+
+
+def partitions(cluster: Cluster) -> Iterator[Row]:
+    """Yields the partitions of all topics, those of the broker's own too."""
+    for name, topic in sorted(cluster.running.broker.metadata.image.topics.items()):
+        for index, partition in enumerate(topic.partitions):
+            yield {
+                **topic_facts(cluster, name, index),
+                "topic_id": topic_id_text(topic.topic_id),
+                "replicas": partition.replicas,
+                "isr": partition.isr,
+            }
+
+
+def topic_facts(cluster: Cluster, name: str, index: int) -> Row:
+    try:
+        broker = cluster.running.broker
+        log = broker.partitions.get(name, index).log
+        placed = broker.metadata.image.topics[name].partitions[index]
+    except KafkaError as error:
+        return {"topic": name, "partition": index, "error": error.code.name}
+    return {
+        "topic": name,
+        "partition": index,
+        "leader": placed.leader,
+        "leader_epoch": placed.leader_epoch,
+        "log_start_offset": log.log_start_offset,
+        "last_stable_offset": log.last_stable_offset,
+        "log_end_offset": log.log_end_offset,
+    }
+
+
+def transactions(cluster: Cluster) -> Iterator[Row]:
+    """Yields transactional ids as their coordinators describe them. Raises Problem while one of these is not there."""
+    broker = cluster.running.broker
+    for shard in broker.transactions.shards if broker.has_started("transactions") else ():
+        try:
+            found = shard.look(lambda core: [core.describe(txn.transactional_id) for txn in core.entries()])
+        except KafkaError as error:
+            raise Problem(409, f"a transaction coordinator does not answer: {error}") from error
+        for each in found:
+            yield {
+                "transaction": each.transactional_id,
+                "state": each.transaction_state,
+                "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch,
+                "timeout_ms": each.transaction_timeout_ms,
+                "started_ms": each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
+                "partitions": [f"{topic.topic}-{index}" for topic in each.topics for index in topic.partitions],
+            }
+
+
+def groups(cluster: Cluster) -> Iterator[Row]:
+    """Yields groups of every type with their members. Raises Problem while a coordinator is not there."""
+    broker = cluster.running.broker
+    for shard in broker.groups.shards if broker.has_started("groups") else ():
+        try:
+            listed = shard.look(lambda core: core.list_groups((), ()))
+            for each in listed:
+                told = shard.look(partial(described, name=each.group_id, kind=each.group_type))
+                yield {"group": each.group_id, "type": each.group_type, "state": each.group_state, **told}
+        except KafkaError as error:
+            raise Problem(409, f"a group coordinator does not answer: {error}") from error
+
+
+def share_partitions(cluster: Cluster) -> Iterator[Row]:
+    """Yields share partitions that their leader has in memory, with the records in flight."""
+    broker = cluster.running.broker
+    names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+    for live in broker.shares.live if broker.has_started("shares") else ():
+        if not live.is_loaded:
+            continue
+        key, flight = live.key, live.core.flight
+        yield {
+            "share_group": key.group_id,
+            "topic": names.get(key.topic_id),
+            "partition": key.partition,
+            "start_offset": flight.start_offset,
+            "records": [
+                {
+                    "first_offset": span.first_offset,
+                    "last_offset": span.last_offset,
+                    "state": span.state.name,
+                    "deliveries": span.delivery_count,
+                    "member": span.member_id or None,
+                }
+                for span in islice(flight.spans(), MOST_ROWS)
+            ],
+        }
 
 
 def sessions(cluster: Cluster) -> Iterator[Row]:
@@ -114,6 +205,17 @@ def connections(cluster: Cluster) -> Iterator[Row]:
                 "software_version": info.client_software_version,
                 "in_flight": client.in_flight if client is not None else 0 if exchanges.are_kept else None,
             }
+
+
+LISTS: Mapping[str, Callable[[Cluster], Iterator[Row]]] = {
+    "partitions": partitions,
+    "producers": producers,
+    "transactions": transactions,
+    "groups": groups,
+    "share_partitions": share_partitions,
+    "sessions": sessions,
+    "connections": connections,
+}
 
 
 def client(cluster: Cluster, client_id: str) -> Row:

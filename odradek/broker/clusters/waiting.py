@@ -8,9 +8,9 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.clusters.problems import Problem, bad, only, text, unknown, whole
-from odradek.broker.clusters.state import client, member, share_record
+from odradek.broker.clusters.state import client, member, share_record, topic_facts
 from odradek.broker.control.page.in_process import InProcessClient
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
@@ -130,24 +130,6 @@ async def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
 
 async def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     return topic_facts(cluster, str(told["topic"]), whole(told.get("partition", 0), "partition"))
-
-
-def topic_facts(cluster: Cluster, name: str, index: int) -> Facts:
-    try:
-        broker = cluster.running.broker
-        log = broker.partitions.get(name, index).log
-        placed = broker.metadata.image.topics[name].partitions[index]
-    except KafkaError as error:
-        return {"topic": name, "partition": index, "error": error.code.name}
-    return {
-        "topic": name,
-        "partition": index,
-        "leader": placed.leader,
-        "leader_epoch": placed.leader_epoch,
-        "log_start_offset": log.log_start_offset,
-        "last_stable_offset": log.last_stable_offset,
-        "log_end_offset": log.log_end_offset,
-    }
 
 
 async def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:

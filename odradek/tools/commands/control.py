@@ -291,11 +291,18 @@ CALLS = (
         _requests,
         query=("api", "client_id", "since", "limit"),
     ),
-    ControlCall(
-        "producers", "list what partitions know of producers", "GET", "/producers", _page, query=("skip", "limit")
+    *(
+        ControlCall(name.replace("_", "-"), f"list {what}", "GET", f"/{name}", _page, query=("skip", "limit"))
+        for name, what in (
+            ("partitions", "the partitions, with leaders and offsets"),
+            ("producers", "what partitions know of producers"),
+            ("transactions", "the transactional ids"),
+            ("groups", "the groups of every type, with members"),
+            ("share_partitions", "share partitions, with records in flight"),
+            ("sessions", "fetch and share sessions"),
+            ("connections", "the connections"),
+        )
     ),
-    ControlCall("sessions", "list fetch and share sessions", "GET", "/sessions", _page, query=("skip", "limit")),
-    ControlCall("connections", "list the connections", "GET", "/connections", _page, query=("skip", "limit")),
 )
 
 
