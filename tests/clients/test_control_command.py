@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from odradek.testing.sync import Odradek
+from odradek.testing.sync import Odradek, Refused
 from odradek.tools.commands.control import CALLS
 from odradek.tools.commands.tree import run
 from tests.clients.admin import list_topics
@@ -45,6 +45,7 @@ def cluster(control: Control) -> Iterator[dict[str, Any]]:
 def test_a_cluster_is_made_shown_and_deleted(control: Control) -> None:
     told = control("create", "--nodes", "4,2", "--ttl-s", "600", "num.partitions=2")
     assert [node["id"] for node in told["nodes"]] == [4, 2]
+    del told["token"]
     assert told in control("clusters")
     assert control("show", "-C", told["id"]) == told
     control("delete", "-C", told["id"])
@@ -128,6 +129,19 @@ def test_the_environment_names_the_broker_and_its_token_as_for_fixtures() -> Non
     assert [each.returncode for each in told] == [0, 5]
     assert [cluster["id"] for cluster in json.loads(told[0].stdout)] == ["default"]
     assert "odradek.http.token is missing or wrong" in told[1].stderr
+
+
+def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
+    with Odradek.start(**{"odradek.http.token": "a-token"}) as guarded:
+        owner = Odradek(guarded.host, guarded.port, token="a-token")
+        made = [owner.call("POST", "/clusters", {})[1] for _ in range(2)]
+        assert made[0]["token"] != made[1]["token"]
+        lent = Odradek(guarded.host, guarded.port, token=made[0]["token"])
+        assert lent.call("GET", f"/clusters/{made[0]['id']}")[1].keys() == made[0].keys() - {"token"}
+        for path in (f"/clusters/{made[1]['id']}", "/clusters/default", "/clusters", "/clusters/none", ""):
+            with pytest.raises(Refused, match="401"):
+                lent.call("GET", path)
+        assert lent.call("DELETE", f"/clusters/{made[0]['id']}")[0] == 200
 
 
 def test_every_call_of_the_interface_has_an_action() -> None:

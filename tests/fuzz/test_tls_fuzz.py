@@ -130,7 +130,7 @@ def test_no_header_but_the_right_one_lets_anybody_in() -> None:
     good = (b"Bearer swordfish", b"Basic " + b64encode(b"any:swordfish"))
     for _ in range(EXECUTIONS * 10):
         said = mutated(rng, rng.choice(good)).decode("utf-8", errors="surrogateescape")
-        if refusal(Access.TOKEN, "swordfish", "/metrics", said) is None:
+        if refusal(Access.TOKEN, ["swordfish"], "/metrics", said) is None:
             scheme, _, credentials = said.strip().partition(" ")
             is_bearer = scheme.lower() == "bearer" and credentials.strip() == "swordfish"
             assert is_bearer or b64decode(credentials).endswith(b":swordfish")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.clusters.copies import copy, put_back, remove
@@ -82,6 +83,7 @@ class Cluster:
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     preset_clients: list[InProcessClient] = field(default_factory=list)
+    token: str = field(default_factory=token_urlsafe)  # for its calls alone, where the process asks for one
 
     @property
     def running(self) -> ServingBroker:
@@ -159,9 +161,12 @@ class Clusters:
     def __iter__(self) -> Iterator[Cluster]:
         return iter(self._clusters.values())
 
+    def named(self, name: str | None) -> Cluster | None:
+        return None if name is None else self._clusters.get(name)
+
     def get(self, name: str) -> Cluster:
         """Raises Problem."""
-        cluster = self._clusters.get(name)
+        cluster = self.named(name)
         if cluster is None:
             raise Problem(404, f"there is no cluster {name}")
         return cluster

@@ -176,9 +176,10 @@ class Routes:
         cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes, release)
         try:
             await make_topics(cluster, partitions)
+            made = {**cluster.told(), "token": cluster.token}
             if preset is None:
-                return cluster.told()
-            return {**cluster.told(), "preset": await bring_about(cluster, *preset)}
+                return made
+            return {**made, "preset": await bring_about(cluster, *preset)}
         except Problem:
             await self._clusters.delete(cluster.id)
             raise

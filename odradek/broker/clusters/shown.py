@@ -11,7 +11,7 @@ from odradek.broker.control.page.served import SHOWN, ViewedBroker
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from odradek.broker.clusters.clusters import Cluster, Clusters
     from odradek.broker.clusters.rules import Rule
@@ -54,6 +54,10 @@ class ShownClusters:
         servers = [server for server, _, _ in nodes.doors()]
         traffic = serving.traffic._replace(servers=servers)
         return ViewedBroker(serving.broker, traffic, default.warnings, self, holds)
+
+    def tokens(self, name: str | None) -> Sequence[str]:
+        cluster = self._clusters.named(name)
+        return [] if cluster is None or cluster.id == DEFAULT else [cluster.token]
 
     def _get(self, name: str) -> Cluster:
         try:

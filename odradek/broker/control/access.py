@@ -1,7 +1,8 @@
 """Access to the HTTP port. Pure.
 
     where it listens, and what is set                       who is answered
-    odradek.http.token                                      who has the token, wherever it comes from
+    odradek.http.token                                      who has the token, wherever it comes from; below the path of
+                                                            a cluster of tests, who has that one's, too
     no token, but TLS that requires a client's certificate  who has such a certificate
     neither, on the loopback                                whoever is on this machine
     neither, elsewhere                                      nobody: only whether the broker is alive and ready is told
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64decode
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -42,7 +44,7 @@ def access(host: str, token: str | None, *, requires_certificate: bool) -> Acces
     return Access.EVERYBODY if requires_certificate or is_loopback(host) else Access.HEALTH_ONLY
 
 
-def refusal(allowed: Access, token: str | None, path: str, authorization: str) -> Refusal | None:
+def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: str) -> Refusal | None:
     """Says why a request is not answered; None: it is. authorization: its header, empty without one"""
     if allowed is Access.EVERYBODY or path in FOR_EVERYBODY:
         return None
@@ -52,7 +54,8 @@ def refusal(allowed: Access, token: str | None, path: str, authorization: str) -
             "this port can be reached from other machines, so it only tells whether the broker is alive and ready"
             " (/healthz, /readyz): set odradek.http.token, or TLS with client certificates, for all else",
         )
-    if token and hmac.compare_digest(said(authorization).encode(errors="surrogateescape"), token.encode()):
+    found = said(authorization).encode(errors="surrogateescape")
+    if any(hmac.compare_digest(found, token.encode()) for token in tokens):
         return None
     return Refusal(401, "the token of odradek.http.token is missing or wrong", {"WWW-Authenticate": CHALLENGE})
 

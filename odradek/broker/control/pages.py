@@ -16,7 +16,7 @@ from odradek.broker.control.access import Access, refusal
 from odradek.broker.control.exposition import CONTENT_TYPE, exposition
 from odradek.broker.control.http_connections import AddRoutes, HttpLimits, Stop, serve_http
 from odradek.broker.control.measures import Traffic, measure
-from odradek.broker.control.page.routes import add_page
+from odradek.broker.control.page.routes import CONTROLLED, add_page
 from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
@@ -87,7 +87,11 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
     async def guard(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        refused = refusal(allowed, token, request.path, request.headers.get("Authorization", ""))
+        tokens = [token] if token else []
+        controlled = request.app.get(CONTROLLED)
+        if controlled is not None:
+            tokens += controlled.tokens(request.match_info.get("id"))
+        refused = refusal(allowed, tokens, request.path, request.headers.get("Authorization", ""))
         if refused is not None:
             return web.json_response({"error": refused.text}, status=refused.status, headers=refused.headers)
         if request.can_read_body:

@@ -42,6 +42,9 @@ class ControlledClusters(Protocol):
     def served(self, name: str, default: ViewedBroker) -> ViewedBroker:
         """Returns the broker of a cluster. default: that of the process. Raises KafkaError where it does not run."""
 
+    def tokens(self, name: str | None) -> Sequence[str]:
+        """Returns what opens the calls below the path of a cluster, beside the token of the process."""
+
 
 def nothing_held() -> Sequence[View]:
     return ()

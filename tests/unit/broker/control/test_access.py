@@ -37,12 +37,12 @@ def test_what_is_needed_depends_on_where_it_listens(
 @pytest.mark.parametrize("allowed", Access)
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_health_is_told_to_everybody(allowed: Access, path: str) -> None:
-    assert refusal(allowed, TOKEN, path, "") is None
+    assert refusal(allowed, [TOKEN], path, "") is None
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/topics", "/healthz/..", "/healthz/"])
 def test_nothing_else_is_told_to_other_machines_without_a_token(path: str) -> None:
-    refused = refusal(Access.HEALTH_ONLY, None, path, "")
+    refused = refusal(Access.HEALTH_ONLY, [], path, "")
     assert refused is not None
     assert refused.status == 403
     assert "set odradek.http.token" in refused.text
@@ -50,7 +50,7 @@ def test_nothing_else_is_told_to_other_machines_without_a_token(path: str) -> No
 
 @pytest.mark.parametrize("said", [f"Bearer {TOKEN}", f"bearer {TOKEN}", basic("", TOKEN), basic("prometheus", TOKEN)])
 def test_the_token_is_a_bearer_token_or_a_password(said: str) -> None:
-    assert refusal(Access.TOKEN, TOKEN, "/metrics", said) is None
+    assert refusal(Access.TOKEN, [TOKEN], "/metrics", said) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_token_is_a_bearer_token_or_a_password(said: str) -> None:
     ],
 )
 def test_without_the_token_a_browser_is_told_to_ask_for_it(said: str) -> None:
-    refused = refusal(Access.TOKEN, TOKEN, "/", said)
+    refused = refusal(Access.TOKEN, [TOKEN], "/", said)
     assert refused is not None
     assert refused.status == 401
     assert refused.headers["WWW-Authenticate"].startswith("Basic ")
