@@ -125,8 +125,13 @@ class Admin(ConnectedClient):
             timeout_ms=self._request_timeout_ms,
             validate_only=validate_only,
         )
-        answer = await self._patiently(lambda: self._cluster.ask(request, CreateTopicsResponse))
-        for told in answer.topics:
+
+        async def ask() -> CreateTopicsResponse:
+            answer = await self._cluster.ask(request, CreateTopicsResponse)
+            _check_controller((told.name, told.error_code) for told in answer.topics)
+            return answer
+
+        for told in (await self._patiently(ask)).topics:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
@@ -139,16 +144,25 @@ class Admin(ConnectedClient):
             timeout_ms=self._request_timeout_ms,
             validate_only=validate_only,
         )
-        for told in (await self.asking.any_broker(request, CreatePartitionsResponse)).results:
+
+        async def ask() -> CreatePartitionsResponse:
+            answer = await self._cluster.ask(request, CreatePartitionsResponse)
+            _check_controller((told.name, told.error_code) for told in answer.results)
+            return answer
+
+        for told in (await self._patiently(ask)).results:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
         """Raises ClientError for the first that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the others are deleted."""
         request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=self._request_timeout_ms)
-        answer = await self._patiently(
-            lambda: self._cluster.ask(request, DeleteTopicsResponse, max_version=DELETED_BY_NAME)
-        )
-        for told in answer.responses:
+
+        async def ask() -> DeleteTopicsResponse:
+            answer = await self._cluster.ask(request, DeleteTopicsResponse, max_version=DELETED_BY_NAME)
+            _check_controller((told.name, told.error_code) for told in answer.responses)
+            return answer
+
+        for told in (await self._patiently(ask)).responses:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
@@ -353,3 +367,10 @@ class Admin(ConnectedClient):
             return None
 
         return await asyncio.gather(*(end(*each) for each in ends))
+
+
+def _check_controller(topics: Iterable[tuple[str | None, int]]) -> None:
+    """Raises RetriableError where a topic was refused because the controller has moved: the next one is asked."""
+    for name, error_code in topics:
+        if error_code == ErrorCode.NOT_CONTROLLER.value:
+            check(error_code, f"the topic {name!r}")

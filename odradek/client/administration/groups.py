@@ -109,7 +109,8 @@ async def list_groups(asking: Asking, *, states: Iterable[str], types: Iterable[
         ]
 
     found = await asyncio.gather(*(ask(node_id) for node_id in await asking.node_ids()))
-    return sorted((each for listed in found for each in listed), key=lambda listing: listing.group_id)
+    by_id = {each.group_id: each for listed in found for each in listed}  # one that moves may be named by two
+    return [by_id[group_id] for group_id in sorted(by_id)]
 
 
 async def describe_group(asking: Asking, group_id: str) -> GroupDescription:

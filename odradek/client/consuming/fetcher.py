@@ -257,6 +257,7 @@ class Fetcher:
         elif code is not ErrorCode.NONE:
             assigned.error = refusal(code, f"records of {topic}-{partition}")
         elif data.records:
+            self._positions.asked_last(assigned)
             assert not isinstance(data.records, list)
             is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
             aborted = (data.aborted_transactions or []) if is_committed_only else None

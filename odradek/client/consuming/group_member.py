@@ -150,6 +150,7 @@ class GroupMember:
         self._membership = Membership(instance_id=settings.group_instance_id)
         self._heartbeats: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[frozenset[TopicPartition] | None] | None = None
+        self._refused: ClientError | None = None  # a heartbeat, for good: FENCED_INSTANCE_ID
         self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         self._counted: dict[str, int] = {}  # partitions of each topic, when this member, as leader, shared them out
@@ -177,8 +178,11 @@ class GroupMember:
     async def keep_up(self, handover: Handover) -> None:
         """Join when that is needed, without waiting for it; `news` comes when there is more to do here.
 
-        Raises ClientError when the group does not take this member.
+        Raises ClientError when the group does not take this member, once.
         """
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
         while self._joining is None or self._joining.done():
             if self._joining is not None:
                 joining, self._joining = self._joining, None
@@ -367,8 +371,8 @@ class GroupMember:
                     failures += 1
                     await self._cluster.pause(failures)
                 failures = 0
-            except ClientError:  # the next JoinGroup will be refused with it, which the application gets to see
-                self._membership.is_stable = False
+            except ClientError as error:  # as of Kafka's own client, the application sees it before anything else comes
+                self._membership.is_stable, self._refused = False, error
                 break
             if self._needs_to_join:
                 self._news()

@@ -233,6 +233,10 @@ class Positions:
             and each.fetched_bytes < most_bytes
         ]
 
+    def asked_last(self, assigned: Assigned) -> None:
+        """Puts it behind the others in the next Fetch, so that none starves where answers are limited (KIP-74)."""
+        self._assigned[assigned.topic_partition] = self._assigned.pop(assigned.topic_partition)
+
     def has_plenty(self, most_bytes: int) -> bool:
         """Whether the application has that much to take in some partition."""
         return any(each.fetched_bytes >= most_bytes and not each.is_paused for each in self._assigned.values())

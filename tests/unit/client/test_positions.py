@@ -229,3 +229,9 @@ def test_an_answer_to_a_validation_that_is_not_wanted_any_more_changes_nothing()
     made.of(A).seek(77)
     made.validated(made.of(A), 5, 4, 9)
     assert (made.of(A).stage, made.of(A).offset) == (Stage.READY, 77)
+
+
+def test_a_partition_that_brought_records_is_asked_for_behind_the_others() -> None:
+    here = reading(A, B)
+    here.asked_last(here.of(A))
+    assert [each.topic_partition for each in here.hungry(PLENTY, PLENTY)] == [B, A]
