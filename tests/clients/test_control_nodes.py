@@ -341,3 +341,19 @@ def test_connections_of_different_nodes_have_different_ids(kafka: Cluster) -> No
 def test_the_broker_of_the_process_is_forked_with_its_id() -> None:
     with Odradek.start(**{"node.id": "5"}) as odradek, odradek.cluster(fork=odradek.default, nodes=2) as fork:
         assert [each["id"] for each in fork.nodes()] == [5, 6]
+
+
+def test_a_node_lists_the_groups_that_it_coordinates(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    groups = [f"group-{number}" for number in range(3)]
+    for node, group in zip(NODES, groups, strict=True):
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        consumer.close()
+        kafka.move_coordinator("group", group, node)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    listed = admin.list_consumer_groups().result(10)
+    assert listed.errors == []
+    assert sorted(each.group_id for each in listed.valid) == groups
+    told = [each["answer"]["groups"] for each in kafka.requests(api="ListGroups")]
+    assert sorted(len(each) for each in told) == [1, 1, 1]

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 OF_ARRAYS: Final = frozenset({"reverse", "order"})
 OF_ELEMENTS: Final = frozenset({"remove", "duplicate"})
-EDITS: Final = 'a value, {"remove": true}, {"duplicate": true}, {"reverse": true} or {"order": [2, 0]}'
+EDITS: Final = (
+    'a value, {"remove": true}, {"duplicate": true}, {"reverse": true}, {"order": [2, 0]} or {"corrupt": true}'
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
     """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all.
 
-    how  `set`, to a value of which each answer gets a copy; of an array `remove` or `duplicate` of its element,
-         `reverse`, or `order`, whose `value` holds the indexes of elements as they are to come; those that it does not
-         name follow
+    how  `set`, to a value of which each answer gets a copy; `corrupt` of bytes, whose last bit turns over; of an array
+         `remove` or `duplicate` of its element, `reverse`, or `order`, whose `value` holds the indexes of elements as
+         they are to come; those that it does not name follow
     """
 
     path: tuple[str | int, ...]
@@ -43,12 +45,13 @@ class Edit:
             places = [each for place in places for each in _below(place, step)]
         last = self.path[-1]
         for place in places:
-            if self.how != "set":
+            if self.how not in ("set", "corrupt"):
                 self._reshape(place, last)
                 continue
             if not isinstance(place, Struct) or not isinstance(last, str) or last not in type(place).__slots__:
                 raise ValueError(f"{type(place).__name__} has no field {last}")
-            setattr(place, last, deepcopy(self.value))
+            value = deepcopy(self.value) if self.how == "set" else _corrupted(getattr(place, last))
+            setattr(place, last, value)
 
     def _reshape(self, array: object, index: str | int) -> None:
         if not isinstance(array, list):
@@ -71,6 +74,12 @@ class Edit:
             raise ValueError(f"there is no element {index} of {len(array)}")
 
 
+def _corrupted(value: object) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise ValueError(f"{type(value).__name__} is not bytes")
+    return b"".join((value[:-1], bytes(each ^ 1 for each in value[-1:])))
+
+
 def _below(place: object, step: str | int) -> list[object]:
     if isinstance(place, list):
         return list(place) if step == "*" else [place[step]] if isinstance(step, int) and step < len(place) else []
@@ -83,7 +92,7 @@ def parse_edit(api: ApiKey, path: str, value: object) -> Edit:
     steps = [int(each) if each.isdecimal() else each for each in re.findall(r"\d+|\*|[A-Za-z]\w*", path)]
     how = "set"
     if isinstance(value, dict):
-        if len(value) != 1 or not value.keys() <= OF_ARRAYS | OF_ELEMENTS:
+        if len(value) != 1 or not value.keys() <= OF_ARRAYS | OF_ELEMENTS | {"corrupt"}:
             raise bad(at, EDITS)
         ((how, order),) = value.items()
         if how != "order" and order is not True:

@@ -14,6 +14,7 @@ from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START, Dispatch
 from odradek.broker.broker import Broker
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.handlers.groups.group_administration import list_groups
 from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.protocol.messages.fetch_response import FetchResponse
+    from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+    from odradek.protocol.messages.list_groups_response import ListGroupsResponse
     from odradek.protocol.struct import Struct
 
 # By the field that names whom the request is about; each element of a list is a key, or holds one in such a field.
@@ -139,8 +142,15 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
     def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[FetchResponse]:
         return fetched(request, context, broker, make)
 
+    async def groups(request: ListGroupsRequest, context: RequestContext, view: Broker) -> ListGroupsResponse:
+        answer = await list_groups(request, context, view)
+        answer.groups = [
+            each for each in answer.groups if coordinator_of(broker, GROUP_OFFSETS, each.group_id) == node_id
+        ]
+        return answer
+
     def handler(api: ApiKey) -> HandlerCall[Broker]:
-        return fetch if api is ApiKey.FETCH else handler_of(api)
+        return fetch if api is ApiKey.FETCH else groups if api is ApiKey.LIST_GROUPS else handler_of(api)
 
     dispatcher: Dispatcher[Broker] = Dispatcher(
         view, broker.clock, handler, served=broker.offered.apis, authorizer=authorizer

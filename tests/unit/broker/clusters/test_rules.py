@@ -22,6 +22,7 @@ from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.protocol.struct import Message
 
 TOPIC_ID = bytes(15) + b"\x01"
@@ -216,6 +217,18 @@ def test_an_array_that_no_answer_has_is_refused(path: str, elements: object, fie
     with pytest.raises(Problem) as refused:
         rule(match={"api": "Fetch"}, at="applied", do={"edit": {path: elements}})
     assert refused.value.field == f"do.edit.{path}{field}"
+
+
+def test_an_edit_corrupts_bytes() -> None:
+    one = rule(match={"api": "SyncGroup"}, at="applied", do={"edit": {"Assignment": {"corrupt": True}}})
+    answer = SyncGroupResponse(assignment=b"ab")
+    for edit in one.do.edits:
+        edit.apply(answer)
+    assert answer.assignment == b"ac"
+    answer.assignment = b""
+    for edit in one.do.edits:
+        edit.apply(answer)
+    assert answer.assignment == b""
 
 
 @pytest.mark.parametrize("order", [[], [0, 0], [-1], "0", True, [True]])
