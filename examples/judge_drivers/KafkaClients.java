@@ -8,7 +8,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -17,10 +22,12 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /** A driver of `odradek judge --suite` for Java's clients: `java -cp 'JARS/*' KafkaClients.java`. */
 public class KafkaClients {
     static final Map<String, String> ENV = System.getenv();
-    static final String DONE = "{}";
+    static final String DONE = "{}", NO_SUCH = "{\"unimplemented\": true}";
 
     KafkaProducer<String, String> producer;
     KafkaConsumer<String, String> consumer;
+    KafkaShareConsumer<String, String> sharer;
+    final Map<String, Object> asked = new HashMap<>();  // by `set`
 
     static Map<String, Object> settings() {
         return new HashMap<>(Map.of("bootstrap.servers", ENV.get("ODRADEK_BOOTSTRAP"), "client.id", "judged",
@@ -51,21 +58,83 @@ public class KafkaClients {
         return DONE;
     }
 
+    String set(String name, String value) {
+        switch (name) {
+            case "protocol": asked.put("group.protocol", value); return DONE;
+            case "rack": asked.put("client.rack", value); return DONE;
+            case "create_topics": asked.put("allow.auto.create.topics", !value.equals("off")); return DONE;
+            case "assignor":
+                if (!value.equals("cooperative-sticky")) return NO_SUCH;
+                asked.put("partition.assignment.strategy",
+                    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+                return DONE;
+            case "max_poll_interval_ms":
+                asked.putAll(Map.of("max.poll.interval.ms", Integer.parseInt(value), "session.timeout.ms", 6000));
+                return DONE;
+            default: return NO_SUCH;
+        }
+    }
+
     String subscribe(String topic) {
-        var settings = settings();
-        settings.putAll(Map.of("group.id", ENV.get("ODRADEK_GROUP"), "auto.offset.reset", "earliest",
-            "enable.auto.commit", false, "isolation.level", "read_committed"));
-        if (ENV.containsKey("ODRADEK_GROUP_INSTANCE_ID"))
-            settings.put("group.instance.id", ENV.get("ODRADEK_GROUP_INSTANCE_ID"));
-        consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
+        if (consumer == null) {
+            var settings = settings();
+            settings.putAll(Map.of("group.id", ENV.get("ODRADEK_GROUP"), "auto.offset.reset", "earliest",
+                "enable.auto.commit", false, "isolation.level", "read_committed"));
+            if (ENV.containsKey("ODRADEK_GROUP_INSTANCE_ID"))
+                settings.put("group.instance.id", ENV.get("ODRADEK_GROUP_INSTANCE_ID"));
+            settings.putAll(asked);
+            consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
+        }
         consumer.subscribe(List.of(topic));
         return DONE;
     }
 
+    String share(String topic) {
+        var settings = settings();
+        settings.put("group.id", ENV.get("ODRADEK_GROUP"));
+        sharer = new KafkaShareConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
+        sharer.subscribe(List.of(topic));
+        return DONE;
+    }
+
     String poll(long timeoutMs) {
+        var timeout = Duration.ofMillis(timeoutMs);
+        ConsumerRecords<String, String> found = sharer == null ? consumer.poll(timeout) : sharer.poll(timeout);
         var values = new ArrayList<String>();
-        consumer.poll(Duration.ofMillis(timeoutMs)).forEach(record -> values.add(quoted(record.value())));
-        return "{\"records\": [" + String.join(", ", values) + "]}";
+        found.forEach(record -> values.add(record.value()));
+        return records(values);
+    }
+
+    static String records(List<String> values) {
+        return "{\"records\": [" + String.join(", ", values.stream().map(KafkaClients::quoted).toList()) + "]}";
+    }
+
+    String ack() {
+        if (sharer == null) consumer.commitSync();
+        else
+            for (var refused : sharer.commitSync().values()) if (refused.isPresent()) throw refused.get();
+        return DONE;
+    }
+
+    String groups() throws Exception {
+        try (var admin = Admin.create(settings())) {
+            return records(admin.listGroups().all().get().stream().map(each -> each.groupId()).toList());
+        }
+    }
+
+    String create(String topic) throws Exception {
+        try (var admin = Admin.create(settings())) {
+            admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get();
+        }
+        return DONE;
+    }
+
+    String offsets() throws Exception {
+        var group = ENV.get("ODRADEK_GROUP");
+        try (var admin = Admin.create(settings())) {
+            admin.listShareGroupOffsets(Map.of(group, new ListShareGroupOffsetsSpec())).all().get();
+        }
+        return DONE;
     }
 
     static String quoted(String text) {
@@ -81,10 +150,16 @@ public class KafkaClients {
             case "begin": producing().beginTransaction(); return DONE;
             case "commit": producing().commitTransaction(); return DONE;
             case "abort": producing().abortTransaction(); return DONE;
+            case "set": return set(words[1], words[2]);
             case "subscribe": return subscribe(words[1]);
             case "poll": return poll(Long.parseLong(words[1]));
-            case "ack": consumer.commitSync(); return DONE;
-            default: return "{\"unimplemented\": true}";
+            case "ack": return ack();
+            case "unsubscribe": consumer.unsubscribe(); return DONE;
+            case "share": return share(words[1]);
+            case "create": return create(words[1]);
+            case "groups": return groups();
+            case "offsets": return offsets();
+            default: return NO_SUCH;
         }
     }
 
@@ -99,10 +174,13 @@ public class KafkaClients {
     }
 
     public static void main(String[] words) throws IOException {
+        var answers = System.out;
+        System.setOut(System.err);  // where logs go
         var driver = new KafkaClients();
         var lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line; (line = lines.readLine()) != null;) System.out.println(driver.told(line.split(" ")));
+        for (String line; (line = lines.readLine()) != null;) answers.println(driver.told(line.split(" ")));
         if (driver.producer != null) driver.producer.close();
         if (driver.consumer != null) driver.consumer.close();
+        if (driver.sharer != null) driver.sharer.close();
     }
 }

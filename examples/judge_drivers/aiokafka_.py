@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import sys
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 AT = {"bootstrap_servers": os.environ["ODRADEK_BOOTSTRAP"], "client_id": "judged", "metadata_max_age_ms": 1000}
@@ -16,6 +18,18 @@ AT = {"bootstrap_servers": os.environ["ODRADEK_BOOTSTRAP"], "client_id": "judged
 class Application:
     producer: AIOKafkaProducer | None = None
     consumer: AIOKafkaConsumer | None = None
+
+    def __init__(self) -> None:
+        self.asked: dict[str, object] = {}  # by `set`
+
+    async def set(self, name: str, value: str) -> dict[str, object]:
+        if name == "max_poll_interval_ms":
+            self.asked.update(max_poll_interval_ms=int(value), session_timeout_ms=6000)
+        elif name == "rack" and "client_rack" in inspect.signature(AIOKafkaConsumer).parameters:
+            self.asked["client_rack"] = value
+        else:
+            return {"unimplemented": True}
+        return {}
 
     async def producing(self) -> AIOKafkaProducer:
         if self.producer is None:
@@ -45,6 +59,9 @@ class Application:
         return {}
 
     async def subscribe(self, topic: str) -> dict[str, object]:
+        if self.consumer is not None:
+            self.consumer.subscribe([topic])
+            return {}
         self.consumer = AIOKafkaConsumer(
             topic,
             **AT,
@@ -53,6 +70,7 @@ class Application:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             isolation_level="read_committed",
+            **self.asked,
         )
         await self.consumer.start()
         return {}
@@ -67,10 +85,34 @@ class Application:
         await self.consumer.commit()
         return {}
 
+    async def unsubscribe(self) -> dict[str, object]:
+        assert self.consumer is not None
+        self.consumer.unsubscribe()
+        return {}
+
+    async def create(self, topic: str) -> dict[str, object]:
+        admin = await administering()
+        answer = await admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+        await admin.close()
+        errors = [each for each in answer.topic_errors if each[1]]
+        return {"error": repr(errors[0])} if errors else {}
+
+    async def groups(self) -> dict[str, object]:
+        admin = await administering()
+        found = await admin.list_consumer_groups()
+        await admin.close()
+        return {"records": [group for group, _ in found]}
+
     async def close(self) -> None:
         for client in (self.producer, self.consumer):
             if client is not None:
                 await client.stop()
+
+
+async def administering() -> AIOKafkaAdminClient:
+    admin = AIOKafkaAdminClient(**AT)
+    await admin.start()
+    return admin
 
 
 async def main() -> None:

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 type answer struct {
@@ -23,6 +25,8 @@ type answer struct {
 
 var (
 	producer, consumer *kgo.Client
+	shares             bool
+	asked              []kgo.Opt // by `set`
 	always             = context.Background()
 )
 
@@ -82,20 +86,86 @@ func end(how kgo.TransactionEndTry) error {
 	return made.EndTransaction(always, how)
 }
 
+func set(name, value string) bool {
+	switch {
+	case name == "protocol" && value == "consumer":
+		asked = append(asked, kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer()))
+	case name == "assignor" && value == "cooperative-sticky":
+		asked = append(asked, kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	case name == "rack":
+		asked = append(asked, kgo.Rack(value))
+	case name == "create_topics" && value == "off": // as it is where nothing is said
+	default:
+		return false
+	}
+	return true
+}
+
 func subscribe(topic string) (err error) {
-	options := []kgo.Opt{
+	if consumer != nil {
+		consumer.AddConsumeTopics(topic)
+		return nil
+	}
+	options := append(asked,
 		kgo.ConsumerGroup(os.Getenv("ODRADEK_GROUP")),
 		kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RequireStableFetchOffsets(),
 		kgo.DisableAutoCommit(),
-	}
+	)
 	if id := os.Getenv("ODRADEK_GROUP_INSTANCE_ID"); id != "" {
 		options = append(options, kgo.InstanceID(id))
 	}
 	consumer, err = client(options...)
 	return err
+}
+
+func share(topic string) (err error) {
+	consumer, err = client(kgo.ShareGroup(os.Getenv("ODRADEK_GROUP")), kgo.ConsumeTopics(topic))
+	shares = true
+	return err
+}
+
+func ack() error {
+	if !shares {
+		return consumer.CommitUncommittedOffsets(always)
+	}
+	consumer.MarkAcks(kgo.AckAccept)
+	return consumer.FlushAcks(always)
+}
+
+func create(topic string) error {
+	admin, err := client()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	wanted := kmsg.NewCreateTopicsRequestTopic()
+	wanted.Topic, wanted.NumPartitions, wanted.ReplicationFactor = topic, 1, 1
+	request := kmsg.NewPtrCreateTopicsRequest()
+	request.Topics = append(request.Topics, wanted)
+	told, err := request.RequestWith(always, admin)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(told.Topics[0].ErrorCode)
+}
+
+func groups() (found []string, err error) {
+	admin, err := client()
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	told, err := kmsg.NewPtrListGroupsRequest().RequestWith(always, admin)
+	if err != nil {
+		return nil, err
+	}
+	for _, each := range told.Groups {
+		found = append(found, each.Group)
+	}
+	return found, kerr.ErrorForCode(told.ErrorCode)
 }
 
 func poll(timeoutMs string) (values []string, err error) {
@@ -132,7 +202,15 @@ func act(words []string) (told answer) {
 	case "poll":
 		told.Records, err = poll(words[1])
 	case "ack":
-		err = consumer.CommitUncommittedOffsets(always)
+		err = ack()
+	case "set":
+		told.Unimplemented = !set(words[1], words[2])
+	case "share":
+		err = share(words[1])
+	case "create":
+		err = create(words[1])
+	case "groups":
+		told.Records, err = groups()
 	default:
 		told.Unimplemented = true
 	}

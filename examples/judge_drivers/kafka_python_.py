@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, Callable  # noqa: UP035 (old releases run on Python 3.8)
 
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 AT: dict[str, Any] = {
@@ -19,6 +19,7 @@ KNOWS_TRANSACTIONS = "transactional_id" in KafkaProducer.DEFAULT_CONFIG
 KNOWS_INSTANCES = "group_instance_id" in KafkaConsumer.DEFAULT_CONFIG
 producers: list[Any] = []
 consumers: list[Any] = []
+asked: dict[str, Any] = {}  # by `set`
 
 
 def producing() -> Any:
@@ -60,14 +61,35 @@ def abort() -> dict[str, object]:
     return {}
 
 
+def set_(name: str, value: str) -> dict[str, object]:
+    if name == "max_poll_interval_ms":
+        asked.update(max_poll_interval_ms=int(value), session_timeout_ms=6000)
+    elif name == "rack" and "client_rack" in KafkaConsumer.DEFAULT_CONFIG:
+        asked["client_rack"] = value
+    elif name == "create_topics" and "allow_auto_create_topics" in KafkaConsumer.DEFAULT_CONFIG:
+        asked["allow_auto_create_topics"] = value != "off"
+    elif name == "assignor" and value == "cooperative-sticky":
+        try:
+            from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+        except ImportError:
+            return {"unimplemented": True}
+        asked["partition_assignment_strategy"] = [CooperativeStickyAssignor]
+    else:
+        return {"unimplemented": True}
+    return {}
+
+
 def subscribe(topic: str) -> dict[str, object]:
+    if consumers:
+        consumers[0].subscribe([topic])
+        return {}
     settings = {"group_id": os.environ["ODRADEK_GROUP"], "auto_offset_reset": "earliest", "enable_auto_commit": False}
     if "isolation_level" not in KafkaConsumer.DEFAULT_CONFIG:
         return {"unimplemented": True}
     settings["isolation_level"] = "read_committed"
     if KNOWS_INSTANCES and "ODRADEK_GROUP_INSTANCE_ID" in os.environ:
         settings["group_instance_id"] = os.environ["ODRADEK_GROUP_INSTANCE_ID"]
-    consumers.append(KafkaConsumer(topic, **AT, **settings))
+    consumers.append(KafkaConsumer(topic, **AT, **settings, **asked))
     return {}
 
 
@@ -81,7 +103,30 @@ def ack() -> dict[str, object]:
     return {}
 
 
-VERBS: dict[str, Callable[..., dict[str, object]]] = {each.__name__: each for each in (produce, subscribe, poll, ack)}
+def unsubscribe() -> dict[str, object]:
+    consumers[0].unsubscribe()
+    return {}
+
+
+def create(topic: str) -> dict[str, object]:
+    admin = KafkaAdminClient(**AT)
+    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+    admin.close()
+    return {}
+
+
+def groups() -> dict[str, object]:
+    admin = KafkaAdminClient(**AT)
+    found = admin.list_groups()
+    admin.close()
+    return {"records": [each["group_id"] for each in found]}
+
+
+VERBS: dict[str, Callable[..., dict[str, object]]] = {
+    each.__name__.rstrip("_"): each for each in (produce, set_, subscribe, unsubscribe, poll, ack, create)
+}
+if hasattr(KafkaAdminClient, "list_groups"):
+    VERBS["groups"] = groups
 if KNOWS_TRANSACTIONS:
     VERBS.update(begin=begin, commit=commit, abort=abort)
 for line in sys.stdin:

@@ -8,20 +8,25 @@ import sys
 import time
 from typing import Callable  # noqa: UP035 (old releases run on Python 3.8)
 
+import confluent_kafka
 from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-AT: dict[str, str | int | bool] = {
+AT: dict[str, str | int | float | bool] = {
     "bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"],
     "client.id": "judged",
     "topic.metadata.refresh.interval.ms": 1000,
 }
 producers: list[Producer] = []
 consumers: list[Consumer] = []
+sharers: list[confluent_kafka.ShareConsumer] = []
+asked: dict[str, str | int | float | bool] = {}  # by `set`
 
 
 def producing() -> Producer:
     if not producers:
-        settings: dict[str, str | int | bool] = {**AT, "linger.ms": 0}
+        settings: dict[str, str | int | float | bool] = {**AT, "linger.ms": 0}
         if "ODRADEK_TRANSACTIONAL_ID" in os.environ:
             settings["transactional.id"] = os.environ["ODRADEK_TRANSACTIONAL_ID"]
         elif os.environ.get("ODRADEK_IDEMPOTENCE") == "off":
@@ -59,8 +64,23 @@ def abort() -> dict[str, object]:
     return {}
 
 
+def set_(name: str, value: str) -> dict[str, object]:
+    if name == "max_poll_interval_ms":
+        asked.update({"max.poll.interval.ms": int(value), "session.timeout.ms": 6000})
+    elif name == "create_topics":
+        asked["allow.auto.create.topics"] = value != "off"
+    elif name in NAMES:
+        asked[NAMES[name]] = value
+    else:
+        return {"unimplemented": True}
+    return {}
+
+
 def subscribe(topic: str) -> dict[str, object]:
-    settings: dict[str, str | int | bool] = {
+    if consumers:
+        consumers[0].subscribe([topic])
+        return {}
+    settings: dict[str, str | int | float | bool] = {
         **AT,
         "group.id": os.environ["ODRADEK_GROUP"],
         "auto.offset.reset": "earliest",
@@ -69,8 +89,21 @@ def subscribe(topic: str) -> dict[str, object]:
     }
     if "ODRADEK_GROUP_INSTANCE_ID" in os.environ:
         settings["group.instance.id"] = os.environ["ODRADEK_GROUP_INSTANCE_ID"]
-    consumers.append(Consumer(settings))
+    consumers.append(Consumer({**settings, **asked}))
     consumers[0].subscribe([topic])
+    return {}
+
+
+def unsubscribe() -> dict[str, object]:
+    consumers[0].unsubscribe()
+    return {}
+
+
+def share(topic: str) -> dict[str, object]:
+    if not hasattr(confluent_kafka, "ShareConsumer"):
+        return {"unimplemented": True}
+    sharers.append(confluent_kafka.ShareConsumer({**AT, "group.id": os.environ["ODRADEK_GROUP"]}))
+    sharers[0].subscribe([topic])
     return {}
 
 
@@ -78,19 +111,37 @@ def poll(timeout_ms: str) -> dict[str, object]:
     values: list[str] = []
     until = time.monotonic() + int(timeout_ms) / 1000
     while not values and time.monotonic() < until:
-        message = consumers[0].poll(0.1)
-        if message is not None and message.error() is None:
-            values.append((message.value() or b"").decode(errors="replace"))
+        found = [*sharers[0].poll(0.1)] if sharers else [consumers[0].poll(0.1)]
+        read = [each for each in found if each is not None and each.error() is None]
+        values += [(each.value() or b"").decode(errors="replace") for each in read]
     return {"records": values}
 
 
 def ack() -> dict[str, object]:
+    if sharers:
+        refused = [each for each in (sharers[0].commit_sync() or {}).values() if each is not None]
+        return {"error": str(refused[0])} if refused else {}
     consumers[0].commit(asynchronous=False)
     return {}
 
 
+def create(topic: str) -> dict[str, object]:
+    admin = AdminClient(AT)
+    for each in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        each.result(30)
+    return {}
+
+
+def groups() -> dict[str, object]:
+    admin = AdminClient(AT)
+    found = admin.list_consumer_groups().result(30)
+    return {"error": str(found.errors[0])} if found.errors else {"records": [each.group_id for each in found.valid]}
+
+
+NAMES = {"protocol": "group.protocol", "assignor": "partition.assignment.strategy", "rack": "client.rack"}
 VERBS: dict[str, Callable[..., dict[str, object]]] = {
-    act.__name__: act for act in (produce, begin, commit, abort, subscribe, poll, ack)
+    act.__name__.rstrip("_"): act
+    for act in (produce, begin, commit, abort, set_, subscribe, unsubscribe, share, poll, ack, create, groups)
 }
 for line in sys.stdin:
     verb, *words = line.split()
@@ -101,5 +152,7 @@ for line in sys.stdin:
     except KafkaException as error:
         told = {"error": str(error)}
     print(json.dumps(told), flush=True)
-if consumers:
-    consumers[0].close()
+for consumer in consumers:
+    consumer.close()
+for sharer in sharers:
+    sharer.close()

@@ -40,7 +40,7 @@ def main() -> None:
             told = json.loads(driver.stdout.readline())
             if how == f"{verb} raises":
                 told = {"error": "on purpose"}
-            if verb == "poll" and how == "delivered twice":
+            if verb in ("poll", "groups") and how == "delivered twice":
                 told["records"] *= 2
             print(json.dumps(told), flush=True)
         driver.stdin.close()

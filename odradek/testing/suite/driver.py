@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import IO, Final
 
 PATIENCE_S: Final = 45.0  # for one verb: longer than the time-outs of the clients that ship with drivers
+STARTS_S: Final = 120.0  # for the first one: some drivers are compiled then
 ENDS_S: Final = 15.0
 MOST_READ_BYTES: Final = 1 << 16
 
@@ -24,12 +25,17 @@ class ApplicationFailed(Exception):
     """An error that the application saw, or a driver that hangs or ended. Its words are the proof."""
 
 
+class DriverGone(ApplicationFailed):
+    """It hangs, or has ended."""
+
+
 class DrivenClient:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
         self._process = subprocess.Popen(
             command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
         )
         self._unread = b""
+        self._patience_s = STARTS_S
 
     def say(self, *words: str) -> list[str]:
         """Returns the values of the records that the application got; none but for `poll`. Raises both errors."""
@@ -43,11 +49,12 @@ class DrivenClient:
             self._process.stdin.write((" ".join(words) + "\n").encode())
             self._process.stdin.flush()
         except OSError:
-            raise ApplicationFailed(f"the driver has ended before `{words[0]}`") from None
+            raise DriverGone(f"the driver has ended before `{words[0]}`") from None
 
     def heard(self, what: str) -> list[str]:
         """Returns the answer to the last line. Raises ApplicationFailed, Unimplemented."""
-        line = self._line(time.monotonic() + PATIENCE_S, what)
+        line = self._line(time.monotonic() + self._patience_s, what)
+        self._patience_s = PATIENCE_S
         try:
             told = json.loads(line)
             records = [str(each) for each in told.get("records", [])]
@@ -65,10 +72,10 @@ class DrivenClient:
         while b"\n" not in self._unread:
             left_s = until_s - time.monotonic()
             if left_s <= 0 or not select.select([out], [], [], left_s)[0]:
-                raise ApplicationFailed(f"`{what}` hangs")
+                raise DriverGone(f"`{what}` hangs")
             data = os.read(out.fileno(), MOST_READ_BYTES)
             if not data:
-                raise ApplicationFailed(f"the driver ended in `{what}`, with status {self._process.wait()}")
+                raise DriverGone(f"the driver ended in `{what}`, with status {self._process.wait()}")
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         return line

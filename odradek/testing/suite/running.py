@@ -14,7 +14,7 @@ from odradek.protocol.recording import Recording, RecordingEntry
 from odradek.testing.judge.judging import judge
 from odradek.testing.judge.scene import Client, Finding, Tally
 from odradek.testing.suite.driver import ApplicationFailed, DrivenClient, Unimplemented
-from odradek.testing.suite.scenarios import Scenario
+from odradek.testing.suite.scenarios.scenario import Scenario
 from odradek.testing.suite.stage import CLIENT_ID, ScenarioCluster
 from odradek.testing.sync import Cluster, Odradek, Process, Unmet
 
@@ -31,9 +31,8 @@ class Outcome:
     skipped: str | None = None
 
     def __str__(self) -> str:
-        words = (
-            f"not exercised: {self.skipped}" if self.skipped else f"BROKEN: {self.broken}" if self.broken else "kept"
-        )
+        fine = "kept" if self.scenario.decides else "played, and traffic decides"
+        words = f"not exercised: {self.skipped}" if self.skipped else f"BROKEN: {self.broken}" if self.broken else fine
         return f"{self.scenario.rule:7} {self.scenario.name}: {words}"
 
 
@@ -57,7 +56,7 @@ def run(
             if not found and outcome.skipped is None:
                 outcome = Outcome(scenario, skipped=f"no client came; {outcome.broken or 'it said nothing'}")
             told(outcome)
-            if outcome.skipped is None:
+            if outcome.skipped is None and (scenario.decides or outcome.broken is not None):
                 tally = found[0].tallies.setdefault(scenario.rule, Tally())
                 finding = None
                 if outcome.broken is not None:
@@ -70,7 +69,7 @@ def run(
 
 
 def _played(command: Sequence[str], scenario: Scenario, odradek: Odradek, recording: Path) -> Outcome:
-    kafka = odradek.cluster(nodes=scenario.nodes)
+    kafka = odradek.cluster(nodes=scenario.nodes, settings=scenario.settings)
     reader = _Reader(odradek, kafka, recording)
     with recording.with_suffix(".log").open("wb") as log:
         stage = ScenarioCluster(kafka, lambda environment, out: DrivenClient(command, environment, out), log)

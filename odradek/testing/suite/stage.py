@@ -13,7 +13,9 @@ from odradek.testing.sync import Cluster
 T = TypeVar("T")
 Starting: TypeAlias = Callable[[dict[str, str], IO[bytes]], DrivenClient]
 CLIENT_ID: Final = "odradek-suite"  # of what prepares a scenario: it is not judged
+JUDGED: Final = "judged"  # of drivers
 TOPIC: Final = "orders"
+GROUP: Final = "g"
 PATIENCE_S: Final = 30.0
 POLL_MS: Final = 500
 READS_S: Final = 5.0
@@ -43,6 +45,58 @@ class ScenarioCluster:
                 await admin.create_topics([NewTopic(TOPIC, partitions=partitions)])
 
         _run(create())
+
+    def create_again(self) -> None:
+        """Deletes the topic, and creates one of its name."""
+        from odradek.client import Admin
+
+        async def delete() -> None:
+            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
+                await admin.delete_topics([TOPIC])
+
+        _run(delete())
+        self.topic()
+
+    def read_from_the_start(self) -> None:
+        """Has the share group begin with the first record that there is."""
+        from odradek.client import Admin, AlterOperation, ConfigChange, ConfigResource, ConfigType
+
+        change = ConfigChange(AlterOperation.SET, "share.auto.offset.reset", "earliest")
+
+        async def alter() -> None:
+            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
+                await admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): [change]})
+
+        _run(alter())
+
+    def commit(self, *groups: str) -> None:
+        """An offset for each of these groups, which have no members."""
+        from odradek.client import Admin, TopicPartition
+
+        async def commit() -> None:
+            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
+                for group in groups:
+                    await admin.alter_group_offsets(group, {TopicPartition(TOPIC, 0): 0})
+
+        _run(commit())
+
+    def expel(self) -> None:
+        """Removes the members of the classic group, as an administrator does; they hear of it at their next request."""
+        from odradek.client import Admin
+        from odradek.client.network.cluster import Cluster
+        from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+        from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
+
+        async def leave() -> None:
+            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
+                members = (await admin.describe_group(GROUP)).members
+            cluster = Cluster(self.kafka.bootstrap, client_id=CLIENT_ID)
+            await cluster.start()
+            gone = [MemberIdentity(member_id=each.member_id) for each in members]
+            await cluster.ask(LeaveGroupRequest(group_id=GROUP, members=gone), LeaveGroupResponse)
+            await cluster.close()
+
+        _run(leave())
 
     def send(self, *values: str, partition: int = 0) -> None:
         from odradek.client import Producer

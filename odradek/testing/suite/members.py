@@ -1,0 +1,110 @@
+"""Two drivers in one group: which partition goes from the first to the second, and what the first one still fetches.
+
+Fetches tell no member; but connections on which the first driver fetched before the second was there are its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.testing.suite.driver import DrivenClient
+from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, POLL_MS, TOPIC, ScenarioCluster
+from odradek.testing.sync import Unmet
+
+FULL, FINAL = 0, -1
+SETTLES_S: Final = 1.5  # what was asked for before the change is answered then, whatever fetch.max.wait.ms
+Requests = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """got: what both applications got. kept_up: partitions that the first driver fetches though the second has them.
+
+    has_sessions: whether the first fetches in sessions, where whatever is not forgotten is fetched on.
+    """
+
+    got: list[str]
+    kept_up: set[int]
+    has_sessions: bool
+
+
+def hand_over(stage: ScenarioCluster, **settings: str) -> Handed:
+    """Two partitions, which one driver reads until a second one joins; settings: for `set`, of both.
+
+    Raises Unimplemented, ApplicationFailed, Unmet.
+    """
+    stage.topic(partitions=2)
+    for partition, value in enumerate("ab"):
+        stage.send(value, partition=partition)
+    first = member(stage, settings)
+    got = polled_by([first], 2)
+    first.say("ack")
+    mine = {each["connection"] for each in stage.kafka.requests(api="Fetch", client_id=JUDGED)}
+    second = member(stage, settings)
+    got += settle(stage, [first, second])
+    time.sleep(SETTLES_S)
+    for partition, value in enumerate("cd"):
+        stage.send(value, partition=partition)
+    settled = stage.kafka.requests()[-1]["number"]
+    got += polled_by([first, second], 2)
+    time.sleep(SETTLES_S)
+    asked = stage.kafka.requests(api="Fetch", client_id=JUDGED)
+    theirs = fetched((each for each in asked if each["connection"] not in mine), settled)
+    firsts = [each for each in asked if each["connection"] in mine]
+    has_sessions = any(each["request"].get("sessionEpoch", FINAL) > FULL for each in firsts)
+    return Handed(got, fetched(firsts, settled) & theirs, has_sessions)
+
+
+def member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenClient:
+    driver = stage.driver(group=GROUP)
+    for name, value in settings.items():
+        driver.say("set", name, value)
+    driver.say("subscribe", TOPIC)
+    return driver
+
+
+def settle(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
+    """Polls in turn until all are members of a stable group; returns what they got. Raises Unmet."""
+    got: list[str] = []
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        for driver in drivers:
+            got += driver.say("poll", str(POLL_MS))
+        try:
+            stage.kafka.wait(group=GROUP, state="Stable", members=len(drivers), timeout_s=0.01)
+        except Unmet:
+            if time.monotonic() > until_s:
+                raise
+        else:
+            return got
+
+
+def polled_by(drivers: list[DrivenClient], count: int) -> list[str]:
+    """Returns what the applications get until they have `count` records, and with two polls more of each."""
+    got: list[str] = []
+    until_s = time.monotonic() + PATIENCE_S
+    more = 2
+    while more and time.monotonic() < until_s:
+        more -= len(got) >= count
+        for driver in drivers:
+            got += driver.say("poll", str(POLL_MS))
+    return got
+
+
+def fetched(asked: Requests, since: int) -> set[int]:
+    """Partitions that these Fetches with a number behind `since` ask for, those of their sessions too."""
+    found: set[int] = set()
+    sessions: dict[int, set[int]] = {}
+    for each in asked:
+        request = each["request"]
+        session = sessions.setdefault(each["connection"], set())
+        if request.get("sessionEpoch", FINAL) in (FULL, FINAL):
+            session.clear()
+        session |= {partition["partition"] for topic in request["topics"] for partition in topic["partitions"]}
+        session -= {partition for topic in request.get("forgottenTopicsData", []) for partition in topic["partitions"]}
+        if each["number"] > since:
+            found |= session
+    return found

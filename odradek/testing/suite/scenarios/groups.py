@@ -1,0 +1,193 @@
+"""Scenarios of members of groups."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
+from odradek.testing.suite.members import Handed, hand_over, member
+from odradek.testing.suite.scenarios.scenario import Scenario, refuse
+from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
+from odradek.testing.sync import Unmet
+
+IDLE_MS = 6000
+GONE_S = 20.0
+
+
+def static_member_closes(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = stage.driver(group="g", group_instance_id="i")
+    driver.say("subscribe", TOPIC)
+    polled(driver, 1)
+    driver.end()
+    joined = [each["request"].get("groupInstanceId") for each in stage.kafka.requests(api="JoinGroup")]
+    if "i" not in joined:
+        raise Unimplemented("group.instance.id")
+    return "LeaveGroup came when the member closed" if stage.kafka.requests(api="LeaveGroup") else None
+
+
+def coordinator_loads(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    refuse(stage, "JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=3)
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    return differs(polled(driver, 1), ["a"])
+
+
+def coordinator_errors_of_a_commit(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    got = polled(driver, 1)
+    refuse(stage, "OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    driver.say("ack")
+    return differs(got, ["a"])
+
+
+def more_partitions(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    got = polled(driver, 1)
+    driver.say("ack")
+    stage.kafka.preset("more-partitions", topic=TOPIC)
+    stage.send("b", partition=1)
+    return differs(got + polled(driver, 1), ["a", "b"])
+
+
+def application_that_stops_polling(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = member(stage, {"max_poll_interval_ms": str(IDLE_MS)})
+    got = polled(driver, 1)
+    driver.say("ack")
+    try:
+        stage.kafka.wait(group=GROUP, members=0, timeout_s=GONE_S)
+    except Unmet:
+        return f"a member still {GONE_S} s after the last poll, where max.poll.interval.ms is {IDLE_MS}"
+    stage.send("b")
+    return differs(got + polled(driver, 1), ["a", "b"])
+
+
+def instance_id_is_fenced(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = stage.driver(group=GROUP, group_instance_id="i")
+    driver.say("subscribe", TOPIC)
+    got = polled(driver, 1)
+    refuse(stage, "Heartbeat", "FENCED_INSTANCE_ID")
+    with suppress(ApplicationFailed):
+        for _ in range(10):
+            driver.say("poll", "500")
+    return differs(got, ["a"])
+
+
+def member_that_is_removed(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = member(stage, {})
+    got = polled(driver, 1)
+    driver.say("ack")
+    stage.expel()
+    stage.send("b")
+    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])  # b again: it may have come before the news
+
+
+def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = member(stage, {"protocol": "consumer"})
+    got = polled(driver, 1)
+    driver.say("ack")
+    fenced = {"error": "FENCED_MEMBER_EPOCH"}
+    stage.kafka.fault({"name": "fenced", "match": {"api": "ConsumerGroupHeartbeat"}, "do": fenced, "times": 1})
+    stage.kafka.wait(fault="fenced", hits=1, timeout_s=PATIENCE_S)
+    stage.send("b")
+    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])  # b again: it may have come before the news
+
+
+def partition_that_a_second_member_takes(stage: ScenarioCluster) -> str | None:
+    return _handed(hand_over(stage))
+
+
+def partition_that_is_handed_over_cooperatively(stage: ScenarioCluster) -> str | None:
+    return _handed(hand_over(stage, assignor="cooperative-sticky"))
+
+
+def partition_that_the_broker_revokes(stage: ScenarioCluster) -> str | None:
+    return _handed(hand_over(stage, protocol="consumer"))
+
+
+def _handed(handed: Handed) -> str | None:
+    if handed.kept_up:
+        return f"the first member still fetches {sorted(handed.kept_up)}, which the second one was given"
+    return differs(sorted(handed.got), ["a", "b", "c", "d"])
+
+
+def commit_with_a_stale_epoch(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = member(stage, {"protocol": "consumer"})
+    got = polled(driver, 1)
+    refuse(stage, "OffsetCommit", "STALE_MEMBER_EPOCH")
+    with suppress(ApplicationFailed):  # which may leave it to the application to commit again
+        driver.say("ack")
+    polled(driver, 0)
+    driver.say("ack")
+    return differs(got, ["a"])
+
+
+def join_that_is_refused_for_good(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    refuse(stage, "ConsumerGroupHeartbeat", "UNSUPPORTED_ASSIGNOR")
+    with suppress(ApplicationFailed):
+        driver = member(stage, {"protocol": "consumer"})
+        for _ in range(6):
+            driver.say("poll", "500")
+    return None
+
+
+def answer_of_a_membership_that_is_over(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = member(stage, {"protocol": "consumer"})
+    got = polled(driver, 1)
+    driver.say("ack")
+    match = {"api": "ConsumerGroupHeartbeat", "client_id": JUDGED}
+    stage.kafka.fault({"name": "late", "match": match, "at": "applied", "do": {"delay_ms": 3000}, "times": 1})
+    stage.kafka.wait(fault="late", hits=1, timeout_s=PATIENCE_S)
+    driver.say("unsubscribe")
+    driver.say("subscribe", TOPIC)
+    stage.send("b")
+    return differs(got + polled(driver, 1), ["a", "b"])
+
+
+def topic_that_metadata_does_not_know_yet(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    unknown = {"match": {"api": "Metadata", "client_id": JUDGED}, "at": "applied", "times": 4}
+    stage.kafka.fault({**unknown, "do": {"edit": {"Topics[*]": {"remove": True}}}})
+    return differs(polled(member(stage, {"protocol": "consumer"}), 1), ["a"])
+
+
+SCENARIOS = (
+    Scenario("GRP.7", static_member_closes),
+    Scenario("GRP.12", coordinator_loads),
+    Scenario("GRP.13", coordinator_errors_of_a_commit),
+    Scenario("GRP.18", more_partitions),
+    Scenario("GRP.3", application_that_stops_polling),
+    Scenario("GRP.5", member_that_is_removed),
+    Scenario("GRP.6", instance_id_is_fenced),
+    Scenario("GRP.8", partition_that_is_handed_over_cooperatively),
+    Scenario("GRP.16", partition_that_a_second_member_takes),
+    Scenario("848.5", epoch_that_is_fenced),
+    Scenario("848.6", partition_that_the_broker_revokes),
+    Scenario("848.8", commit_with_a_stale_epoch),
+    Scenario("848.10", join_that_is_refused_for_good),
+    Scenario("848.11", answer_of_a_membership_that_is_over),
+    Scenario("848.12", topic_that_metadata_does_not_know_yet),
+)

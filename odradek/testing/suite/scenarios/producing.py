@@ -1,0 +1,185 @@
+"""Scenarios of producers: errors of Produce, and transactions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
+from odradek.testing.suite.scenarios.scenario import Scenario, refuse
+from odradek.testing.suite.stage import JUDGED, TOPIC, ScenarioCluster, differs
+
+PRODUCE_OF_TV2 = 12
+
+
+def first_of_several_batches_fails(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    driver = stage.driver(idempotence="off")
+    driver.say("produce", TOPIC, "0", "a")
+    refuse(stage, "Produce", "NOT_LEADER_OR_FOLLOWER")
+    driver.say("produce", TOPIC, "0", "b", "c", "d", "e")
+    return differs(stage.committed(5), ["a", "b", "c", "d", "e"])
+
+
+def retriable_errors_of_produce(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    driver = stage.driver()
+    for error in ("KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"):
+        refuse(stage, "Produce", error)
+        driver.say("produce", TOPIC, "0", error)
+    return differs(stage.committed(3), ["KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"])
+
+
+def empty_transaction(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    driver = stage.driver(transactional_id="t")
+    driver.say("begin")
+    driver.say("commit")
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "a")
+    driver.say("commit")
+    return differs(stage.committed(1), ["a"])
+
+
+def last_transaction_is_still_ending(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    refuse(stage, "InitProducerId", "CONCURRENT_TRANSACTIONS", times=2)
+    driver = stage.driver(transactional_id="t")
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "a")
+    driver.say("commit")
+    return differs(stage.committed(1), ["a"])
+
+
+def only_batch_of_a_transaction_fails(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    driver = stage.driver(transactional_id="t")
+    driver.say("begin")
+    refuse(stage, "Produce", "INVALID_RECORD")
+    try:
+        driver.say("produce", TOPIC, "0", "refused")
+    except ApplicationFailed:
+        driver.say("abort")
+    else:
+        return "`produce` went well, where the batch was refused"
+    if all(each["version"] < PRODUCE_OF_TV2 for each in stage.kafka.requests(api="Produce")):
+        raise Unimplemented("transactions of version 2")
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "a")
+    driver.say("commit")
+    return differs(stage.committed(1), ["a"])
+
+
+def prepared_transaction(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    driver = stage.driver(transactional_id="t")
+    driver.say("set", "two_phase", "on")
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "a")
+    driver.say("prepare")
+    before = len(stage.kafka.requests(api="Produce", client_id=JUDGED))
+    try:
+        driver.say("produce", TOPIC, "0", "b")
+    except ApplicationFailed:
+        driver.say("commit")
+    else:
+        return "`produce` went well in a prepared transaction"
+    if len(stage.kafka.requests(api="Produce", client_id=JUDGED)) > before:
+        return "Produce came of a prepared transaction"
+    return differs(stage.committed(1), ["a"])
+
+
+def refused_batch(stage: ScenarioCluster, error: str) -> None:
+    """The second of three; the application may be told of it."""
+    stage.topic()
+    driver = stage.driver()
+    driver.say("produce", TOPIC, "0", "a")
+    refuse(stage, "Produce", error)
+    with suppress(ApplicationFailed):
+        driver.say("produce", TOPIC, "0", "b")
+    with suppress(ApplicationFailed):
+        driver.say("produce", TOPIC, "0", "c")
+
+
+def batch_that_is_a_duplicate(stage: ScenarioCluster) -> str | None:
+    refused_batch(stage, "DUPLICATE_SEQUENCE_NUMBER")
+    return None
+
+
+def batch_that_is_too_large(stage: ScenarioCluster) -> str | None:
+    refused_batch(stage, "MESSAGE_TOO_LARGE")
+    return None
+
+
+def aborts_after(stage: ScenarioCluster, api: str, error: str) -> str | None:
+    """The application aborts the transaction that an error spoiled, and its next one is committed."""
+    stage.topic()
+    driver = stage.driver(transactional_id="t")
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "a")
+    refuse(stage, api, error)
+    try:
+        driver.say("produce", TOPIC, "0", "b")
+        driver.say("commit")
+    except ApplicationFailed:
+        driver.say("abort")
+    else:
+        return f"`commit` went well after {error} on {api}"
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "c")
+    driver.say("commit")
+    return differs(stage.committed(1), ["c"])
+
+
+def epoch_that_is_invalid_on_produce(stage: ScenarioCluster) -> str | None:
+    return aborts_after(stage, "Produce", "INVALID_PRODUCER_EPOCH")
+
+
+def transaction_that_is_abortable(stage: ScenarioCluster) -> str | None:
+    return aborts_after(stage, "Produce", "TRANSACTION_ABORTABLE")
+
+
+def fatal_init(stage: ScenarioCluster, error: str) -> str | None:
+    stage.topic()
+    refuse(stage, "InitProducerId", error)
+    driver = stage.driver(transactional_id="t")
+    with suppress(ApplicationFailed):
+        driver.say("begin")
+        return f"`begin` went well after {error} on InitProducerId"
+    return None
+
+
+def time_out_that_is_too_long(stage: ScenarioCluster) -> str | None:
+    return fatal_init(stage, "INVALID_TRANSACTION_TIMEOUT")
+
+
+def id_that_is_not_permitted(stage: ScenarioCluster) -> str | None:
+    return fatal_init(stage, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+
+
+def producer_that_is_fenced(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    driver = stage.driver(transactional_id="t")
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", "a")
+    refuse(stage, "EndTxn", "PRODUCER_FENCED")
+    with suppress(ApplicationFailed):
+        driver.say("commit")
+        return "`commit` went well after PRODUCER_FENCED"
+    return None
+
+
+SCENARIOS = (
+    Scenario("PRD.6", first_of_several_batches_fails),
+    Scenario("PRD.7", retriable_errors_of_produce),
+    Scenario("TXN.8", last_transaction_is_still_ending),
+    Scenario("TXN.11", empty_transaction),
+    Scenario("TV2.7", only_batch_of_a_transaction_fails),
+    Scenario("PRD.5", batch_that_is_too_large),
+    Scenario("IDM.7", batch_that_is_a_duplicate),
+    Scenario("TXN.6", producer_that_is_fenced),
+    Scenario("TXN.7", epoch_that_is_invalid_on_produce),
+    Scenario("TXN.14", time_out_that_is_too_long),
+    Scenario("TXN.16", id_that_is_not_permitted),
+    Scenario("TV2.4", transaction_that_is_abortable),
+    Scenario("2PC.1", prepared_transaction, settings={"transaction.two.phase.commit.enable": "true"}),
+)

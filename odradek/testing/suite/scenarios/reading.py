@@ -1,0 +1,232 @@
+"""Scenarios of readers: what is delivered, from which node, and from where on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.protocol.errors import ErrorCode
+from odradek.testing.suite.driver import ApplicationFailed, DrivenClient, DriverGone, Unimplemented
+from odradek.testing.suite.members import hand_over, member, polled_by
+from odradek.testing.suite.scenarios.scenario import NODES, Scenario, asked_of, edit, hits, refuse
+from odradek.testing.suite.stage import CLIENT_ID, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
+
+OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE.value
+FEW_BYTES = "1024"
+VALUE_BYTES = 300
+VALUES = 30
+POLLS = 8
+
+
+def offsets_in_an_open_transaction(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a", "b")
+    stage.leave_offsets_open("g")
+    stage.kafka.fault({"name": "asked", "match": {"api": "OffsetFetch"}, "at": "applied", "do": {"observe": True}})
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    driver.begin("poll", "20000")
+    stage.kafka.wait(fault="asked", hits=3, timeout_s=PATIENCE_S)
+    stage.end_open_transaction()
+    got = driver.heard("poll 20000")
+    return differs(got + polled(driver, 2 - len(got)), ["a", "b"])
+
+
+def aborted_and_committed(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.transaction(*["aborted"] * 50, commits=False)
+    stage.transaction("a", commits=True)
+    stage.send("b")
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    return differs(polled(driver, 2), ["a", "b"])
+
+
+def aborted_list_reversed(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    for _ in range(4):
+        stage.transaction("aborted", commits=False)
+    stage.send("a", "b")
+    edit(stage, "Fetch", {"Responses[*].Partitions[*].AbortedTransactions": {"reverse": True}})
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    return differs(polled(driver, 2), ["a", "b"])
+
+
+def errors_that_reset_no_offset(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a", "b")
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    got = polled(driver, 2)
+    driver.say("ack")
+    refuse(stage, "Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
+    stage.send("c")
+    return differs(got + polled(driver, 1), ["a", "b", "c"])
+
+
+def leader_moves_under_a_reader(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 1)
+    stage.send("a")
+    driver = stage.driver(group="g")
+    driver.say("subscribe", TOPIC)
+    got = polled(driver, 1)
+    driver.say("ack")
+    stage.kafka.move_leader(TOPIC, 0, 2)
+    stage.send("b")
+    got += polled(driver, 1)
+    fetched = [each["request"] for each in stage.kafka.requests(api="Fetch", client_id="judged")]
+    partitions = [each for ask in fetched for topic in ask["topics"] for each in topic["partitions"]]
+    if all(each.get("currentLeaderEpoch", -1) == -1 for each in partitions):
+        raise Unimplemented("leader epochs")
+    if not [each for each in stage.kafka.requests(api="OffsetForLeaderEpoch") if each["client_id"] != CLIENT_ID]:
+        return "it fetched on at the new leader without OffsetForLeaderEpoch"
+    return differs(got, ["a", "b"])
+
+
+def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 1)
+    stage.send("a")
+    driver = member(stage, {})
+    got = polled(driver, 1)
+    driver.say("ack")
+    path = "Topics[*].Partitions[*]"
+    undefined = {"edit": {f"{path}.LeaderEpoch": -1, f"{path}.EndOffset": -1}}
+    match = {"api": "OffsetForLeaderEpoch", "client_id": JUDGED}
+    stage.kafka.fault({"match": match, "at": "applied", "do": undefined, "times": 1})
+    stage.kafka.move_leader(TOPIC, 0, 2)
+    stage.send("b")
+    got += polled(driver, 1)  # again from the start is lawful: Kafka's own client takes it for a truncation
+    return None if "b" in got else f"the application got {got}, where b is to come"
+
+
+def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
+    """One that reads from node 2, a follower. Raises Unimplemented."""
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 1)
+    stage.kafka.put_in_rack(2, "beside")
+    stage.send("a")
+    driver = member(stage, {"rack": "beside"})
+    asked_of(stage, "Fetch", 2)
+    if polled(driver, 1) != ["a"] or not hits(stage, "Fetch at 2"):
+        raise Unimplemented("reading from a follower")
+    driver.say("ack")
+    return driver
+
+
+def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
+    driver = beside_a_follower(stage)
+    stage.kafka.stop_node(2)
+    stage.send("b")
+    return differs(polled(driver, 1), ["b"])
+
+
+def offset_that_a_follower_does_not_have(stage: ScenarioCluster) -> str | None:
+    driver = beside_a_follower(stage)
+    asked_of(stage, "ListOffsets", 2)
+    stage.kafka.follow(TOPIC, 0, 2, 0)
+    got = driver.say("poll", "3000")
+    if not any(map(is_out_of_range, stage.kafka.requests(api="Fetch", client_id=JUDGED))):
+        raise Unimplemented("a fetch from the follower behind its end")
+    stage.kafka.follow(TOPIC, 0, 2, None)
+    stage.send("b")
+    got += polled(driver, 1)
+    if hits(stage, "ListOffsets at 2"):
+        return "after OFFSET_OUT_OF_RANGE of a follower ListOffsets went there, and not to the leader"
+    return differs(got, ["b"])
+
+
+def is_out_of_range(fetched: Mapping[str, Any]) -> bool:
+    topics = (fetched["answer"] or {}).get("responses", [])
+    return any(each["errorCode"] == OUT_OF_RANGE for topic in topics for each in topic["partitions"])
+
+
+def partition_that_is_forgotten(stage: ScenarioCluster) -> str | None:
+    handed = hand_over(stage)
+    if not handed.has_sessions:
+        raise Unimplemented("fetch sessions")
+    if handed.kept_up:
+        return f"{sorted(handed.kept_up)} went to another member, and was never forgotten in the fetch session"
+    return differs(sorted(handed.got), ["a", "b", "c", "d"])
+
+
+def answers_of_few_bytes(stage: ScenarioCluster) -> str | None:
+    stage.topic(partitions=3)
+    for partition in range(3):
+        stage.send(*[f"{partition}".ljust(VALUE_BYTES, "-")] * VALUES, partition=partition)
+    got = polled_by([member(stage, {})], 3 * VALUES)
+    if len(got) != 3 * VALUES:
+        return f"the application got {len(got)} records, where {3 * VALUES} are what there is"
+    first = [next(at for at, value in enumerate(got) if value[0] == str(partition)) for partition in range(3)]
+    if max(first) >= 2 * VALUES:
+        return f"one of three partitions came only behind all {max(first)} records of the others"
+    return None
+
+
+def batch_that_is_corrupt(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a", "b")
+    flipped = {"edit": {"Responses[0].Partitions[0].Records": {"corrupt": True}}}
+    stage.kafka.fault({"match": {"api": "Fetch", "client_id": JUDGED}, "at": "applied", "do": flipped, "times": 1})
+    driver = member(stage, {})
+    got, told = lenient(driver)
+    stage.send("c")
+    more, told_more = lenient(driver)
+    got += more
+    if got != ["a", "b", "c"][: len(got)] or (len(got) < 3 and not told + told_more):
+        return f"the application got {got} of a, b and c, and {told + told_more} errors, where b came corrupt once"
+    return None
+
+
+def lenient(driver: DrivenClient) -> tuple[list[str], int]:
+    """Polls for a while; returns what came, and how many errors the application saw. Raises DriverGone."""
+    got: list[str] = []
+    told = 0
+    for _ in range(POLLS):
+        try:
+            got += driver.say("poll", "500")
+        except DriverGone:
+            raise
+        except ApplicationFailed:
+            told += 1
+    return got, told
+
+
+def fetch_session_that_is_lost(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = member(stage, {})
+    got = polled(driver, 1)
+    refuse(stage, "Fetch", "FETCH_SESSION_ID_NOT_FOUND")
+    stage.send("b")
+    return differs(got + polled(driver, 1), ["a", "b"])
+
+
+def errors_of_fetches(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = member(stage, {})
+    got = polled(driver, 1)
+    failing = {"error": "KAFKA_STORAGE_ERROR", "partitions": [0]}
+    stage.kafka.fault({"match": {"api": "Fetch", "client_id": JUDGED}, "do": failing, "times": 30})
+    stage.send("b")
+    return differs(got + polled(driver, 1), ["a", "b"])
+
+
+SCENARIOS = (
+    Scenario("TXN.13", offsets_in_an_open_transaction),
+    Scenario("FET.2", aborted_and_committed),
+    Scenario("FET.4", aborted_list_reversed),
+    Scenario("FET.9", leader_moves_under_a_reader, nodes=NODES),
+    Scenario("FET.13", errors_that_reset_no_offset),
+    Scenario("FET.7", fetch_session_that_is_lost),
+    Scenario("FET.8", partition_that_is_forgotten),
+    Scenario("FET.10", offset_of_an_undefined_epoch, nodes=NODES),
+    Scenario("FET.11", follower_that_goes_away, nodes=NODES),
+    Scenario("FET.12", offset_that_a_follower_does_not_have, nodes=NODES),
+    Scenario("FET.14", answers_of_few_bytes, settings={"fetch.max.bytes": FEW_BYTES}),
+    Scenario("FET.15", errors_of_fetches),
+    Scenario("FET.16", batch_that_is_corrupt),
+)

@@ -1,0 +1,58 @@
+"""Scenario: a rule and how it is played; and the faults that scenarios have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from odradek.testing.judge.rules import RULES
+from odradek.testing.suite.stage import JUDGED, ScenarioCluster
+
+NODES: Final = 3
+Play: TypeAlias = Callable[[ScenarioCluster], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """settings: of the cluster."""
+
+    rule: str
+    play: Play
+    nodes: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the rule is kept where the application sees what it should; else traffic has to show that too."""
+        return RULES[self.rule].needs is not None
+
+    @property
+    def name(self) -> str:
+        return self.play.__name__.replace("_", " ")
+
+
+def refuse(stage: ScenarioCluster, api: str, error: str, times: int = 1, after: int = 0) -> None:
+    stage.kafka.fault({"match": {"api": api}, "do": {"error": error}, "times": times, "after": after})
+
+
+def edit(stage: ScenarioCluster, api: str, changes: Mapping[str, int | dict[str, bool]], name: str = "edited") -> None:
+    stage.kafka.fault({"name": name, "match": {"api": api}, "at": "applied", "do": {"edit": dict(changes)}})
+
+
+def leader_of_old(stage: ScenarioCluster, node: int) -> None:
+    """Metadata names it from now on, with the epoch before all others."""
+    path = "Topics[*].Partitions[*]"
+    changes: dict[str, object] = {f"{path}.LeaderId": node, f"{path}.LeaderEpoch": 0}
+    match = {"api": "Metadata", "client_id": JUDGED}
+    stage.kafka.fault({"name": "old", "match": match, "at": "applied", "do": {"edit": changes}, "unused": "ok"})
+
+
+def asked_of(stage: ScenarioCluster, api: str, node: int) -> None:
+    """Counts the requests of clients that are judged, from now on."""
+    match = {"api": api, "node": node, "client_id": JUDGED}
+    stage.kafka.fault({"name": f"{api} at {node}", "match": match, "do": {"observe": True}, "unused": "ok"})
+
+
+def hits(stage: ScenarioCluster, rule: str) -> int:
+    return next(int(each["hits"]) for each in stage.kafka.faults() if each["name"] == rule)

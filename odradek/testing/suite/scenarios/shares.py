@@ -1,0 +1,194 @@
+"""Scenarios of share groups (KIP-932)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from odradek.testing.suite.driver import ApplicationFailed, DrivenClient
+from odradek.testing.suite.scenarios.scenario import NODES, Scenario, asked_of, hits
+from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, POLL_MS, TOPIC, ScenarioCluster, differs, polled
+
+CLOSES = -1
+SHORT_POLL_MS = 100
+MOST_IN_A_WHILE = 40
+ERRORS = 20
+HURRIED_S = 0.1
+
+
+def sharer(stage: ScenarioCluster) -> DrivenClient:
+    stage.read_from_the_start()
+    driver = stage.driver(group=GROUP)
+    driver.say("share", TOPIC)
+    return driver
+
+
+def taken(driver: DrivenClient, count: int = 1) -> list[str]:
+    """Polls like `polled`, but not once more behind it, which would acknowledge."""
+    got: list[str] = []
+    until_s = time.monotonic() + PATIENCE_S
+    while len(got) < count and time.monotonic() < until_s:
+        got += driver.say("poll", str(POLL_MS))
+    return got
+
+
+def once(stage: ScenarioCluster, do: Mapping[str, Any], api: str = "ShareFetch", at: str = "received") -> None:
+    """At the next request of the driver."""
+    stage.kafka.fault({"name": "once", "match": {"api": api, "client_id": JUDGED}, "at": at, "do": do, "times": 1})
+
+
+def goes_on(stage: ScenarioCluster, driver: DrivenClient, got: list[str]) -> str | None:
+    """Polls until the fault was met, and then until another record comes."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not hits(stage, "once") and time.monotonic() < until_s:
+        got += driver.say("poll", str(POLL_MS))
+    stage.send("b")
+    return differs(got + polled(driver, 1), ["a", "b"])
+
+
+def of_a_session(stage: ScenarioCluster) -> list[Mapping[str, Any]]:
+    found = [each for api in ("ShareFetch", "ShareAcknowledge") for each in stage.kafka.requests(api=api)]
+    return sorted((each for each in found if each["client_id"] == JUDGED), key=lambda each: int(each["number"]))
+
+
+def acknowledgements(asked: Mapping[str, Any], offset: int) -> Iterator[Mapping[str, Any]]:
+    for topic in asked["request"]["topics"]:
+        for partition in topic["partitions"]:
+            for batch in partition.get("acknowledgementBatches", []):
+                if batch["firstOffset"] <= offset <= batch["lastOffset"]:
+                    yield batch
+
+
+def record_that_is_open_at_close(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = sharer(stage)
+    got = taken(driver)
+    driver.end()
+    asked = of_a_session(stage)
+    if not any(each["request"]["shareSessionEpoch"] == CLOSES or [*acknowledgements(each, 0)] for each in asked):
+        return "it closed, and neither acknowledged its record nor ended its share session"
+    return differs(got, ["a"])
+
+
+def acknowledged_while_a_fetch_is_held(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = sharer(stage)
+    got = taken(driver)
+    once(stage, {"delay_ms": 2000}, at="applied")
+    got += driver.say("poll", str(SHORT_POLL_MS))
+    driver.say("ack")
+    stage.kafka.wait(share_group=GROUP, topic=TOPIC, partition=0, offset=0, state="ENDED", timeout_s=PATIENCE_S)
+    return goes_on(stage, driver, got)
+
+
+def disconnected_in_a_share_fetch(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = sharer(stage)
+    got = taken(driver)
+    driver.say("ack")
+    once(stage, {"disconnect": "fin"}, at="applied")
+    return goes_on(stage, driver, got)
+
+
+def leader_moves_under_acknowledgements(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.kafka.move_leader(TOPIC, 0, 1)
+    stage.send("a")
+    driver = sharer(stage)
+    taken(driver)
+    stage.kafka.move_leader(TOPIC, 0, 2)
+    with suppress(ApplicationFailed):  # it may fail, and the record comes again
+        driver.say("ack")
+    stage.send("b")
+    got: list[str] = []
+    until_s = time.monotonic() + PATIENCE_S
+    while "b" not in got and time.monotonic() < until_s:
+        got += driver.say("poll", str(POLL_MS))
+    return None if "b" in got else f"the application got {got} after the leader had moved, where b is to come"
+
+
+def session_that_is_lost(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = sharer(stage)
+    got = taken(driver)
+    driver.say("ack")
+    once(stage, {"error": "SHARE_SESSION_NOT_FOUND"})
+    return goes_on(stage, driver, got)
+
+
+def sessions_are_too_many(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    once(stage, {"error": "SHARE_SESSION_LIMIT_REACHED"})
+    return differs(polled(sharer(stage), 1), ["a"])
+
+
+def share_member_that_is_fenced(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = sharer(stage)
+    got = taken(driver)
+    driver.say("ack")
+    once(stage, {"error": "FENCED_MEMBER_EPOCH"}, api="ShareGroupHeartbeat")
+    return goes_on(stage, driver, got)
+
+
+def errors_of_share_fetches(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.send("a")
+    driver = sharer(stage)
+    got = taken(driver)
+    driver.say("ack")
+    match = {"api": "ShareFetch", "client_id": JUDGED}
+    moved = {"error": "NOT_LEADER_OR_FOLLOWER", "partitions": [0]}
+    stage.kafka.fault({"name": "once", "match": match, "do": moved, "times": ERRORS})
+    return goes_on(stage, driver, got)
+
+
+def second_member_of_a_share_group(stage: ScenarioCluster) -> str | None:
+    stage.topic(partitions=2)
+    stage.send("a")
+    stage.send("b", partition=1)
+    first = sharer(stage)
+    got = taken(first, 2)
+    first.say("ack")
+    second = sharer(stage)
+    for _ in range(MOST_IN_A_WHILE):
+        got += first.say("poll", str(SHORT_POLL_MS)) + second.say("poll", str(SHORT_POLL_MS))
+    stage.send("c")
+    stage.send("d", partition=1)
+    until_s = time.monotonic() + PATIENCE_S
+    while len(got) < 4 and time.monotonic() < until_s:
+        got += first.say("poll", str(POLL_MS)) + second.say("poll", str(POLL_MS))
+    return differs(sorted(got), ["a", "b", "c", "d"])
+
+
+def coordinator_of_a_share_group(stage: ScenarioCluster) -> str | None:
+    stage.topic()
+    stage.commit("another")  # with which the topic of coordinators comes
+    stage.kafka.move_coordinator("group", GROUP, 2)
+    for node in (1, 3):
+        asked_of(stage, "DescribeShareGroupOffsets", node)
+    stage.driver(group=GROUP).say("offsets")
+    asked = [node for node in (1, 3) if hits(stage, f"DescribeShareGroupOffsets at {node}")]
+    return f"DescribeShareGroupOffsets went to node {asked[0]}, where node 2 coordinates" if asked else None
+
+
+SCENARIOS = (
+    Scenario("SHR.3", session_that_is_lost),
+    Scenario("SHR.6", record_that_is_open_at_close),
+    Scenario("SHR.8", second_member_of_a_share_group),
+    Scenario("SHR.9", acknowledged_while_a_fetch_is_held),
+    Scenario("SHR.10", disconnected_in_a_share_fetch),
+    Scenario("SHR.11", leader_moves_under_acknowledgements, nodes=NODES),
+    Scenario("SHR.12", share_member_that_is_fenced),
+    Scenario("SHR.13", errors_of_share_fetches),
+    Scenario("SHR.14", coordinator_of_a_share_group, nodes=NODES),
+    Scenario("SHR.15", sessions_are_too_many),
+)
