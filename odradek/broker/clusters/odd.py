@@ -21,6 +21,11 @@ from odradek.protocol.messages.find_coordinator_response import Coordinator, Fin
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
@@ -41,7 +46,7 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; do
     "early fetch": (20, "a Fetch answered at once, though nothing may be there"),
     "empty fetch": (10, "a Fetch answered without the records that are there"),
     "cut batch": (20, "of several batches the last one ends in its middle, as at the limit of bytes"),
-    "null": (30, "in place of an empty list of aborted transactions, or of a message where there is no error"),
+    "null": (30, "for no aborted transactions, no metadata of an offset, or no message where there is no error"),
     "no leader": (5, "LEADER_NOT_AVAILABLE for one partition in Metadata"),
     "other address": (20, "brokers in Metadata are at 127.0.0.1 in place of localhost, or the other way round"),
     "unknown APIs": (50, "an API key that nobody knows, in ApiVersions"),
@@ -217,6 +222,8 @@ class Odd:
             if said and self.does("null"):
                 for each in said:
                     each.error_message = None
+        elif isinstance(answer, OffsetFetchResponse):
+            self._reshape_offsets(answer)
         elif isinstance(answer, InitProducerIdResponse) and isinstance(request, InitProducerIdRequest):
             # The log takes any epoch of an id that it does not know; these clients raise it themselves.
             is_new = answer.error_code == 0 and request.transactional_id is None and answer.producer_epoch == 0
@@ -224,6 +231,15 @@ class Odd:
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
         if getattr(answer, "throttle_time_ms", None) == 0 and self.does("throttled"):
             setattr(answer, "throttle_time_ms", self.random.randint(1, MOST_THROTTLE_MS))  # noqa: B010
+
+    def _reshape_offsets(self, answer: OffsetFetchResponse) -> None:
+        told: list[OffsetFetchResponsePartition | OffsetFetchResponsePartitions] = []
+        told += (each for topic in answer.topics for each in topic.partitions)
+        told += (each for group in answer.groups for topic in group.topics for each in topic.partitions)
+        empty = [each for each in told if each.metadata == ""]
+        if empty and self.does("null"):
+            for each in empty:
+                each.metadata = None
 
     def _reshape_versions(self, answer: ApiVersionsResponse) -> None:
         if answer.error_code:

@@ -26,6 +26,14 @@ from odradek.protocol.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.records import NewRecord, build_batch
 
@@ -44,6 +52,18 @@ def test_an_unknown_tag_is_read_over() -> None:
 @pytest.mark.parametrize(("api", "version"), [(ApiKey.HEARTBEAT, 3), (ApiKey.PRODUCE, 10), (ApiKey.FETCH, 16)])
 def test_answers_that_end_otherwise_get_no_tag(api: ApiKey, version: int) -> None:
     assert not ends_in_tag_count(api, version)
+
+
+def test_an_offset_without_metadata_has_null_in_its_place() -> None:
+    notes = ("", "kept")
+    older = OffsetFetchResponseTopic(partitions=[OffsetFetchResponsePartition(metadata=each) for each in notes])
+    topic = OffsetFetchResponseTopics(partitions=[OffsetFetchResponsePartitions(metadata=each) for each in notes])
+    groups = [OffsetFetchResponseGroup(topics=[topic])]
+    for answer, version in ((OffsetFetchResponse(topics=[older]), 7), (OffsetFetchResponse(groups=groups), 9)):
+        always().reshape(answer)
+        assert decode(OffsetFetchResponse, version, encode(answer, version)) == answer
+    assert [each.metadata for each in older.partitions] == [None, "kept"]
+    assert [each.metadata for each in topic.partitions] == [None, "kept"]
 
 
 def metadata() -> MetadataResponse:
