@@ -59,7 +59,7 @@ help:
 	@echo 'make judge-history old releases of clients, convicted of their bugs (Node, Go; installs them from their registries)'
 	@echo 'make verdicts      docs/verdicts.md: clients of today, judged (Java, Node, Go, Rust)'
 	@echo 'make verdicts-presets   docs/verdicts-presets.md: clients of today in every preset, judged'
-	@echo 'make judge-suites  the tests of franz-go, and of Java clients and tools, judged (Go, Java; installs from registries)'
+	@echo 'make judge-suites  the tests of franz-go and of the Java clients, judged (Go, Java; installs from registries)'
 	@echo 'make old-clients   old releases of clients, whose applications see their bugs, beside those that mend them (Node, Go)'
 	@echo 'make conformance-answers   of that, the same requests to both brokers, and every difference'
 	@echo 'make fixtures-test the examples for JUnit, Go, Node and Rust, each with its client, where its toolchain is there'
@@ -218,10 +218,11 @@ verdicts-presets: .make/dev
 	$(RUN) -m tests.judge_history.presets_page > .make/verdicts-presets.md
 	mv .make/verdicts-presets.md docs/verdicts-presets.md
 
-# franz-go's own tests, and the conformance tests' clients and tools of Apache Kafka, judged (Go; Java, the oracle kit).
+# Tests of franz-go and of Apache Kafka's clients, and those here of its clients and tools, judged (Go; Java, the oracle kit).
 judge-suites: .make/dev
 	$(RUN) -m tests.judge_history.foreign_suites franz-go
 	$(RUN) -m tests.judge_history.foreign_suites java
+	$(RUN) -m tests.judge_history.foreign_suites kafka
 
 .PHONY: judge-history verdicts verdicts-presets judge-suites
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from odradek.testing.judge.reports import lines
 from odradek.testing.judge.verdicts import BROKEN, RuleVerdict, Software
 from odradek.testing.sync import Odradek, Process
 from tests.judge_history.judged import recorded_verdicts
+from tests.judge_history.kafka_tests import KafkaTests
 from tests.judge_history.verdicts_page import read_examined
 
 REPOSITORY = Path(__file__).parents[2]
@@ -78,6 +80,20 @@ def java(files: Sequence[str]) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
+    """Prints what passed, and why others did not. Raises CalledProcessError where there is nothing to run."""
+    tests = KafkaTests(FOLDER / ("on-kafka" if on_kafka else "kafka"), on_kafka=on_kafka)
+    recordings: list[Path] = []
+    counts: Counter[str] = Counter()
+    for name in tests.classes(classes):
+        outcomes, recorded = tests.run(name)
+        recordings += recorded
+        counts.update(each.result for each in outcomes)
+        print(name, *(f"\n  {each.result}: {each.test}: {each.words}" for each in outcomes if each.words), flush=True)
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    return recordings
+
+
 def report(recordings: Iterable[Path]) -> int:
     """Prints what was kept and broken; returns how many breaks nobody has examined."""
     examined = {(each.client, each.rule) for each in read_examined(Path(__file__).with_name("examined.toml"))}
@@ -110,8 +126,12 @@ def main() -> int:
             recordings = franz_go(patterns)
         case ["java", *files]:
             recordings = java(files)
+        case ["kafka", *classes]:
+            recordings = kafka(classes)
+        case ["on-kafka", *classes]:
+            recordings = kafka(classes, on_kafka=True)
         case ["judge", folder]:
-            recordings = sorted(each for each in Path(folder).iterdir() if each.suffix != ".log")
+            recordings = sorted(each for each in Path(folder).rglob("*") if each.is_file() and each.suffix != ".log")
         case _:
             print(__doc__, file=sys.stderr)
             return 2

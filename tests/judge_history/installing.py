@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def install(
         _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
         return Installed(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
     if suffix == ".java":
-        _once(folder, lambda: _maven(folder, package, version))
-        return Installed(["java", "-cp", str(folder / "target" / "dependency" / "*"), str(program)], {})
+        jars = install_jars(folder.name, [f"{package}:{version}"])
+        return Installed(["java", "-cp", jars, str(program)], {})
     if suffix == ".rs":
         _once(folder, lambda: _cargo(folder, [f"{package}@{version}", *needs]))
         (folder / "src" / "main.rs").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
@@ -55,6 +55,30 @@ def install(
     (folder / "main.go").write_text(imported, encoding="utf-8")
     _run(["go", "build", "-mod=mod", "-p", "1", "-o", str(binary), "."], folder)
     return Installed([str(binary)], {})
+
+
+def install_jars(name: str, coordinates: Sequence[str]) -> str:
+    """Returns a class path of them, and of what they need, in a folder of that name.
+
+    coordinates: group:artifact:version, some with a classifier behind. Raises CalledProcessError.
+    """
+    folder = FOLDER / name
+    _once(folder, lambda: _maven(folder, coordinates))
+    return str(folder / "target" / "dependency" / "*")
+
+
+def _maven(folder: Path, coordinates: Sequence[str]) -> None:
+    fields = ("groupId", "artifactId", "version", "classifier")
+    wanted = "".join(
+        "<dependency>"
+        + "".join(f"<{field}>{value}</{field}>" for field, value in zip(fields, each.split(":"), strict=False))
+        + "</dependency>"
+        for each in coordinates
+    )
+    model = "<modelVersion>4.0.0</modelVersion><groupId>history</groupId><artifactId>history</artifactId>"
+    text = f"<project>{model}<version>1</version><dependencies>{wanted}</dependencies></project>"
+    (folder / "pom.xml").write_text(text, encoding="utf-8")
+    _run(["mvn", "--quiet", "--batch-mode", COPY_DEPENDENCIES], folder)
 
 
 def interpreter(version: str | None) -> str | None:
@@ -81,16 +105,6 @@ def _python(python: str, folder: Path, packages: list[str]) -> None:
 
 def _node(folder: Path, packages: list[str]) -> None:
     _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", *packages], folder)
-
-
-def _maven(folder: Path, package: str, version: str) -> None:
-    group, artifact = package.split(":")
-    wanted = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
-    model = "<modelVersion>4.0.0</modelVersion><groupId>history</groupId><artifactId>history</artifactId>"
-    dependencies = f"<dependencies><dependency>{wanted}</dependency></dependencies>"
-    text = f"<project>{model}<version>1</version>{dependencies}</project>"
-    (folder / "pom.xml").write_text(text, encoding="utf-8")
-    _run(["mvn", "--quiet", "--batch-mode", COPY_DEPENDENCIES], folder)
 
 
 def _cargo(folder: Path, crates: list[str]) -> None:

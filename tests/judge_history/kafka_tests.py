@@ -1,0 +1,107 @@
+"""The integration tests of Apache Kafka's own Java clients, as Maven Central has them, against this broker.
+
+They start a cluster in their process; a class of the same name stands before Kafka's on the class path and makes a
+cluster of `odradek serve --control` instead, of as many nodes, whose exchanges it records. It aborts a test that needs
+objects of Kafka's broker, or settings that are refused here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from odradek.testing.sync import Process
+from tests.judge_history.installing import WORKLOADS, install_jars
+
+VERSION = "4.3.1"
+TESTS = "kafka-clients-integration-tests"
+COORDINATES = (
+    f"org.apache.kafka:{TESTS}:{VERSION}:test",
+    f"org.apache.kafka:kafka-clients:{VERSION}:test",
+    f"org.apache.kafka:kafka-test-common-runtime:{VERSION}",
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    "org.junit.platform:junit-platform-console:1.13.1",
+)
+INSTEAD = WORKLOADS / "RaftClusterInvocationContext.java"
+CLASS_S = 600
+OPTIONS = (
+    *("--details=none", "--disable-banner", "--disable-ansi-colors"),
+    "--config=junit.jupiter.extensions.autodetection.enabled=true",
+    "--config=junit.jupiter.execution.timeout.testtemplate.method.default=90s",
+)
+PASSED, FAILED, ABORTED = "passed", "failed", "does not apply"
+
+
+class Outcome(NamedTuple):
+    """words: why, unless it passed."""
+
+    test: str
+    result: str
+    words: str = ""
+
+
+class KafkaTests:
+    """folder: for what is compiled, reported and recorded. on_kafka: as they are, for comparison, without recordings.
+
+    Raises CalledProcessError where there is nothing to run.
+    """
+
+    def __init__(self, folder: Path, *, on_kafka: bool = False) -> None:
+        self._folder = folder
+        self._on_kafka = on_kafka
+        jars = install_jars(f"{TESTS}-{VERSION}", COORDINATES)
+        self._class_path = jars
+        self._jar = Path(jars).with_name(f"{TESTS}-{VERSION}-test.jar")
+        if not on_kafka:
+            instead = folder / "classes"
+            subprocess.run(["javac", "-cp", jars, "-d", str(instead), str(INSTEAD)], check=True)
+            self._class_path = f"{instead}:{jars}"
+
+    def classes(self, wanted: Sequence[str]) -> list[str]:
+        """Those whose simple name is wanted; all, if none is."""
+        with zipfile.ZipFile(self._jar) as jar:
+            names = [name.removesuffix(".class").replace("/", ".") for name in jar.namelist()]
+        tests = sorted(name for name in names if name.endswith("Test") and "$" not in name)
+        return [each for each in tests if not wanted or each.rpartition(".")[2] in wanted]
+
+    def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
+        """Outcomes, and a recording for each test, of one class; an outcome of its own where its time is over."""
+        reports, recordings = (self._folder / part / name.rpartition(".")[2] for part in ("reports", "recordings"))
+        for each in (reports, recordings):
+            shutil.rmtree(each, ignore_errors=True)
+            each.mkdir(parents=True)
+        words = ["java", "-cp", self._class_path, "org.junit.platform.console.ConsoleLauncher", "execute"]
+        words += [*OPTIONS, f"--reports-dir={reports}", f"--select-class={name}"]
+        environment = {**os.environ, "RECORDINGS": str(recordings)}
+        process = None if self._on_kafka else Process({})
+        try:
+            if process is not None:
+                environment["ODRADEK_CONTROL"] = f"127.0.0.1:{process.ready['http_port']}"
+            with (reports / "log").open("wb") as log:
+                subprocess.run(words, env=environment, stdout=log, stderr=log, timeout=CLASS_S, check=False)
+        except subprocess.TimeoutExpired:
+            return [Outcome(name, FAILED, f"not over after {CLASS_S} s")], sorted(recordings.iterdir())
+        finally:
+            if process is not None:
+                process.stop()
+        return list(outcomes(reports / "TEST-junit-jupiter.xml")), sorted(recordings.iterdir())
+
+
+def outcomes(report: Path) -> Iterator[Outcome]:
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        test = f"{case.attrib['classname'].rpartition('.')[2]}.{case.attrib['name']}"
+        failure, skipped = case.find("failure"), case.find("skipped")
+        if failure is None:
+            failure = case.find("error")
+        if failure is not None:
+            yield Outcome(test, FAILED, failure.attrib.get("message") or failure.attrib.get("type", ""))
+        elif skipped is not None:
+            yield Outcome(test, ABORTED, (skipped.text or "").partition("\n")[0])
+        else:
+            yield Outcome(test, PASSED)

@@ -1,0 +1,309 @@
+package org.apache.kafka.common.test.junit;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import kafka.server.ControllerServer;
+import kafka.server.KafkaBroker;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
+import org.apache.kafka.clients.consumer.GroupProtocol;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.common.test.ClusterInstance;
+
+import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.server.common.MetadataVersion;
+import org.apache.kafka.server.fault.FaultHandlerException;
+import org.apache.kafka.test.TestUtils;
+import org.junit.jupiter.api.extension.AfterEachCallback;
+import org.junit.jupiter.api.extension.BeforeEachCallback;
+import org.junit.jupiter.api.extension.Extension;
+import org.junit.jupiter.api.extension.ExtensionContext;
+import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
+import org.opentest4j.TestAbortedException;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.net.HttpURLConnection;
+import java.net.URI;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Collection;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
+
+/**
+ * Stands before Kafka's class of this name: a test gets a cluster of `odradek serve --control` at ODRADEK_CONTROL, and
+ * what its clients say is recorded below RECORDINGS. A test that needs Kafka's objects in its own process is aborted.
+ */
+public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
+    private final String name;
+    private final ClusterConfig config;
+    private final boolean isCombined;
+
+    public RaftClusterInvocationContext(String name, ClusterConfig config, boolean isCombined) {
+        this.name = name;
+        this.config = config;
+        this.isCombined = isCombined;
+    }
+
+    @Override
+    public String getDisplayName(int index) {
+        return name + " [" + index + "] " + String.join(",", config.displayTags());
+    }
+
+    @Override
+    public List<Extension> getAdditionalExtensions() {
+        OdradekCluster cluster = new OdradekCluster(config, isCombined);
+        return List.of(
+            (BeforeEachCallback) context -> {
+                if (isCombined && config.clusterTypes().contains(Type.KRAFT))
+                    throw new TestAbortedException("a controller in the same process makes no difference here");
+                cluster.recording = recording(context);
+                if (config.isAutoStart()) cluster.start();
+            },
+            (AfterEachCallback) context -> cluster.stop(),
+            new ClusterInstanceParameterResolver(cluster)
+        );
+    }
+
+    private static Path recording(ExtensionContext context) {
+        String test = context.getRequiredTestClass().getSimpleName() + "." + context.getRequiredTestMethod().getName();
+        String id = Integer.toHexString(context.getUniqueId().hashCode());
+        return Path.of(System.getenv("RECORDINGS"), test + "-" + id);
+    }
+
+    private static final class OdradekCluster implements ClusterInstance {
+        private static final String BASE = "http://" + System.getenv("ODRADEK_CONTROL") + "/control/v1/clusters";
+        private static final ObjectMapper JSON = new ObjectMapper();
+        private static final Set<String> KAFKAS = Set.of(
+            "listener.security.protocol.map", "log.cleaner.dedupe.buffer.size", "unstable.api.versions.enable",
+            "offsets.topic.replication.factor", "transaction.state.log.replication.factor",
+            "share.coordinator.state.topic.replication.factor", "default.replication.factor",
+            "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr");
+
+        private final ClusterConfig config;
+        private final boolean isCombined;
+        private Path recording;
+        private Thread recorder;
+        private String id;
+        private String bootstrap;
+        private boolean isStopped;
+        private final Set<Integer> running = new HashSet<>();
+
+        OdradekCluster(ClusterConfig config, boolean isCombined) {
+            this.config = config;
+            this.isCombined = isCombined;
+        }
+
+        private static JsonNode call(String method, String path, Object body) {
+            try {
+                HttpURLConnection http = opened(method, path);
+                if (body != null) {
+                    http.setDoOutput(true);
+                    http.getOutputStream().write(JSON.writeValueAsBytes(body));
+                }
+                if (http.getResponseCode() < 400) return JSON.readTree(http.getInputStream());
+                String why = JSON.readTree(http.getErrorStream()).get("detail").asText();
+                throw new TestAbortedException("Odradek refuses: " + why);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+
+        // A client that keeps threads would be taken for a leak of the test.
+        private static HttpURLConnection opened(String method, String path) throws IOException {
+            HttpURLConnection http = (HttpURLConnection) URI.create(BASE + path).toURL().openConnection();
+            http.setRequestMethod(method);
+            http.setRequestProperty("Content-Type", "application/json");
+            http.setRequestProperty("Connection", "close");
+            return http;
+        }
+
+        private static UnsupportedOperationException needsKafka() {
+            throw new TestAbortedException("needs objects of Kafka's broker in the test's process");
+        }
+
+        @Override
+        public void start() {
+            if (id != null) return;
+            if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT)
+                throw new TestAbortedException("needs " + config.brokerSecurityProtocol());
+            Map<String, String> settings = new HashMap<>(config.serverProperties());
+            settings.keySet().removeAll(KAFKAS);
+            settings.put("node.id", "0");
+            Map<Integer, String> racks = new HashMap<>();
+            config.perServerOverrideProperties().forEach((node, own) -> own.forEach((name, value) -> {
+                if (name.equals("broker.rack")) racks.put(node, value);
+                else if (node == 0 && config.numBrokers() == 1) settings.put(name, value);
+                else if (node < config.numBrokers()) throw new TestAbortedException("needs " + name + " of a node");
+            }));
+            JsonNode told = call("POST", "", Map.of("settings", settings, "nodes", config.numBrokers(), "ttl_s", 600));
+            id = told.get("id").asText();
+            bootstrap = told.get("bootstrap").asText();
+            told.get("nodes").forEach(node -> running.add(node.get("id").asInt()));
+            record();
+            racks.forEach((node, rack) -> {
+                if (running.contains(node)) call("POST", "/" + id + "/nodes/" + node + "/rack", Map.of("rack", rack));
+            });
+            setFeatures();
+        }
+
+        private void record() {
+            try {
+                InputStream body = opened("GET", "/" + id + "/recording").getInputStream();
+                recorder = new Thread(() -> {
+                    try (body) {
+                        Files.copy(body, recording);
+                    } catch (IOException error) {
+                        System.err.println(recording + ": " + error);
+                    }
+                }, "recorder");
+                recorder.setDaemon(true);
+                recorder.start();
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+
+        private void setFeatures() {
+            if (config.metadataVersion() != MetadataVersion.latestTesting()
+                && config.metadataVersion() != MetadataVersion.latestProduction())
+                throw new TestAbortedException("needs metadata.version " + config.metadataVersion());
+            if (config.features().isEmpty()) return;
+            try (Admin admin = admin()) {
+                Map<String, FeatureUpdate> updates = new HashMap<>();
+                var now = admin.describeFeatures().featureMetadata().get().finalizedFeatures();
+                config.features().forEach((feature, level) -> {
+                    var levels = now.get(feature.featureName());
+                    short has = levels == null ? 0 : levels.maxVersionLevel();
+                    if (has == level) return;
+                    var kind = has < level
+                        ? FeatureUpdate.UpgradeType.UPGRADE : FeatureUpdate.UpgradeType.SAFE_DOWNGRADE;
+                    updates.put(feature.featureName(), new FeatureUpdate(level, kind));
+                });
+                if (!updates.isEmpty()) admin.updateFeatures(updates, new UpdateFeaturesOptions()).all().get();
+            } catch (ExecutionException error) {
+                throw new TestAbortedException("needs features " + config.features() + ": " + error.getCause());
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+
+        @Override
+        public void stop() {
+            isStopped = true;
+            if (id == null) return;
+            call("DELETE", "/" + id, null);
+            try {
+                recorder.join(10_000);
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+            id = null;
+        }
+
+        @Override
+        public void shutdownBroker(int node) {
+            if (config.numBrokers() == 1) throw new TestAbortedException("needs the only node to stop");
+            call("POST", "/" + id + "/nodes/" + node + "/stop", Map.of("clean", true));
+            running.remove(node);
+        }
+
+        @Override
+        public void startBroker(int node) {
+            call("POST", "/" + id + "/nodes/" + node + "/start", Map.of());
+            running.add(node);
+        }
+
+        @Override public boolean started() { return id != null; }
+        @Override public boolean stopped() { return isStopped; }
+        @Override public Type type() { return isCombined ? Type.CO_KRAFT : Type.KRAFT; }
+        @Override public ClusterConfig config() { return config; }
+        @Override public String bootstrapServers() { return bootstrap; }
+        @Override public String bootstrapControllers() { throw needsKafka(); }
+        @Override public ListenerName clientListener() { return config.brokerListenerName(); }
+        @Override public ListenerName controllerListenerName() { return config.controllerListenerName(); }
+        @Override public Map<Integer, KafkaBroker> brokers() { throw needsKafka(); }
+        @Override public Map<Integer, ControllerServer> controllers() { throw needsKafka(); }
+        @Override public Set<Integer> controllerIds() { return Set.of(0); }
+        @Override public void waitForReadyBrokers() { }
+        @Override public Optional<FaultHandlerException> firstFatalException() { return Optional.empty(); }
+        @Override public Optional<FaultHandlerException> firstNonFatalException() { return Optional.empty(); }
+        @Override public void ensureConsistentMetadata() { }
+        @Override public Set<Integer> brokerIds() {
+            return IntStream.range(0, config.numBrokers()).boxed().collect(Collectors.toSet());
+        }
+        @Override public List<Integer> brokerBoundPorts() {
+            return Stream.of(bootstrap.split(",")).map(each -> Integer.valueOf(each.split(":")[1])).toList();
+        }
+        @Override public String clusterId() {
+            try (Admin admin = admin()) {
+                return admin.describeCluster().clusterId().get();
+            } catch (ExecutionException | InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+        @Override public Set<GroupProtocol> supportedGroupProtocols() {
+            String protocols = config.serverProperties()
+                .getOrDefault("group.coordinator.rebalance.protocols", "consumer");
+            boolean isOld = config.features().entrySet().stream()
+                .anyMatch(each -> each.getKey().featureName().equals("group.version") && each.getValue() == 0);
+            return protocols.contains("consumer") && !isOld
+                ? EnumSet.of(GroupProtocol.CLASSIC, GroupProtocol.CONSUMER) : EnumSet.of(GroupProtocol.CLASSIC);
+        }
+
+        @Override
+        public void waitTopicCreation(String topic, int partitions) throws InterruptedException {
+            waitTopic(topic, partitions);
+        }
+
+        @Override
+        public void waitTopicDeletion(String topic) throws InterruptedException {
+            waitTopic(topic, 0);
+        }
+
+        private void waitTopic(String topic, int partitions) throws InterruptedException {
+            try (Admin admin = admin()) {
+                TestUtils.waitForCondition(() -> {
+                    try {
+                        return admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size()
+                            == partitions;
+                    } catch (ExecutionException error) {
+                        return partitions == 0;
+                    }
+                }, 30_000, topic + " should have " + partitions + " partitions");
+            }
+        }
+
+        @Override
+        public void waitAcls(AclBindingFilter filter, Collection<AccessControlEntry> entries)
+            throws InterruptedException {
+            try (Admin admin = admin()) {
+                TestUtils.waitForCondition(() -> {
+                    try {
+                        return admin.describeAcls(filter).values().get().stream().map(AclBinding::entry)
+                            .collect(Collectors.toSet()).equals(Set.copyOf(entries));
+                    } catch (ExecutionException error) {
+                        return false;
+                    }
+                }, 30_000, "ACLs of " + filter);
+            }
+        }
+    }
+}
