@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.client import sync as own
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest
@@ -169,3 +171,17 @@ def test_a_consumer_goes_on_where_its_replica_falls_behind(kafka: Cluster, clien
         kafka.follow("orders", 0, 2, 0)  # OFFSET_OUT_OF_RANGE there
         produce(kafka, b"second")
         assert read_until(read, b"second") == [b"second"]
+
+
+def test_a_follower_tells_of_producers_too(kafka: Cluster) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    producer.produce("orders", b"a", partition=0)
+    producer.flush(30)
+    request = DescribeProducersRequest(topics=[TopicRequest(name="orders", partition_indexes=[0])])
+    told = [
+        Wire(each).ask(request, 0, DescribeProducersResponse).topics[0].partitions[0]
+        for each in kafka.bootstrap.split(",")
+    ]
+    assert [each.error_code for each in told] == [0, 0, 0]
+    assert [each.active_producers for each in told] == [told[0].active_producers] * 3
+    assert len(told[0].active_producers) == 1

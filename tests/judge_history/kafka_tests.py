@@ -26,6 +26,7 @@ COORDINATES = (
     f"org.apache.kafka:kafka-clients:{VERSION}:test",
     f"org.apache.kafka:kafka-test-common-runtime:{VERSION}",
     f"org.apache.kafka:kafka_2.13:{VERSION}",
+    f"org.apache.kafka:kafka_2.13:{VERSION}:test",
     "org.junit.platform:junit-platform-console:1.13.1",
 )
 INSTEAD = WORKLOADS / "RaftClusterInvocationContext.java"

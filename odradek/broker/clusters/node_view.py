@@ -15,6 +15,7 @@ from odradek.broker.broker import Broker
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.handlers.groups.group_administration import list_groups
+from odradek.broker.handlers.records.administration import describe_producers
 from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from odradek.broker.serving import ServingBroker
     from odradek.broker.shares.leader.shares import Shares
     from odradek.protocol.file_slice import Chunk
+    from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
+    from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
     from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.protocol.messages.fetch_response import FetchResponse
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
@@ -149,8 +152,19 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
         ]
         return answer
 
+    def producers(
+        request: DescribeProducersRequest, context: RequestContext, _view: Broker
+    ) -> NowOrLater[DescribeProducersResponse]:
+        return describe_producers(request, context, broker)  # a follower tells of them too
+
+    own: dict[ApiKey, HandlerCall[Broker]] = {
+        ApiKey.FETCH: fetch,
+        ApiKey.LIST_GROUPS: groups,
+        ApiKey.DESCRIBE_PRODUCERS: producers,
+    }
+
     def handler(api: ApiKey) -> HandlerCall[Broker]:
-        return fetch if api is ApiKey.FETCH else groups if api is ApiKey.LIST_GROUPS else handler_of(api)
+        return own.get(api) or handler_of(api)
 
     dispatcher: Dispatcher[Broker] = Dispatcher(
         view, broker.clock, handler, served=broker.offered.apis, authorizer=authorizer

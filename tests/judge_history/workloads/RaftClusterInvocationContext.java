@@ -146,14 +146,13 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                 throw new TestAbortedException("needs " + config.brokerSecurityProtocol());
             Map<String, String> settings = new HashMap<>(config.serverProperties());
             settings.keySet().removeAll(KAFKAS);
-            settings.put("node.id", "0");
             Map<Integer, String> racks = new HashMap<>();
             config.perServerOverrideProperties().forEach((node, own) -> own.forEach((name, value) -> {
                 if (name.equals("broker.rack")) racks.put(node, value);
                 else if (node == 0 && config.numBrokers() == 1) settings.put(name, value);
                 else if (node < config.numBrokers()) throw new TestAbortedException("needs " + name + " of a node");
             }));
-            JsonNode told = call("POST", "", Map.of("settings", settings, "nodes", config.numBrokers(), "ttl_s", 600));
+            JsonNode told = created(settings);
             id = told.get("id").asText();
             bootstrap = told.get("bootstrap").asText();
             told.get("nodes").forEach(node -> running.add(node.get("id").asInt()));
@@ -162,6 +161,20 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                 if (running.contains(node)) call("POST", "/" + id + "/nodes/" + node + "/rack", Map.of("rack", rack));
             });
             setFeatures();
+        }
+
+        /** Kafka heeds no setting that it does not know. */
+        private JsonNode created(Map<String, String> settings) {
+            List<Integer> nodes = brokerIds().stream().sorted().toList();
+            while (true) {
+                try {
+                    return call("POST", "", Map.of("settings", settings, "nodes", nodes, "ttl_s", 600));
+                } catch (TestAbortedException refusal) {
+                    if (!refusal.getMessage().contains(" is unknown")
+                        || !settings.keySet().removeIf(name -> refusal.getMessage().contains("settings." + name + ":")))
+                        throw refusal;
+                }
+            }
         }
 
         private void record() {
