@@ -2,8 +2,9 @@
 
 `python -m tests.judge_history.foreign_suites franz-go [PATTERN ...]`: the tests of its module, in pieces; a pattern is
 one, as `go test -run` takes it. `... java [FILE ...]`: clients and tools of Apache Kafka, as the conformance tests run
-them. `... judge FOLDER`: recordings that are there. Ends with 1 where a break is found that examined.toml does not
-know; its proof is printed, and the recordings are kept in .make/suites.
+them. `... kafka [NAME ...]`: the integration tests of Apache Kafka itself, of a class or a jar; `... on-kafka [NAME
+...]`: the same on the cluster that they start. `... judge FOLDER`: recordings that are there. Ends with 1 where a break
+is found that examined.toml does not know; its proof is printed, and the recordings are kept in .make/suites.
 """
 
 from __future__ import annotations
@@ -129,12 +130,16 @@ def main() -> int:
         case ["kafka", *classes]:
             recordings = kafka(classes)
         case ["on-kafka", *classes]:
-            recordings = kafka(classes, on_kafka=True)
+            kafka(classes, on_kafka=True)
+            return 0
         case ["judge", folder]:
             recordings = sorted(each for each in Path(folder).rglob("*") if each.is_file() and each.suffix != ".log")
         case _:
             print(__doc__, file=sys.stderr)
             return 2
+    if not recordings:
+        print("nothing was recorded", file=sys.stderr)
+        return 1
     return 1 if report(recordings) else 0
 
 

@@ -1,4 +1,4 @@
-"""The integration tests of Apache Kafka's own Java clients, as Maven Central has them, against this broker.
+"""The integration tests of Apache Kafka's own clients and tools, as Maven Central has them, against this broker.
 
 They start a cluster in their process; a class of the same name stands before Kafka's on the class path and makes a
 cluster of `odradek serve --control` instead, of as many nodes, whose exchanges it records. It aborts a test that needs
@@ -20,15 +20,15 @@ from odradek.testing.sync import Process
 from tests.judge_history.installing import WORKLOADS, install_jars
 
 VERSION = "4.3.1"
-TESTS = "kafka-clients-integration-tests"
+JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")  # where such tests are
 COORDINATES = (
-    f"org.apache.kafka:{TESTS}:{VERSION}:test",
-    f"org.apache.kafka:kafka-clients:{VERSION}:test",
-    f"org.apache.kafka:kafka-test-common-runtime:{VERSION}",
-    f"org.apache.kafka:kafka_2.13:{VERSION}",
-    f"org.apache.kafka:kafka_2.13:{VERSION}:test",
+    *(f"org.apache.kafka:{name}:{VERSION}:test" for name in (*JARS, "kafka-clients", "kafka-server-common")),
+    *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
     "org.junit.platform:junit-platform-console:1.13.1",
+    "org.mockito:mockito-core:5.14.2",
+    "org.hamcrest:hamcrest:3.0",
 )
+NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # the annotations of such tests
 INSTEAD = WORKLOADS / "RaftClusterInvocationContext.java"
 CLASS_S = 600
 OPTIONS = (
@@ -56,20 +56,23 @@ class KafkaTests:
     def __init__(self, folder: Path, *, on_kafka: bool = False) -> None:
         self._folder = folder
         self._on_kafka = on_kafka
-        jars = install_jars(f"{TESTS}-{VERSION}", COORDINATES)
+        jars = install_jars(f"kafka-tests-{VERSION}", COORDINATES)
         self._class_path = jars
-        self._jar = Path(jars).with_name(f"{TESTS}-{VERSION}-test.jar")
+        self._folder_of_jars = Path(jars).parent
         if not on_kafka:
             instead = folder / "classes"
             subprocess.run(["javac", "-cp", jars, "-d", str(instead), str(INSTEAD)], check=True)
             self._class_path = f"{instead}:{jars}"
 
     def classes(self, wanted: Sequence[str]) -> list[str]:
-        """Those whose simple name is wanted; all, if none is."""
-        with zipfile.ZipFile(self._jar) as jar:
-            names = [name.removesuffix(".class").replace("/", ".") for name in jar.namelist()]
-        tests = sorted(name for name in names if name.endswith("Test") and "$" not in name)
-        return [each for each in tests if not wanted or each.rpartition(".")[2] in wanted]
+        """Those whose simple name or jar is wanted; all, if none is."""
+        found: list[str] = []
+        for name in JARS:
+            with zipfile.ZipFile(self._folder_of_jars / f"{name}-{VERSION}-test.jar") as jar:
+                files = [file for file in jar.namelist() if file.endswith(".class") and NEEDS_CLUSTER in jar.read(file)]
+            tests = sorted(file.removesuffix(".class").replace("/", ".") for file in files)
+            found += [each for each in tests if not wanted or {name, each.rpartition(".")[2]} & set(wanted)]
+        return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
         """Outcomes, and a recording for each test, of one class; an outcome of its own where its time is over."""

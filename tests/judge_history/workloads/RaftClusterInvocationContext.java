@@ -233,7 +233,6 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public void shutdownBroker(int node) {
-            if (config.numBrokers() == 1) throw new TestAbortedException("needs the only node to stop");
             call("POST", "/" + id + "/nodes/" + node + "/stop", Map.of("clean", true));
             running.remove(node);
         }
@@ -253,6 +252,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override public ListenerName clientListener() { return config.brokerListenerName(); }
         @Override public ListenerName controllerListenerName() { return config.controllerListenerName(); }
         @Override public Map<Integer, KafkaBroker> brokers() { throw needsKafka(); }
+        @Override public Map<Integer, KafkaBroker> aliveBrokers() { return running.isEmpty() ? Map.of() : brokers(); }
         @Override public Map<Integer, ControllerServer> controllers() { throw needsKafka(); }
         @Override public Set<Integer> controllerIds() { return Set.of(0); }
         @Override public void waitForReadyBrokers() { }
