@@ -30,7 +30,7 @@ COORDINATES = (
 )
 NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # the annotations of such tests
 INSTEAD = WORKLOADS / "RaftClusterInvocationContext.java"
-CLASS_S = 600
+CLASS_S = 1800  # those of share groups wait for heartbeats
 OPTIONS = (
     *("--details=none", "--disable-banner", "--disable-ansi-colors"),
     "--config=junit.jupiter.extensions.autodetection.enabled=true",

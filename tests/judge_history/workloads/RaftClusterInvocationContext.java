@@ -8,6 +8,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
@@ -17,6 +18,7 @@ import org.apache.kafka.common.test.ClusterInstance;
 
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.metadata.MetadataCache;
 import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.fault.FaultHandlerException;
 import org.apache.kafka.test.TestUtils;
@@ -24,12 +26,16 @@ import org.junit.jupiter.api.extension.AfterEachCallback;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.Extension;
 import org.junit.jupiter.api.extension.ExtensionContext;
+import org.junit.jupiter.api.extension.LifecycleMethodExecutionExceptionHandler;
+import org.junit.jupiter.api.extension.TestExecutionExceptionHandler;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
 import org.opentest4j.TestAbortedException;
 
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Proxy;
 import java.net.HttpURLConnection;
 import java.net.URI;
 import java.nio.file.Files;
@@ -78,6 +84,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                 if (config.isAutoStart()) cluster.start();
             },
             (AfterEachCallback) context -> cluster.stop(),
+            new WhatIsLacking(cluster),
             new ClusterInstanceParameterResolver(cluster)
         );
     }
@@ -86,6 +93,21 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         String test = context.getRequiredTestClass().getSimpleName() + "." + context.getRequiredTestMethod().getName();
         String id = Integer.toHexString(context.getUniqueId().hashCode());
         return Path.of(System.getenv("RECORDINGS"), test + "-" + id);
+    }
+
+    /** A test that fails since it was refused objects of Kafka's broker, maybe in a condition that it waited for. */
+    private record WhatIsLacking(OdradekCluster cluster)
+        implements TestExecutionExceptionHandler, LifecycleMethodExecutionExceptionHandler {
+        @Override
+        public void handleTestExecutionException(ExtensionContext context, Throwable error) throws Throwable {
+            throw cluster.lacking == null ? error : cluster.lacking;
+        }
+
+        @Override
+        public void handleBeforeEachMethodExecutionException(ExtensionContext context, Throwable error)
+            throws Throwable {
+            throw cluster.lacking == null ? error : cluster.lacking;
+        }
     }
 
     private static final class OdradekCluster implements ClusterInstance {
@@ -104,6 +126,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         private String id;
         private String bootstrap;
         private boolean isStopped;
+        private TestAbortedException lacking;
         private final Set<Integer> running = new HashSet<>();
 
         OdradekCluster(ClusterConfig config, boolean isCombined) {
@@ -135,8 +158,25 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             return http;
         }
 
-        private static UnsupportedOperationException needsKafka() {
-            throw new TestAbortedException("needs objects of Kafka's broker in the test's process");
+        private TestAbortedException needsKafka(String what) {
+            lacking = new TestAbortedException("needs " + what + " of Kafka in the test's process");
+            return lacking;
+        }
+
+        /** Knows which nodes run; all else that a test asks of it aborts the test. */
+        private KafkaBroker broker() {
+            MetadataCache cache = proxy(MetadataCache.class, (self, method, given) -> {
+                if (!method.getName().equals("getAliveBrokerNodes")) throw needsKafka(method.getName());
+                return running.stream().map(id -> new Node(id, "localhost", brokerBoundPorts().get(id))).toList();
+            });
+            return proxy(KafkaBroker.class, (self, method, given) -> {
+                if (!method.getName().equals("metadataCache")) throw needsKafka(method.getName());
+                return cache;
+            });
+        }
+
+        private static <T> T proxy(Class<T> kind, InvocationHandler handler) {
+            return kind.cast(Proxy.newProxyInstance(kind.getClassLoader(), new Class<?>[] {kind}, handler));
         }
 
         @Override
@@ -248,12 +288,16 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override public Type type() { return isCombined ? Type.CO_KRAFT : Type.KRAFT; }
         @Override public ClusterConfig config() { return config; }
         @Override public String bootstrapServers() { return bootstrap; }
-        @Override public String bootstrapControllers() { throw needsKafka(); }
+        @Override public String bootstrapControllers() { throw needsKafka("controllers"); }
         @Override public ListenerName clientListener() { return config.brokerListenerName(); }
         @Override public ListenerName controllerListenerName() { return config.controllerListenerName(); }
-        @Override public Map<Integer, KafkaBroker> brokers() { throw needsKafka(); }
-        @Override public Map<Integer, KafkaBroker> aliveBrokers() { return running.isEmpty() ? Map.of() : brokers(); }
-        @Override public Map<Integer, ControllerServer> controllers() { throw needsKafka(); }
+        @Override public Map<Integer, KafkaBroker> brokers() {
+            return brokerIds().stream().collect(Collectors.toMap(id -> id, id -> broker()));
+        }
+        @Override public Map<Integer, KafkaBroker> aliveBrokers() {
+            return running.stream().collect(Collectors.toMap(id -> id, id -> broker()));
+        }
+        @Override public Map<Integer, ControllerServer> controllers() { throw needsKafka("controllers"); }
         @Override public Set<Integer> controllerIds() { return Set.of(0); }
         @Override public void waitForReadyBrokers() { }
         @Override public Optional<FaultHandlerException> firstFatalException() { return Optional.empty(); }
