@@ -7,7 +7,6 @@ where the machine has such a file system, and go with it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import ref
 
 from odradek.broker.clusters.copies import copy, put_back, remove
 from odradek.broker.clusters.faults import Faults
@@ -27,7 +27,7 @@ from odradek.broker.clusters.steps import put_steps
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
-from odradek.broker.runtime.allocator import return_freed_memory
+from odradek.broker.runtime.allocator import FrozenObjects, return_freed_memory
 from odradek.broker.runtime.clock import LoopTimers, TimerHandle
 from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.runtime.starting import CannotStart
@@ -46,12 +46,9 @@ MOST_CLUSTERS = 2000
 MOST_CHECKPOINTS = 100  # of a cluster
 PREFIX = "odradek-clusters-"
 IN_MEMORY = Path("/dev/shm")
-# Of brokers that could not let go of their parts, which refer to one another: the process collects its oldest objects
-# nearly never, and others wait meanwhile.
-GONE_PER_COLLECTION = 50
 GONE_PER_RETURN = 50  # deleted clusters, after which what the C library has kept of them goes back to the kernel
 RETURN_MS = 1_000  # after these, for what is deleted meanwhile
-LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened
+LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened; then, its parts have gone
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
 MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
@@ -130,7 +127,7 @@ class Clusters:
         self._system = LoopTimers(loop)
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
-        self._gone = 0  # so many such brokers since the last collection
+        self._objects = FrozenObjects()
         self._let_gone = 0  # brokers since freed memory was returned
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -287,8 +284,7 @@ class Clusters:
     async def _start_again(self, cluster: Cluster) -> None:
         own = {"log.dirs": str(cluster.directory), "odradek.port": str(cluster.port), "odradek.http.port": "-1"}
         own["node.id"] = str(cluster.node_ids[0])
-        collects = gc.isenabled()
-        gc.disable()
+        began = self._objects.begin()
         try:
             config, _ = configure({}, {}, {**MADE_WITH, **cluster.settings, **own})
             serving = ServingBroker(
@@ -302,12 +298,7 @@ class Clusters:
         except (CannotStart, ConfigError, KafkaError, OSError) as error:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
         finally:
-            # What it has made stays: at once among the oldest objects, which the collector looks at nearly never. A
-            # turn of the loop in which it looked at those of a fork of 100 partitions took 15 ms of CPU and more.
-            gc.freeze()
-            gc.unfreeze()
-            if collects:
-                gc.enable()
+            self._objects.made(began)
 
     async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
         put_steps(serving.broker, cluster.faults)
@@ -354,11 +345,8 @@ class Clusters:
         await remove([cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)])
 
     def _let_go(self, serving: ServingBroker) -> None:
-        if not serving.let_go():
-            self._gone += 1
-        if self._gone > GONE_PER_COLLECTION + len(self._clusters) // 2:
-            self._gone = 0
-            gc.collect()
+        serving.let_go()
+        self._system.after(LET_GO_MS, partial(self._objects.gone, ref(serving.broker), self._clusters))
         self._let_gone += 1
         if self._let_gone == GONE_PER_RETURN:
             self._system.after(RETURN_MS, self._return)

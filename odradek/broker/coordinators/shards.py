@@ -113,7 +113,7 @@ class Shards(Generic[C, L]):
         shards, self._shards, self._partition_count = self._shards, {}, None
         self._empty.clear()
         for shard in shards.values():
-            shard.unload()
+            shard.end()
 
     def reload(self, index: int) -> None:
         """Another coordinator takes over this partition, and reads its log anew."""
@@ -121,7 +121,7 @@ class Shards(Generic[C, L]):
         if shard is None and index not in self._empty:
             return
         if shard is not None:
-            shard.unload()
+            shard.end()
         self._empty.discard(index)
         self._open(index, is_asked=True)
         self._spawn(self._load_all())

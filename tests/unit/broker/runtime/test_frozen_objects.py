@@ -1,0 +1,88 @@
+"""Frozen objects: the collector passes them over, and cycles among them are found all the same, later."""
+
+from __future__ import annotations
+
+import gc
+from weakref import ref
+
+from odradek.broker.runtime.allocator import FREEZES, FREEZES_FOR_EACH, FREEZES_OF_THE_LAST, STUCK, FrozenObjects
+
+
+class Circle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def is_looked_at(thing: object) -> bool:
+    return any(each is thing for each in gc.get_objects())
+
+
+def nobody() -> ref[Circle]:
+    """A broker that is gone."""
+    circle = Circle()
+    del circle.itself
+    return ref(circle)
+
+
+def frozen_circle(objects: FrozenObjects) -> ref[Circle]:
+    """A cycle that nobody else refers to once it is frozen."""
+    began = objects.begin()
+    circle = Circle()
+    objects.made(began)
+    assert not is_looked_at(circle)
+    return ref(circle)
+
+
+def test_what_the_process_had_frozen_stays_so() -> None:
+    own = Circle()
+    gc.freeze()
+    objects = FrozenObjects()
+    objects.made(objects.begin())
+    objects.gone(nobody(), range(2))
+    assert not is_looked_at(own)
+
+
+def test_garbage_is_not_frozen() -> None:
+    objects, circle = FrozenObjects(), Circle()
+    left = ref(circle)
+    del circle
+    objects.made(objects.begin())
+    assert left() is None
+
+
+def test_the_collector_is_as_it_was_before() -> None:
+    objects = FrozenObjects()
+    for was_enabled in (True, False):
+        if not was_enabled:
+            gc.disable()
+        try:
+            began = objects.begin()
+            assert not gc.isenabled()
+            objects.made(began)
+            assert gc.isenabled() == was_enabled
+        finally:
+            gc.enable()
+
+
+def test_cycles_are_found_when_many_brokers_could_not_let_go() -> None:
+    objects = FrozenObjects()
+    circle, stuck = frozen_circle(objects), Circle()
+    for _ in range(STUCK + 5):
+        objects.gone(ref(stuck), range(10))
+    gc.collect()
+    assert circle() is not None
+    objects.gone(ref(stuck), range(10))
+    assert circle() is None
+
+
+def test_cycles_are_found_after_many_starts_and_sooner_when_no_cluster_is_left() -> None:
+    for alive, starts in ((1, FREEZES_OF_THE_LAST + FREEZES_FOR_EACH), (3, FREEZES + 3 * FREEZES_FOR_EACH)):
+        objects = FrozenObjects()
+        circle = frozen_circle(objects)
+        for _ in range(starts - 1):
+            objects.made(objects.begin())
+        objects.gone(nobody(), range(alive))
+        assert circle() is not None
+        objects.made(objects.begin())
+        objects.gone(nobody(), range(alive))
+        assert circle() is None
