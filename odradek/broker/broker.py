@@ -26,6 +26,7 @@ from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, 
 from odradek.broker.partitions.registry import Discards, Partitions
 from odradek.broker.runtime.clock import Clock, LoopTimers, SteadyClock, SystemClock, Timers
 from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
+from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.runtime.workers import Openers, ThreadWorkers
@@ -33,6 +34,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicPartition
 from odradek.storage.checkpoints import topic_id_text
 from odradek.storage.disk import DirectoryInUse, RealDisk
+from odradek.storage.log import LogWriteFailed
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
 from odradek.storage.staging import TailCache
 
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
     from odradek.broker.shares.leader.shares import Shares
+    from odradek.storage.disk import Disk
     from odradek.storage.log_state import KnownLog
 
 log = logging.getLogger("odradek.broker")
@@ -88,9 +91,10 @@ class Broker:
         timers: Timers | None = None,
         steady_clock: Clock | None = None,
         is_alone: bool = True,
+        disk: Disk | None = None,
     ) -> None:
         """
-        clock, timers  the system's where they are None
+        clock, timers  the system's where they are None, as the disk is
         steady_clock   what goes on while the clock is set; by the loop's time where it is None
         is_alone       whether the process is for this broker: what start-up makes stays to its end
         """
@@ -126,7 +130,7 @@ class Broker:
         self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # where a listener has TLS
         self.sasl_listeners: SaslListeners | None = None
-        self._disk = RealDisk()
+        self._disk: Disk = disk or RealDisk()
         self._flush = AppendFlush(loop.call_soon, partial(self.watch.timed, "writes"))
         self._sync_threads = ThreadWorkers(loop, PARALLEL_SYNCS, "sync", partial(self.watch.timed, "acknowledgements"))
         self.syncs = LogSyncs(self._sync_threads)
@@ -150,10 +154,15 @@ class Broker:
         self.cluster_id = self.log_directory.meta.cluster_id
         self.bound = advertise(config.serving, None, ports, lambda: LOCAL_HOST)
         self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
-        yield
-        self._open_metadata()
-        yield
-        yield from self._open_partitions()
+        try:
+            yield
+            yield from self._open_metadata()
+            yield
+            yield from self._open_partitions()
+        except BaseException:
+            for _ in self.log_directory.abandoning():
+                pass
+            raise
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
         self.metadata.prepare = self.partitions.prepare
         self.metadata.add_listener(self)
@@ -203,21 +212,31 @@ class Broker:
         self._opener_threads.close()
         self.workers.close()
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
-        self.metadata.close()
-        if keeps_data:
-            self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
-        else:
-            self.log_directory.abandon()
+        if not keeps_data:
+            self.metadata.abandon()
+            await self._work(self.log_directory.abandoning())
+            return
+        try:
+            await self._work(self.metadata.closing())
+        except (LogWriteFailed, OSError):
+            await self._work(self.log_directory.abandoning())
+            raise
+        await self._work(self.log_directory.closing(self.metadata.broker_epoch))
 
-    def let_go(self) -> bool:
+    async def _work(self, steps: Iterator[None]) -> None:
+        """Others of the process have their turns in between."""
+        if not self.is_alone:
+            await work_in_slices(steps)
+        for _ in steps:  # all of them, where it is alone
+            pass
+
+    def let_go(self) -> None:
         """Forgets its parts, some time after `close`. They refer to it and to one another, and go so without the
-        garbage collector, which would keep other brokers of this process waiting. Returns whether it could: not while
-        one of its tasks has not ended."""
-        if self._tasks:
-            return False
-        self._flush.end()
-        vars(self).clear()
-        return True
+        garbage collector, which would keep other brokers of this process waiting. Does nothing while one of its tasks
+        has not ended."""
+        if not self._tasks:
+            self._flush.end()
+            vars(self).clear()
 
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
@@ -289,16 +308,15 @@ class Broker:
 
     # What follows a commit to the metadata log, in this order. A coordinator that is not there yet has missed nothing.
 
-    def topic_created(self, topic: TopicImage) -> None:
-        self.partitions.topic_created(topic)
+    def topic_created(self, topic: TopicImage) -> Iterator[None]:
+        yield from self.partitions.opening_topic(topic)
         self._tell_coordinator(topic)
 
-    def partitions_added(self, topic: TopicImage) -> None:
-        self.partitions.partitions_added(topic)
-        self._tell_coordinator(topic)
+    def partitions_added(self, topic: TopicImage) -> Iterator[None]:
+        yield from self.topic_created(topic)
 
-    def topic_deleted(self, topic: TopicImage) -> None:
-        self.partitions.topic_deleted(topic)
+    def topic_deleted(self, topic: TopicImage) -> Iterator[None]:
+        yield from self.partitions.deleting_topic(topic)
         self.metadata.hold_until(self._discards.renamed())  # before a topic of the same name can be created
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
@@ -366,9 +384,9 @@ class Broker:
         except OSError as error:
             raise CannotStart(f"the data directory {path} cannot be used: {error}{_way_out(error)}") from None
 
-    def _open_metadata(self) -> None:
+    def _open_metadata(self) -> Iterator[None]:
         try:
-            self.metadata = ClusterMetadata.open(
+            self.metadata = yield from ClusterMetadata.opening(
                 self._disk,
                 self.log_directory,
                 self.config,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import Dispatcher
@@ -24,7 +23,7 @@ from odradek.broker.network.admission import Admissions
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
-from odradek.broker.runtime.slices import SLICE_S
+from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.authorization import authorizer_of
 from odradek.broker.security.listeners import load_certificates, tls_handshakes
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.connection_host import FrameReceiver
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.security.sasl.setup import SaslListeners
+    from odradek.storage.disk import Disk
 
 
 class ServingBroker:
@@ -51,15 +51,19 @@ class ServingBroker:
         add_routes: AddRoutes | None = None,
         is_alone: bool = True,
         make_connection: Callable[[Server], Connection] = Connection,
+        disk: Disk | None = None,
     ) -> None:
         """
         time             its clock and timers; None for the system's
         add_routes       puts more pages on the HTTP port
         make_connection  of this class, or of one derived from it
         is_alone         whether the process is for this broker, which then watches over the loop
+        disk             of its data directory; None for the system's
         """
         steady_clock = None if time is None else time.steady
-        self.broker = Broker(config, loop, clock=time, timers=time, steady_clock=steady_clock, is_alone=is_alone)
+        self.broker = Broker(
+            config, loop, clock=time, timers=time, steady_clock=steady_clock, is_alone=is_alone, disk=disk
+        )
         self.control: ControlListener | None = None  # metrics and health
         self.servers: list[Server] = []
         self.connection_ids = count(1)
@@ -75,11 +79,10 @@ class ServingBroker:
         sasl = self._sasl_listeners()
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
-        began_s = perf_counter()
-        for _ in broker.opening(ports):
-            if not broker.is_alone and perf_counter() - began_s >= SLICE_S:
-                await asyncio.sleep(0)  # others of this process are being served
-                began_s = perf_counter()
+        if broker.is_alone:
+            broker.open(ports)
+        else:
+            await work_in_slices(broker.opening(ports))  # others of this process are being served
         try:
             certificates = load_certificates(config, broker.timers, broker.workers)
         except CannotStart:
@@ -178,8 +181,8 @@ class ServingBroker:
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
         await self.broker.close(keeps_data=keeps_data)
 
-    def let_go(self) -> bool:
+    def let_go(self) -> None:
         """Forgets all of it, some time after `stop`; see `Broker.let_go`."""
         for route in self.dispatcher.routes:
             route.fast_path = None
-        return self.broker.let_go()
+        self.broker.let_go()

@@ -10,7 +10,7 @@ Layout: docs/formats/data-directory.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ from odradek.storage.leftovers import remember_refusal
 from odradek.storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_state import KnownLog, LogState
-from odradek.storage.log_sync import run_together
+from odradek.storage.log_sync import running_together
 from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
 from odradek.storage.recovery import Checkpointed, CorruptLog, RefusedLog, load_log, new_log_state
 from odradek.storage.segment import Segment
@@ -351,48 +351,57 @@ class LogDirectory:
 
         raises   LogWriteFailed, OSError: the next start will read the logs; the lock is let go in any case
         """
+        for _ in self.closing(broker_epoch):
+            pass
+
+    def closing(self, broker_epoch: int) -> Iterator[None]:
+        """Closes it step by step, as `close` does at once."""
         try:
             failure: LogWriteFailed | None = None
             tickets: list[tuple[Log, SyncTicket]] = []
-            for log in self.logs.values():
+            for log in list(self.logs.values()):
+                yield
                 try:
                     ticket = log.start_close()
                     if ticket is not None:
                         tickets.append((log, ticket))
                 except LogWriteFailed as error:
                     failure = failure or error
-            run_together(self._disk, self.path, [ticket for _, ticket in tickets])
+            yield from running_together(self._disk, self.path, [ticket for _, ticket in tickets])
             for log, ticket in tickets:
                 try:
                     log.finish_close(ticket)
                 except LogWriteFailed as error:
                     failure = failure or error
+            yield
             self.write_checkpoints()
             if failure is not None:
                 raise failure
             if not self.failed:
-                self._write_manifest(broker_epoch)
+                yield from self._writing_manifest(broker_epoch)
                 self._disk.replace(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
-        finally:
-            for log in self.logs.values():
-                for segment in log.segments:
-                    segment.close_file()
-            self._lock.release()
+        except BaseException:
+            for _ in self.abandoning():
+                pass
+            raise
+        yield from self.abandoning()
 
-    def abandon(self) -> None:
-        """Closes every log of a directory that nobody opens again; nothing more is written."""
-        for log in self.logs.values():
+    def abandoning(self) -> Iterator[None]:
+        """Closes every log step by step; nothing more is written."""
+        for log in list(self.logs.values()):
             log.abandon()
             for segment in log.segments:
                 segment.close_file()
+            yield
         self._tail_cache.clear()
         self._lock.release()
 
-    def _write_manifest(self, broker_epoch: int) -> None:
+    def _writing_manifest(self, broker_epoch: int) -> Iterator[None]:
         maker = ManifestMaker(self._disk, self.path)
         maker.add_own((META_PROPERTIES, LOG_START_OFFSETS, RECOVERY_POINTS, CLEANER_OFFSETS))
-        for log in self.logs.values():
+        for log in list(self.logs.values()):
             maker.add_log(log.directory, log.segments, log.noted)
+            yield
         self._disk.replace(f"{self.path}/{MANIFEST}", encode_manifest(broker_epoch, maker.directories))
 
 

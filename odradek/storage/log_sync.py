@@ -5,7 +5,7 @@ ticket.run()                thread: index files, snapshots, fdatasync; never rai
 log.finish_sync(ticket)     loop: the recovery point moves, or the log goes offline
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -97,18 +97,21 @@ class SyncTicket:
         return f"{self.directory}/{LEADER_EPOCHS}{REPLACE_SUFFIX}"
 
 
-def run_together(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None:
-    """Runs the tickets of many logs of one data directory, with two syncs of its file system where one for each file
-    would take longer. Never raises: an error is in every ticket that it may concern."""
+def running_together(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> Iterator[None]:
+    """Runs the tickets of many logs of one data directory step by step, with two syncs of its file system where one for
+    each file would take longer. Never raises: an error is in every ticket that it may concern."""
     if len(tickets) < _TOGETHER:
         for ticket in tickets:
             ticket.run()
+            yield
         return
     for ticket in tickets:
         ticket.attempt(ticket.write)
+        yield
     _sync_all(disk, directory, tickets)
     for ticket in tickets:
         ticket.attempt(ticket.put_in_place)
+        yield
     _sync_all(disk, directory, tickets)
 
 

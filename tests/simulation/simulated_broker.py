@@ -7,7 +7,7 @@ partitions and the metadata log are the real ones, wired as `odradek.broker.brok
     broker.life.is_over = True                             kill -9
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -37,6 +37,7 @@ from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.housekeeping import Housekeeping, chores
 from odradek.broker.partitions.partition import CoordinatorLog, Partition
 from odradek.broker.partitions.registry import Discards, Partitions
+from odradek.broker.runtime.slices import completed
 from odradek.broker.runtime.workers import Openers
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import Shares, make_shares
@@ -129,15 +130,17 @@ class SimulatedBroker:
         self.cluster_id = "b2RyYWRlay1zaW11bGF0ZQ"
         endpoints = (Listener("PLAINTEXT", "localhost", 9092),)
         self.advertised = self.bound = endpoints
-        self.metadata = ClusterMetadata.open(
-            disk,
-            self.log_directory,
-            config,
-            time,
-            self.workers,
-            endpoints=endpoints,
-            new_uuid=self.new_uuid,
-            later=self.timers.soon,
+        self.metadata = completed(
+            ClusterMetadata.opening(
+                disk,
+                self.log_directory,
+                config,
+                time,
+                self.workers,
+                endpoints=endpoints,
+                new_uuid=self.new_uuid,
+                later=self.timers.soon,
+            )
         )
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
@@ -286,8 +289,8 @@ class SimulatedBroker:
 
     # What follows a commit to the metadata log: as in `odradek.broker.broker.Broker`.
 
-    def topic_created(self, topic: TopicImage) -> None:
-        self.partitions.topic_created(topic)
+    def topic_created(self, topic: TopicImage) -> Iterator[None]:
+        yield from self.partitions.opening_topic(topic)
         if topic.name == GROUP_OFFSETS:
             self.groups.offsets_topic_created(len(topic.partitions))
         elif topic.name == TRANSACTION_STATE:
@@ -295,11 +298,11 @@ class SimulatedBroker:
         elif topic.name == SHARE_GROUP_STATE and self.has_started("share_coordinator"):
             self.share_coordinator.state_topic_created(len(topic.partitions))
 
-    def partitions_added(self, topic: TopicImage) -> None:
-        self.partitions.partitions_added(topic)
+    def partitions_added(self, topic: TopicImage) -> Iterator[None]:
+        yield from self.partitions.opening_topic(topic)
 
-    def topic_deleted(self, topic: TopicImage) -> None:
-        self.partitions.topic_deleted(topic)
+    def topic_deleted(self, topic: TopicImage) -> Iterator[None]:
+        yield from self.partitions.deleting_topic(topic)
         self.metadata.hold_until(self.discards.renamed())
         self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("shares"):

@@ -1,21 +1,23 @@
 """The metadata log of a broker: its first records, restarts, turns, listeners, and disk errors."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from odradek.broker.configuration.resources import SettingChange
+from odradek.broker.metadata.cluster_metadata import STEPS_PER_TURN
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.files import bootstrap_snapshot
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
-from odradek.broker.metadata.node_partitions import strays
+from odradek.broker.metadata.node_partitions import is_stray
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.replaying import SLICE_RECORDS, CorruptMetadata
 from odradek.broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import ENTRIES_PER_SLICE
 from odradek.broker.runtime.workers import JobResult
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
@@ -208,9 +210,9 @@ def test_a_partition_beyond_those_of_its_topic_is_a_stray() -> None:
     image = image_with("t", partitions=2)
     topic_id = image.topics["t"].topic_id
     found = [("t", 0), ("t", 1), ("t", 2), ("__cluster_metadata", 0)]
-    assert strays(image, NODE.node_id, found, lambda name, index: topic_id) == [("t", 2)]
-    assert strays(image, 9, found[:1], lambda name, index: topic_id) == [("t", 0)]
-    assert strays(image, NODE.node_id, found[:1], lambda name, index: None) == []
+    assert [each for each in found if is_stray(image, NODE.node_id, each, topic_id)] == [("t", 2)]
+    assert is_stray(image, 9, ("t", 0), topic_id)
+    assert not is_stray(image, NODE.node_id, ("t", 0), None)
 
 
 # Turns
@@ -373,6 +375,48 @@ def test_many_topics_appear_in_slices_each_with_its_partitions_and_the_answer_co
     assert many.topics == many.names
     assert many.listener.heard == [f"created {name} with 1" for name in many.names]
     assert many.answer.is_done
+
+
+class Stepping(Listening):
+    """Takes a step for each partition."""
+
+    steps = 0
+
+    def topic_created(self, topic: TopicImage) -> Iterator[None]:  # type: ignore[override]
+        for _ in topic.partitions:
+            self.steps += 1
+            yield
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_listeners_take_several_turns_over_the_partitions_of_a_topic_and_the_answer_comes_last(
+    is_stopped: bool,
+) -> None:
+    many = ManyTopics(0)
+    listener = Stepping()
+    many.running.metadata.add_listener(listener)
+    count = 2 * ENTRIES_PER_SLICE
+    answer = many.running.metadata.submit(lambda image: create(image, [NewTopic("large", count, 1)]))
+    assert many.topics == []  # its records are encoded in several turns, too
+    while "large" not in many.topics:
+        many.turns.pop(0)()
+    assert listener.steps == STEPS_PER_TURN + 1
+    assert not answer.is_done
+    if is_stopped:
+        many.running.stop()
+    many.go_on()
+    assert listener.steps == count
+    assert answer.is_done
+
+
+def test_a_broker_whose_directory_goes_publishes_no_more() -> None:
+    many = ManyTopics()
+    before = many.topics
+    many.running.metadata.abandon()
+    many.running.metadata.commit(topic_records("later"))
+    many.go_on()
+    assert many.topics == before
+    assert not many.answer.is_done
 
 
 def test_the_next_decision_waits_until_all_topics_of_the_last_one_are_there() -> None:

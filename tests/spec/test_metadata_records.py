@@ -19,7 +19,7 @@ from tests.support.metadata import topic_records
 
 def load(image: MetadataImage, *records: Message) -> Loader:
     loader = Loader(image)
-    loader.load([record_batch(records, 30, 1, leader_epoch=1)])
+    loader.load([record_batch([encode_record(each, 30) for each in records], 1, leader_epoch=1)])
     return loader
 
 

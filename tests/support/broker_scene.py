@@ -20,6 +20,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
+from odradek.broker.runtime.slices import completed
 from odradek.broker.runtime.workers import Openers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -117,13 +118,13 @@ class BrokerScene:
                 )
             )
         topic = self.image.topics[name]
-        self.partitions.topic_created(topic)
+        completed(self.partitions.opening_topic(topic))
         return topic
 
     def delete_topic(self, name: str) -> None:
         topic = self.image.topics[name]
         self.image.replay(RemoveTopicRecord(topic_id=topic.topic_id))
-        self.partitions.topic_deleted(topic)
+        completed(self.partitions.deleting_topic(topic))
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         return self.partitions.get(topic, index)

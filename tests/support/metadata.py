@@ -10,7 +10,7 @@ from odradek.broker.metadata.cluster_metadata import ClusterMetadata, at_once
 from odradek.broker.metadata.image import MetadataImage, Node
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
-from odradek.broker.runtime.slices import Steps
+from odradek.broker.runtime.slices import Steps, completed
 from odradek.broker.runtime.workers import Workers
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
@@ -90,15 +90,17 @@ class Running:
         self.config = config or config_with()
         identity = DirectoryId(self.config.node_id, None, CLUSTER_ID, DIRECTORY_ID)
         self.directory = LogDirectory.open(disk, DATA, identity)
-        self.metadata = ClusterMetadata.open(
-            disk,
-            self.directory,
-            self.config,
-            self.clock,
-            workers or WorkersHere(),
-            endpoints=[Listener("PLAINTEXT", "localhost", 9092)],
-            new_uuid=ids(),
-            later=later,
+        self.metadata = completed(
+            ClusterMetadata.opening(
+                disk,
+                self.directory,
+                self.config,
+                self.clock,
+                workers or WorkersHere(),
+                endpoints=[Listener("PLAINTEXT", "localhost", 9092)],
+                new_uuid=ids(),
+                later=later,
+            )
         )
 
     def create(self, *names: str) -> list[TopicResult]:

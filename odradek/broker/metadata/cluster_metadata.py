@@ -9,7 +9,7 @@ records become visible in slices (replaying.py): the image stays as it is while 
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -23,8 +23,7 @@ from odradek.broker.metadata.files import (
     QuorumState,
     decode_leader_epoch,
     encode_quorum_state,
-    is_complete,
-    snapshots_among,
+    newest_snapshot,
 )
 from odradek.broker.metadata.files import FILE as QUORUM_STATE
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
@@ -34,9 +33,9 @@ from odradek.broker.metadata.lowered_levels import (
     levels_after,
     snapshot_without_left_levels,
 )
-from odradek.broker.metadata.node_partitions import strays
+from odradek.broker.metadata.node_partitions import is_stray
 from odradek.broker.metadata.producer_id_blocks import allocate_producer_ids
-from odradek.broker.metadata.records import MAX_RECORDS, Decision, record_batch
+from odradek.broker.metadata.records import MAX_RECORDS, Decision, encode_record, record_batch
 from odradek.broker.metadata.registration import (
     bootstrap_records,
     fencing_records,
@@ -64,6 +63,7 @@ from odradek.storage.log_directory import LogDirectory
 log = logging.getLogger("odradek.metadata")
 
 R = TypeVar("R")
+STEPS_PER_TURN = 100  # of listeners: logs that are opened, or directories that are renamed, in some 2 ms
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
@@ -86,7 +86,7 @@ class Publication:
 
     answer: Deferred[Any]
     response: object
-    slices: deque[Sequence[Message]]
+    steps: Iterator[bool | None]
 
 
 def nothing_to_prepare(records: Sequence[Message]) -> Callable[[], None]:
@@ -102,7 +102,7 @@ def at_once(action: Callable[[], None]) -> None:
 
 
 class ClusterMetadata:
-    """Use `ClusterMetadata.open`. Loop thread only."""
+    """Use `ClusterMetadata.opening`. Loop thread only."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class ClusterMetadata:
         self._holds = 0
 
     @classmethod
-    def open(
+    def opening(
         cls,
         disk: Disk,
         log_directory: LogDirectory,
@@ -152,8 +152,9 @@ class ClusterMetadata:
         new_uuid: Callable[[], bytes],
         later: Callable[[Callable[[], None]], object] = at_once,
         first_levels: Mapping[str, int] = FIRST_LEVELS,
-    ) -> "ClusterMetadata":
-        """Read the metadata log, or begin one in a new directory; then register this process and lead its partitions.
+    ) -> "Steps[ClusterMetadata]":
+        """Reads the metadata log, or begins one in a new directory; then registers this process and leads its
+        partitions.
 
         Waits for the disk. Afterwards `image` is complete and `config` has its dynamic values.
 
@@ -165,7 +166,7 @@ class ClusterMetadata:
         metadata_log = _open_log(log_directory, now_ms)
         image = MetadataImage()
         loader = Loader(image)
-        _load(disk, metadata_log, loader, image)
+        yield from _loading(disk, metadata_log, loader, image)
         if loader.not_understood:
             kinds = ", ".join(f"type {kind} version {version}" for kind, version in sorted(loader.not_understood))
             log.warning("metadata written by a newer Kafka is kept but not heeded: %s", kinds)
@@ -182,17 +183,20 @@ class ClusterMetadata:
         metadata_log.assign_leader_epoch(leader_epoch)
         metadata._stage_control(now_ms)
         if loader.is_in_transaction:
-            metadata._commit_here([AbortTransactionRecord(reason="a new leader")])
+            yield from metadata._committing([AbortTransactionRecord(reason="a new leader")])
         if not image.features:
             formatted = formatted_records(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms, first_levels)
-            metadata._commit_here(bootstrap_records(formatted, config.current_text("min.insync.replicas") or "1"))
-        metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
+            min_isr = config.current_text("min.insync.replicas") or "1"
+            yield from metadata._committing(bootstrap_records(formatted, min_isr))
+        yield from metadata._taking_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
         if is_left(loader.highest_levels, image.features):  # a crash came before the snapshot, or this is not ours
             metadata._write(metadata._snapshot())
-        for partition in strays(image, node.node_id, log_directory.partitions(), log_directory.topic_id_of):
-            aside = log_directory.set_aside(*partition, new_uuid().hex())
-            log.warning("no topic that is known has the directory of %s-%d; it is now %s", *partition, aside)
+        for partition in log_directory.partitions():
+            yield
+            if is_stray(image, node.node_id, partition, log_directory.topic_id_of(*partition)):
+                aside = log_directory.set_aside(*partition, new_uuid().hex())
+                log.warning("no topic that is known has the directory of %s-%d; it is now %s", *partition, aside)
         return metadata
 
     def add_listener(self, listener: MetadataListener) -> None:
@@ -240,15 +244,27 @@ class ClusterMetadata:
         self.submit(decide).when_done(done)
 
     def close(self) -> None:
+        """Does at once what `closing` does."""
+        for _ in self.closing():
+            pass
+
+    def closing(self) -> Iterator[None]:
         """Record that this broker has stopped in good order. Waits for the disk; the log is closed with its directory.
 
         raises  LogWriteFailed
         """
+        self._holds += 1  # no further decision
         self._steps = None
         while self._publication is not None:
             self._publish_slice()
+            yield
         if self._log.offline_reason is None:
-            self._commit_here(fencing_records(self.node, self.broker_epoch))
+            yield from self._committing(fencing_records(self.node, self.broker_epoch))
+
+    def abandon(self) -> None:
+        """Nothing more becomes visible, nor is it recorded: its directory goes."""
+        self._holds += 1
+        self._steps = self._publication = None
 
     def _run_turns(self) -> None:
         while self._queue and not self._is_committing and not self._holds:
@@ -259,15 +275,19 @@ class ClusterMetadata:
     # Each returns whether the turn is over; else it goes on, and ends with `_committed`.
 
     def _decide(self, queued: QueuedDecision) -> bool:
-        try:
-            decided = queued.decide(self.image)
-        except Exception as error:
-            queued.answer.fail(error)
-            return True
-        if isinstance(decided, Decision):
-            return self._record(queued, decided)
-        self._steps = decided
+        self._steps = self._recording(queued.decide)
         return self._decide_slice(queued)
+
+    def _recording(self, decide: Callable[[MetadataImage], Decided[Any]]) -> Steps[Decision[Any]]:
+        """Makes the decision, and writes it to the log."""
+        decided = decide(self.image)
+        if not isinstance(decided, Decision):
+            decided = yield from decided
+        decision = self.placed(decided)
+        if decision.records:
+            yield from self._staging(decision.records)
+            self._log.write_staged()
+        return decision
 
     def _decide_slice(self, queued: QueuedDecision) -> bool:
         steps = self._steps
@@ -278,7 +298,7 @@ class ClusterMetadata:
                 next(steps)
         except StopIteration as done:
             self._steps = None
-            return self._record(queued, done.value)
+            return self._recorded(queued, done.value)
         except Exception as error:
             self._steps = None
             queued.answer.fail(error)
@@ -290,15 +310,7 @@ class ClusterMetadata:
         if self._decide_slice(queued):
             self._committed()
 
-    def _record(self, queued: QueuedDecision, decided: Decision[Any]) -> bool:
-        try:
-            decision = self.placed(decided)
-            if decision.records:
-                self._stage(decision.records)
-                self._log.write_staged()
-        except Exception as error:
-            queued.answer.fail(error)
-            return True
+    def _recorded(self, queued: QueuedDecision, decision: Decision[Any]) -> bool:
         if decision.records:
             self._sync(queued, decision)
             return False
@@ -326,7 +338,7 @@ class ClusterMetadata:
         self._workers.run(sync, done)
 
     def _snapshot(self) -> MetadataSnapshot:
-        snapshot, behind = _newest_snapshot(self._disk, self._log)
+        snapshot, behind = newest_snapshot(self._disk, self._log)
         return snapshot_without_left_levels(
             chain([] if snapshot is None else [snapshot], self._log.reader.scan(behind, self._log.log_end_offset))
         )
@@ -346,17 +358,17 @@ class ClusterMetadata:
             queued.answer.fail(error)
             self._committed()
             return
-        self._publication = Publication(queued.answer, decision.response, deque(slices(decision.records)))
+        self._publication = Publication(queued.answer, decision.response, self._publishing(decision.records))
         self._publish_slice()
 
     def _publish_slice(self) -> None:
         publication = self._publication
         if publication is None:  # `close` did not wait for its turn
             return
-        self._apply(publication.slices.popleft())
-        if publication.slices:
-            self._later(self._publish_slice)
-            return
+        for taken, is_slice_over in enumerate(publication.steps):
+            if is_slice_over or taken == STEPS_PER_TURN:
+                self._later(self._publish_slice)
+                return
         self._publication = None
         publication.answer.resolve(publication.response)
         self._committed()
@@ -365,26 +377,38 @@ class ClusterMetadata:
         self._is_committing = False
         self._run_turns()
 
-    def _apply(self, records: Sequence[Message]) -> None:
-        """Replay, then tell the listeners."""
+    def _publishing(self, records: Sequence[Message]) -> Iterator[bool | None]:
+        """True between two slices."""
+        for number, part in enumerate(slices(records)):
+            if number:
+                yield True
+            yield from self._applying(part)
+
+    def _applying(self, records: Sequence[Message]) -> Iterator[None]:
+        """Replays at once, then tells the listeners."""
         news = replay(self.image, records)
         self.image.next_offset = self._log.high_watermark
         if BROKER_CONFIG in news:
             self._adopt_broker_configs()
         for tell in news.values():
             for listener in self._listeners:
-                tell(listener)
+                yield from tell(listener) or ()
 
     def _adopt_broker_configs(self) -> None:
         configs = self.image.configs
         own = configs.get((ConfigResourceType.BROKER, str(self.node.node_id)), {})
         self._config.set_dynamic(configs.get(DEFAULT_BROKER, {}), own)
 
-    def _stage(self, records: Sequence[Message]) -> None:
-        now_ms = self._clock.now_ms()
+    def _staging(self, records: Sequence[Message]) -> Iterator[None]:
+        """Encodes a record in a step, and stages all of them in the last one."""
         level = self.image.metadata_version or METADATA_VERSION_OF_NEW
-        for start in range(0, len(records), MAX_RECORDS):
-            batch = record_batch(records[start : start + MAX_RECORDS], level, now_ms, leader_epoch=self.leader_epoch)
+        values = []
+        for record in records:
+            values.append(encode_record(record, level))
+            yield
+        now_ms = self._clock.now_ms()
+        for start in range(0, len(values), MAX_RECORDS):
+            batch = record_batch(values[start : start + MAX_RECORDS], now_ms, leader_epoch=self.leader_epoch)
             self._log.append(batch, now_ms=now_ms)
 
     def _stage_control(self, now_ms: int) -> None:
@@ -397,16 +421,17 @@ class ClusterMetadata:
         )
         self._log.append(batch, now_ms=now_ms)
 
-    def _commit_here(self, records: Sequence[Message]) -> None:
-        """Commit at once, waiting for the disk: at start and stop, when nobody else does."""
-        self._stage(records)
+    def _committing(self, records: Sequence[Message]) -> Iterator[None]:
+        """Commits in steps that wait for the disk: at start and stop, when nobody else does."""
+        yield from self._staging(records)
         self._log.write_staged()
         ticket = self._log.start_sync()
         ticket.run()
         self._log.finish_sync(ticket)
-        self._apply([record for record in records if type(record).__name__ not in TRANSACTION_BRACKETS])
+        yield
+        yield from self._applying([record for record in records if type(record).__name__ not in TRANSACTION_BRACKETS])
 
-    def _take_over(self, endpoints: Iterable[Listener], incarnation_id: bytes, *, was_clean: bool) -> None:
+    def _taking_over(self, endpoints: Iterable[Listener], incarnation_id: bytes, *, was_clean: bool) -> Iterator[None]:
         self._log.write_staged()
         self.broker_epoch = self._log.log_end_offset
         records = registration_records(
@@ -416,7 +441,8 @@ class ClusterMetadata:
             incarnation_id=incarnation_id,
             broker_epoch=self.broker_epoch,
         )
-        self._commit_here(records + leadership_records(self.image, self.node, was_clean=was_clean))
+        yield
+        yield from self._committing(records + leadership_records(self.image, self.node, was_clean=was_clean))
 
 
 TRANSACTION_BRACKETS = frozenset({"BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"})
@@ -430,40 +456,17 @@ def _open_log(log_directory: LogDirectory, now_ms: int) -> Log:
     return log_directory.create_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
 
 
-def _load(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -> None:
+def _loading(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -> Iterator[None]:
     """The newest whole snapshot, then the log behind it; the log alone where there is no snapshot."""
-    snapshot, behind = _newest_snapshot(disk, metadata_log)
+    snapshot, behind = newest_snapshot(disk, metadata_log)
     if snapshot is not None:
-        loader.load([snapshot], moves_offset=False)
+        yield from loader.loading([snapshot], moves_offset=False)
     try:
-        loader.load(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
+        yield from loader.loading(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
     except CorruptMetadata as error:
         start = metadata_log.log_start_offset
         path = [each.path() for each in metadata_log.segments if each.base_offset <= max(image.next_offset, start)][-1]
         raise CorruptMetadata(f"{path}: {error}") from error
-
-
-def _newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
-    """It, and the offset where the log goes on. Raises CorruptMetadata where the log needs one and there is none."""
-    start = metadata_log.log_start_offset
-    damaged: list[str] = []
-    for snapshot in snapshots_among(disk.list_directory(metadata_log.directory)):
-        data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
-        if not is_complete(data):
-            damaged.append(snapshot.name)
-            log.warning(
-                "%s/%s is damaged or was not finished; it is passed over", metadata_log.directory, snapshot.name
-            )
-            continue
-        if snapshot.end_offset > metadata_log.high_watermark:
-            raise CorruptMetadata(f"the log ends before the snapshot {snapshot.name}: its end is lost")
-        if snapshot.end_offset >= start:
-            return data, snapshot.end_offset
-        break
-    if start > 0:
-        found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
-        raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
-    return None, 0
 
 
 def _check_features(image: MetadataImage) -> None:

@@ -11,17 +11,25 @@ epoch is used twice. Layout: docs/formats/cluster-metadata.md.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
+from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.protocol.batch_header import batches, crc_ok
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import NewRecord, build_batch, records_of
 from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.storage.disk import Disk
+    from odradek.storage.log import Log
+
+log = logging.getLogger("odradek.metadata")
 
 BOOTSTRAP = "bootstrap.checkpoint"
 MAX_RECORDS_OF_BATCH = 1_000
@@ -41,6 +49,29 @@ def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
     """The newest first."""
     matches = [match for match in map(NAME.fullmatch, names) if match is not None]
     return sorted((SnapshotFile(int(match[1]), int(match[2]), match[0]) for match in matches), reverse=True)
+
+
+def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
+    """It, and the offset where the log goes on. Raises CorruptMetadata where the log needs one and there is none."""
+    start = metadata_log.log_start_offset
+    damaged: list[str] = []
+    for snapshot in snapshots_among(disk.list_directory(metadata_log.directory)):
+        data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
+        if not is_complete(data):
+            damaged.append(snapshot.name)
+            log.warning(
+                "%s/%s is damaged or was not finished; it is passed over", metadata_log.directory, snapshot.name
+            )
+            continue
+        if snapshot.end_offset > metadata_log.high_watermark:
+            raise CorruptMetadata(f"the log ends before the snapshot {snapshot.name}: its end is lost")
+        if snapshot.end_offset >= start:
+            return data, snapshot.end_offset
+        break
+    if start > 0:
+        found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
+        raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
+    return None, 0
 
 
 def is_complete(data: bytes) -> bool:

@@ -5,7 +5,7 @@ A stray is a partition that the metadata no longer knows, left by a deletion tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from odradek.broker.metadata.image import MetadataImage
@@ -25,21 +25,15 @@ def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -
                 yield name, record.partition_id, topic_id
 
 
-def strays(
-    image: MetadataImage, node_id: int, found: Iterable[TopicPartition], topic_id_of: Callable[[str, int], bytes | None]
-) -> list[TopicPartition]:
-    """Selects the directories of `found` that belong to no partition of this node.
+def is_stray(image: MetadataImage, node_id: int, found: TopicPartition, topic_id: bytes | None) -> bool:
+    """Whether a directory belongs to no partition of this node.
 
-    topic_id_of  the topic that a directory was made for; None where it does not tell, then its name decides
+    topic_id  the topic that it was made for; None where it does not tell, then its name decides
     """
-    return [
-        one for one in found if one[0] != CLUSTER_METADATA and not _is_known(image, node_id, one, topic_id_of(*one))
-    ]
-
-
-def _is_known(image: MetadataImage, node_id: int, found: TopicPartition, topic_id: bytes | None) -> bool:
     name, index = found
+    if name == CLUSTER_METADATA:
+        return False
     topic = image.topics.get(name)
     if topic is None or (topic_id is not None and topic_id != topic.topic_id) or index >= len(topic.partitions):
-        return False
-    return node_id in topic.partitions[index].replicas
+        return True
+    return node_id not in topic.partitions[index].replicas

@@ -100,12 +100,9 @@ def decode_record(value: bytes) -> Message | PassedOver:
     return decode(record_class, version, value, position)
 
 
-def record_batch(records: Iterable[Message], metadata_version: int, now_ms: int, *, leader_epoch: int) -> bytearray:
-    """One batch of metadata records, offsets from 0: Kafka appends what belongs together as one batch."""
-    return build_batch(
-        [NewRecord(None, encode_record(record, metadata_version), now_ms) for record in records],
-        leader_epoch=leader_epoch,
-    )
+def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> bytearray:
+    """One batch of encoded records, offsets from 0: Kafka appends what belongs together as one batch."""
+    return build_batch([NewRecord(None, value, now_ms) for value in values], leader_epoch=leader_epoch)
 
 
 _classes: dict[int, type[Message] | None] = {}

@@ -5,13 +5,13 @@ understood, because a newer Kafka wrote them, are skipped and reported once.
 
 After a commit the listeners are told what has changed. Many records are published in slices, so that clients are served
 in between. A slice ends before a topic or the removal of one, so that every topic appears with all its partitions and
-settings.
+settings; but listeners may take several turns over the partitions of a topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.image import MetadataImage, TopicImage
@@ -42,7 +42,12 @@ class Loader:
         return self._transaction is not None
 
     def load(self, portions: Iterable[Buffer], *, from_offset: int = 0, moves_offset: bool = True) -> None:
-        """Replay whole batches; those that begin below `from_offset` are skipped.
+        """Does at once what `loading` does."""
+        for _ in self.loading(portions, from_offset=from_offset, moves_offset=moves_offset):
+            pass
+
+    def loading(self, portions: Iterable[Buffer], *, from_offset: int = 0, moves_offset: bool = True) -> Iterator[None]:
+        """Replays whole batches, a record in a step; those that begin below `from_offset` are skipped.
 
         moves_offset  whether their offsets are those of the metadata log; a snapshot's are its own
         raises        CorruptMetadata
@@ -60,6 +65,7 @@ class Loader:
                 if not header.is_control:
                     for record in records_of(portion, position):
                         self._take(record.value, record.offset, is_of_log=moves_offset)
+                        yield
                     self.last_timestamp = header.max_timestamp
                 if moves_offset:
                     self._image.next_offset = next_offset
@@ -98,13 +104,14 @@ BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord"})
 
 
 class MetadataListener(Protocol):
-    """Told after a commit, in the order of the records, what it changed. On return the change has taken effect."""
+    """Told after a commit, in the order of the records, what it changed. When all steps that are returned are done, or
+    on return, the change has taken effect."""
 
-    def topic_created(self, topic: TopicImage) -> None: ...
+    def topic_created(self, topic: TopicImage) -> Told: ...
 
-    def partitions_added(self, topic: TopicImage) -> None: ...
+    def partitions_added(self, topic: TopicImage) -> Told: ...
 
-    def topic_deleted(self, topic: TopicImage) -> None: ...
+    def topic_deleted(self, topic: TopicImage) -> Told: ...
 
     def topic_config_changed(self, topic: str) -> None: ...
 
@@ -115,7 +122,8 @@ class MetadataListener(Protocol):
     def client_quotas_changed(self) -> None: ...
 
 
-News = dict[tuple[str, object], Callable[[MetadataListener], None]]
+Told: TypeAlias = Iterator[None] | None
+News = dict[tuple[str, object], Callable[[MetadataListener], Told]]
 BROKER_CONFIG: Final = ("broker config", "")
 
 
@@ -168,5 +176,5 @@ def _note(news: News, image: MetadataImage, record: Any) -> None:
             news["client quotas", ""] = lambda listener: listener.client_quotas_changed()
 
 
-def _deleted(topic: TopicImage) -> Callable[[MetadataListener], None]:
+def _deleted(topic: TopicImage) -> Callable[[MetadataListener], Told]:
     return lambda listener: listener.topic_deleted(topic)

@@ -1,7 +1,7 @@
 """The partitions that this broker leads, by topic name and by topic id; kept in step with the metadata log.
 
-State: `Partitions` owns every `Partition`. The registry changes when the metadata has changed (`topic_created` and its
-siblings are called after a commit), never because of a request. Directories of deleted partitions are renamed at once,
+State: `Partitions` owns every `Partition`. The registry changes when the metadata has changed (`opening_topic` and
+`deleting_topic` are called after a commit), never because of a request. Directories of deleted partitions are renamed,
 and removed from the disk after a delay (`Discards`).
 """
 
@@ -17,6 +17,7 @@ from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import Steps, completed
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
@@ -170,32 +171,24 @@ class Partitions:
 
     def open_all(self) -> None:
         """Open the logs of all partitions that metadata places here."""
-        for _ in self.opening():
-            pass
+        completed(self.opening())
 
-    def opening(self) -> Iterator[None]:
+    def opening(self) -> Steps[None]:
         """Opens them one after the other; whoever asks for the next one chooses when."""
         for topic in self._image.topics.values():
-            yield from self._opening(topic)
+            yield from self.opening_topic(topic)
 
     def prepare(self, records: Sequence[Message]) -> Callable[[], None]:
         """Returns what a thread can do for the partitions that these records bring; metadata has neither yet."""
         return self._log_directory.prepare(new_partitions(self._image, self._node_id, records)).make
 
-    def topic_created(self, topic: TopicImage) -> None:
-        """The topic can be written to on return. Also for a topic that has grown."""
-        for _ in self._opening(topic):
-            pass
-
-    def _opening(self, topic: TopicImage) -> Iterator[None]:
+    def opening_topic(self, topic: TopicImage) -> Steps[None]:
+        """After a step for each partition the topic can be written to. Also for a topic that has grown."""
         config = self._log_config(topic.name)
         for partition in topic.partitions:
             if self._node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
                 self._open(topic, partition, config)
                 yield
-
-    def partitions_added(self, topic: TopicImage) -> None:
-        self.topic_created(topic)
 
     def truncate(self, topic: str, index: int, offset: int) -> None:
         """Cuts the log, as an unclean election does; the new leader epoch is the caller's to assign.
@@ -211,7 +204,10 @@ class Partitions:
             raise
         partition.truncated(log)
 
-    def topic_deleted(self, topic: TopicImage) -> None:
+    def deleting_topic(self, topic: TopicImage) -> Steps[None]:
+        """The first step ends what waits for the topic; after one more for each partition the name is free."""
+        removed = []
+        delay_ms = self._log_config(topic.name).file_delete_delay_ms
         for image in topic.partitions:
             key = (topic.name, image.partition_id)
             partition = self._by_name.pop(key, None)
@@ -220,7 +216,10 @@ class Partitions:
                 partition.deleted()
             if partition is not None or key in self.offline:
                 self.offline.discard(key)
-                self._remove(key, self._log_config(topic.name).file_delete_delay_ms)
+                removed.append(key)
+        for key in removed:
+            yield
+            self._remove(key, delay_ms)
 
     def topic_config_changed(self, topic: str) -> None:
         partitions = self.of_topic(topic)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial, wraps
 from heapq import merge
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,32 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SLICE_S: Final = 0.003
+
+
+async def work_in_slices(steps: Iterator[None]) -> None:
+    """Does all of it. Whatever else the loop has to do gets its turn after each SLICE_S, in which steps end. However
+    many of these go on, each turn has one slice, of the one that has waited longest."""
+    slices = _slices.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    is_over = False
+    while not is_over:
+        async with slices:
+            is_over = _work_slice(steps)
+            await asyncio.sleep(0)  # also after the last one: what comes next may be as long
+
+
+def _work_slice(steps: Iterator[None]) -> bool:
+    """Returns whether it is all done."""
+    until_s = perf_counter() + SLICE_S
+    return all(perf_counter() < until_s for _ in steps)
+
+
+def completed(steps: Steps[A]) -> A:
+    """Does all of it at once. Returns what the generator returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]  # what the generator returns
 
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
@@ -237,4 +264,5 @@ def rotation() -> Rotation:
     return _rotations[loop]
 
 
+_slices: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 _rotations: WeakKeyDictionary[asyncio.AbstractEventLoop, Rotation] = WeakKeyDictionary()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from itertools import count, pairwise
+from time import perf_counter
 
 import pytest
 
@@ -20,9 +21,11 @@ from odradek.broker.runtime.slices import (
     SLICE_S,
     Rotation,
     Steps,
+    completed,
     in_order,
     sliced,
     visit_in_slices,
+    work_in_slices,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualClock, ManualTimers
@@ -268,3 +271,44 @@ def test_names_are_put_in_order_a_run_at_a_time(size: int) -> None:
         except StopIteration as done:
             found = done.value
     assert (found, yields) == (sorted(names), size)
+
+
+def steps_of_a_slice(name: str, done: list[str]) -> Steps[str]:
+    for _ in range(3):
+        until_s = perf_counter() + SLICE_S
+        while perf_counter() < until_s:
+            pass
+        done.append(name)
+        yield
+    return name
+
+
+async def test_works_take_turns_of_a_slice() -> None:
+    done: list[str] = []
+    await asyncio.gather(*(work_in_slices(steps_of_a_slice(name, done)) for name in "ab"))
+    assert done == ["a", "b", "a", "b", "a", "b"]
+
+
+async def test_others_have_a_turn_after_each_slice() -> None:
+    done: list[str] = []
+    work = asyncio.ensure_future(work_in_slices(steps_of_a_slice("a", done)))
+    while not work.done():
+        done.append(".")
+        await asyncio.sleep(0)
+    assert "aa" not in "".join(done)
+    assert done.count("a") == 3
+
+
+async def test_what_fails_in_a_slice_is_raised() -> None:
+    def fails() -> Steps[None]:
+        yield
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    with pytest.raises(KafkaError):
+        await work_in_slices(fails())
+
+
+def test_steps_can_be_done_at_once() -> None:
+    done: list[str] = []
+    assert completed(steps_of_a_slice("a", done)) == "a"
+    assert done == ["a"] * 3
