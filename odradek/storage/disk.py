@@ -320,6 +320,54 @@ class RealDisk:
         return RealLock(fd)
 
 
+class NotingDisk(RealDisk):
+    """Notes the paths of what it is about to change by name, from `begin_notes` to `end_notes`, so that a copy that was
+    made meanwhile can be put right. What is written to a file that is open already is not noted."""
+
+    def __init__(self) -> None:
+        self._noted: set[str] | None = None  # threads add to it
+
+    def begin_notes(self) -> None:
+        self._noted = set()
+
+    def end_notes(self) -> list[str]:
+        noted, self._noted = self._noted, None
+        return list(noted or ())
+
+    def _note(self, *paths: str) -> None:
+        noted = self._noted
+        if noted is not None:
+            noted.update(paths)
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        self._note(path)
+        return super().open(path, create=create)
+
+    def write_bytes(self, path: str, data: Buffer) -> None:
+        self._note(path)
+        super().write_bytes(path, data)
+
+    def replace(self, path: str, data: Buffer) -> None:
+        self._note(path)
+        super().replace(path, data)
+
+    def make_directory(self, path: str) -> None:
+        self._note(path)
+        super().make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._note(source, target)
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._note(path)
+        super().unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        self._note(path)
+        super().remove_directory(path)
+
+
 def allow_many_open_files() -> None:
     """Raises this process's soft limit of open files to the hard one: a log that is written to keeps one open."""
     import resource

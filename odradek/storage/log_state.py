@@ -3,9 +3,9 @@ nothing yet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.storage.file_names import (
     LEADER_EPOCHS,
@@ -114,10 +114,52 @@ class Copied(Protocol):
     def producers(self) -> list[ProducerEntry]: ...
 
 
-def known_logs(logs: Mapping[TopicPartition, Copied]) -> dict[TopicPartition, KnownLog]:
-    """Returns what is known of them in this turn of the loop; of those that a copy need not be read for."""
-    found = ((key, _known(log)) for key, log in logs.items())
-    return {key: known for key, known in found if known is not None}
+class CopiedLogs:
+    """Logs whose files are being copied: what is known of them, and what has changed since they were looked at."""
+
+    def __init__(self, logs: Mapping[TopicPartition, Copied]) -> None:
+        self._logs = logs
+        self._seen: dict[TopicPartition, Seen] = {}
+        self.known: dict[TopicPartition, KnownLog] = {}  # of those that a copy need not be read for
+
+    def looking(self) -> Iterator[None]:
+        """Looks at one after the other. Before their files are copied."""
+        for key, log in list(self._logs.items()):
+            self._look(key, log)
+            yield
+
+    def look_again(self) -> list[str]:
+        """Has all known as it is in this turn of the loop. Returns the files of logs that are not as they were seen;
+        without those that were changed by name."""
+        changed: list[str] = []
+        for key, log in self._logs.items():
+            seen = self._seen.get(key)
+            is_same = seen is not None and seen.log is log
+            if is_same and seen is not None and seen.ends == (log.log_start_offset, log.log_end_offset):
+                continue
+            first = seen.active_offset if is_same and seen is not None else -1
+            changed += [segment.path() for segment in log.segments if segment.base_offset >= first]
+            self._look(key, log)
+        for key in self.known.keys() - self._logs.keys():
+            del self.known[key]
+        return changed
+
+    def _look(self, key: TopicPartition, log: Copied) -> None:
+        ends = (log.log_start_offset, log.log_end_offset)
+        self._seen[key] = Seen(log, ends, log.segments[-1].base_offset)
+        known = _known(log)
+        if known is not None:
+            self.known[key] = known
+        else:
+            self.known.pop(key, None)
+
+
+class Seen(NamedTuple):
+    """A log as it was looked at: its start and end offset, and where its active segment begins."""
+
+    log: Copied
+    ends: tuple[int, int]
+    active_offset: int
 
 
 def _known(log: Copied) -> KnownLog | None:

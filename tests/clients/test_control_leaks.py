@@ -20,7 +20,8 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from odradek.broker.broker import Broker
-from odradek.broker.clusters.clusters import GONE_PER_RETURN, PREFIX, Cluster, Clusters, parent_of_roots
+from odradek.broker.clusters.clusters import GONE_PER_RETURN, Cluster, Clusters
+from odradek.broker.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "20"))
 PATIENCE_S = 30
@@ -33,7 +34,6 @@ class Left:
     descriptors: int
     threads: int
     tasks: int
-    brokers: int
     files: int
 
 
@@ -44,22 +44,23 @@ async def clusters() -> AsyncIterator[Clusters]:
     await made.close()
 
 
-async def one_life(clusters: Clusters) -> None:
+async def one_life(clusters: Clusters, lives: WeakSet[Broker]) -> None:
     one = await clusters.create({}, None, None)
     await asyncio.to_thread(produce, bootstrap(one))
     other = await clusters.create({}, one.id, None)
     assert (
         await asyncio.to_thread(consume, bootstrap(one)) == await asyncio.to_thread(consume, bootstrap(other)) == b"a"
     )
+    lives.update(each.running.broker for each in (one, other))
     await clusters.delete(one.id)
     await clusters.delete(other.id)
 
 
-async def until_let_go(others: WeakSet[Broker]) -> None:
-    """others: brokers of this process that are none of the clusters'"""
+async def until_let_go(lives: WeakSet[Broker]) -> None:
+    """lives: brokers of clusters that are deleted"""
     async with asyncio.timeout(PATIENCE_S):
-        while any(isinstance(each, Broker) and each not in others for each in gc.get_objects()):
-            gc.collect()  # an error may have left a cycle; test_no_cycles.py has those of a usual life
+        while lives:
+            gc.collect()  # which does not find what is frozen: their objects go by their reference counts
             await asyncio.sleep(0.1)
 
 
@@ -91,7 +92,6 @@ def left() -> Left:
         # Without those of `to_thread`, of which the loop starts another one up to a bound when none happens to be idle.
         threads=sum(not each.name.startswith("asyncio_") for each in threading.enumerate()),
         tasks=len(asyncio.all_tasks()),
-        brokers=sum(isinstance(each, Broker) for each in gc.get_objects()),
         files=sum(1 for root in parent_of_roots().glob(f"{PREFIX}{os.getpid()}-*") for _ in Path(root).iterdir()),
     )
 
@@ -115,21 +115,21 @@ async def test_memory_is_returned_after_every_so_many_clusters() -> None:
 
 @pytest.mark.slow
 async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
-    others = WeakSet(each for each in gc.get_objects() if isinstance(each, Broker))
+    lives: WeakSet[Broker] = WeakSet()
     for _ in range(WARM_UP):
-        await one_life(clusters)
+        await one_life(clusters, lives)
     tracemalloc.start()
     try:
-        await one_life(clusters)
-        await until_let_go(others)
+        await one_life(clusters, lives)
+        await until_let_go(lives)
         before, bytes_before = left(), held_bytes()
         for _ in range(COUNT):
-            await one_life(clusters)
+            await one_life(clusters, lives)
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after it was asked to
                 while left() != before:
                     await asyncio.sleep(0.1)
-        await until_let_go(others)
+        await until_let_go(lives)
         assert left() == before
         assert (held_bytes() - bytes_before) / COUNT < MOST_BYTES
     finally:

@@ -7,9 +7,8 @@ where the machine has such a file system, and go with it.
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,9 +17,9 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
-from odradek.broker.clusters.copies import copy, put_back, remove
+from odradek.broker.clusters.copies import Copy, beside, copy, fresh_root, nothing_more, remove
 from odradek.broker.clusters.faults import Faults
-from odradek.broker.clusters.nodes import LAST_NODE_ID, Nodes, chosen_ids
+from odradek.broker.clusters.nodes import Nodes, ids_of_nodes
 from odradek.broker.clusters.problems import Problem, bad, unknown
 from odradek.broker.clusters.releases import Release
 from odradek.broker.clusters.steps import put_steps
@@ -30,10 +29,13 @@ from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.runtime.allocator import FrozenObjects, return_freed_memory
 from odradek.broker.runtime.clock import LoopTimers, TimerHandle
 from odradek.broker.runtime.controlled_time import ControlledTime
+from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.errors import KafkaError
-from odradek.storage.log_state import KnownLog, known_logs
+from odradek.storage.disk import NotingDisk
+from odradek.storage.log import LogWriteFailed
+from odradek.storage.log_state import CopiedLogs, KnownLog
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.recorder import Recorder
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
     from odradek.broker.control.page.in_process import InProcessClient
     from odradek.protocol.topic_partition import TopicPartition
 
+log = logging.getLogger("odradek.clusters")
+
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
 MOST_CHECKPOINTS = 100  # of a cluster
-PREFIX = "odradek-clusters-"
-IN_MEMORY = Path("/dev/shm")
 GONE_PER_RETURN = 50  # deleted clusters, after which what the C library has kept of them goes back to the kernel
 RETURN_MS = 1_000  # after these, for what is deleted meanwhile
 LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened; then, its parts have gone
@@ -76,11 +78,13 @@ class Cluster:
     port: int = 0
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     known_logs: KnownLogs = field(default_factory=dict)  # as its next start finds them, where it has a copy
+    is_cut_off: bool = False  # its clients, while it crashes
     lease: TimerHandle | None = None
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     preset_clients: list[InProcessClient] = field(default_factory=list)
     token: str = field(default_factory=token_urlsafe)  # for its calls alone, where the process asks for one
+    disk: NotingDisk = field(default_factory=NotingDisk)
 
     @property
     def running(self) -> ServingBroker:
@@ -119,11 +123,19 @@ class Clusters:
     """Loop thread only."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, return_memory: Callable[[], object] = return_freed_memory
+        self,
+        loop: asyncio.AbstractEventLoop,
+        return_memory: Callable[[], object] = return_freed_memory,
+        *,
+        copy: Copy = copy,
     ) -> None:
-        """return_memory: called soon after many clusters are gone."""
+        """
+        return_memory  called soon after many clusters are gone
+        copy           of files; another one in its place can fail
+        """
         self._loop = loop
         self._return_memory = return_memory
+        self._copy = copy
         self._system = LoopTimers(loop)
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
@@ -147,9 +159,7 @@ class Clusters:
         """
         time = ControlledTime(self._loop)
         cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)
-        serving = ServingBroker(
-            config, self._loop, time=time, add_routes=add_routes, make_connection=cluster.faults.connections(config)
-        )
+        serving = self._serving(cluster, config, add_routes)
         cluster.node_ids = (config.node_id,)
         self._clusters[DEFAULT] = cluster
         await self._start(cluster, serving)
@@ -189,7 +199,7 @@ class Clusters:
         if source is not None and release is not None:
             raise Problem(400, "a fork emulates what its source does", field="emulate")
         checked = _checked(settings)
-        node_ids = _node_ids(nodes, checked, source)
+        node_ids = ids_of_nodes(nodes, checked, None if source is None else source.node_ids)
         self._numbers += 1
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
@@ -224,16 +234,22 @@ class Clusters:
         await self._forget(cluster)
 
     async def crash(self, name: str) -> None:
-        """Leaves what `kill -9` would: what the broker has written, and nothing of what it has not. Raises Problem."""
+        """Leaves what `kill -9` would: what the broker has written, and nothing of what it has not.
+
+        Raises Problem. Where its files cannot be copied, it runs on; if clients are cut off already, it is stopped in
+        good order, and can be restarted."""
         cluster = self.own(name)
         async with cluster.changing:
-            nodes = cluster.running_nodes
-            left = cluster.directory.with_name(f"{cluster.directory.name}-left")
+            left = beside(cluster.directory, "left")
             # What is acknowledged from then on would be lost.
-            await copy(cluster.directory, left, and_then=partial(_cut, cluster, nodes))
-            await self._end(cluster)
-            await remove([cluster.directory])
-            left.rename(cluster.directory)
+            cut = partial(_cut, cluster, cluster.running_nodes)
+            try:
+                await self._copied(cluster, left, flushes=False, and_then=cut)
+            except Problem:
+                if cluster.is_cut_off:
+                    await self._end(cluster, keeps_data=True)
+                raise
+            await self._go_on_from(left, cluster)
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
         """Raises Problem."""
@@ -252,23 +268,19 @@ class Clusters:
             raise Problem(409, f"at most {MOST_CHECKPOINTS} checkpoints of a cluster")
         async with cluster.changing:
             await cluster.settled()
-            path = self._checkpoint(cluster, mark)
             cluster.checkpoints.pop(mark, None)
-            now_ms = cluster.time.now_ms()
-            cluster.checkpoints[mark] = Checkpoint(now_ms, await _copy_of(cluster, path))
+            cluster.checkpoints[mark] = await self._copied(cluster, self._checkpoint(cluster, mark))
 
     async def rewind(self, name: str, mark: str) -> Cluster:
-        """Raises Problem."""
+        """Raises Problem. Where the checkpoint cannot be copied, it runs on."""
         cluster = self.own(name)
         if mark not in cluster.checkpoints:
             raise unknown("name", mark, cluster.checkpoints)
         checkpoint = cluster.checkpoints[mark]
         async with cluster.changing:
-            await self._end(cluster)
-            await put_back(self._checkpoint(cluster, mark), cluster.directory)
-            cluster.known_logs = checkpoint.known_logs
-            cluster.time = ControlledTime(self._loop, checkpoint.now_ms, is_frozen=cluster.time.is_frozen)
-            cluster.faults.follow(cluster.time)
+            await self._write_copy(cluster, self._checkpoint(cluster, mark), beside(cluster.directory, "left"))
+            await self._go_on_from(beside(cluster.directory, "left"), cluster)
+            self._set_to(cluster, checkpoint, is_frozen=cluster.time.is_frozen)
             await self._start_again(cluster)
         return cluster
 
@@ -281,20 +293,24 @@ class Clusters:
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
 
+    def _serving(self, cluster: Cluster, config: BrokerConfig, add_routes: AddRoutes | None = None) -> ServingBroker:
+        return ServingBroker(
+            config,
+            self._loop,
+            time=cluster.time,
+            add_routes=add_routes,
+            is_alone=cluster.id == DEFAULT,
+            make_connection=cluster.faults.connections(config),
+            disk=cluster.disk,
+        )
+
     async def _start_again(self, cluster: Cluster) -> None:
         own = {"log.dirs": str(cluster.directory), "odradek.port": str(cluster.port), "odradek.http.port": "-1"}
         own["node.id"] = str(cluster.node_ids[0])
         began = self._objects.begin()
         try:
             config, _ = configure({}, {}, {**MADE_WITH, **cluster.settings, **own})
-            serving = ServingBroker(
-                config,
-                self._loop,
-                time=cluster.time,
-                is_alone=False,
-                make_connection=cluster.faults.connections(config),
-            )
-            await self._start(cluster, serving)
+            await self._start(cluster, self._serving(cluster, config))
         except (CannotStart, ConfigError, KafkaError, OSError) as error:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
         finally:
@@ -306,7 +322,7 @@ class Clusters:
         if cluster.release is not None:
             serving.broker.offered = cluster.release.offered
         await serving.start()
-        cluster.serving = serving
+        cluster.serving, cluster.is_cut_off = serving, False
         cluster.port = serving.broker.bound[0].port
         nodes = Nodes(serving, cluster.node_ids, cluster.ports)
         try:
@@ -329,15 +345,74 @@ class Clusters:
         if nodes is not None:
             await nodes.close()
         if serving is not None:
-            await serving.stop(0, keeps_data=keeps_data)
+            try:
+                await serving.stop(0, keeps_data=keeps_data)
+            except (LogWriteFailed, OSError) as error:
+                log.warning(
+                    "cluster %s could not be left clean, so its next start reads its logs: %s", cluster.id, error
+                )
             self._system.after(LET_GO_MS, partial(self._let_go, serving))
         cluster.time.stop()
 
     async def _fork(self, source: Cluster, cluster: Cluster) -> None:
         async with source.changing:
-            cluster.time = ControlledTime(self._loop, source.time.now_ms(), is_frozen=source.time.is_frozen)
-            cluster.faults.follow(cluster.time)
-            cluster.known_logs = await _copy_of(source, cluster.directory)
+            begins = await self._copied(source, cluster.directory)
+            self._set_to(cluster, begins, is_frozen=source.time.is_frozen)
+
+    def _set_to(self, cluster: Cluster, checkpoint: Checkpoint, *, is_frozen: bool) -> None:
+        cluster.known_logs = checkpoint.known_logs
+        cluster.time = ControlledTime(self._loop, checkpoint.now_ms, is_frozen=is_frozen)
+        cluster.faults.follow(cluster.time)
+
+    async def _copied(
+        self, cluster: Cluster, to: Path, *, flushes: bool = True, and_then: Callable[[], None] = nothing_more
+    ) -> Checkpoint:
+        """Copies all that its files hold in one turn of the loop, in which `and_then` is called.
+
+        flushes  whether what is appended is written first
+        raises   Problem; nothing is left of the copy
+        """
+        serving, disk = cluster.serving, cluster.disk
+        logs = CopiedLogs({} if serving is None else serving.broker.log_directory.logs)
+
+        now_ms = cluster.time.now_ms()
+
+        def changed() -> list[str]:
+            nonlocal now_ms
+            now_ms = cluster.time.now_ms()
+            if serving is not None and flushes:
+                serving.broker.flush_appends()
+            return [*disk.end_notes(), *logs.look_again()]
+
+        disk.begin_notes()
+        try:
+            await work_in_slices(logs.looking())
+            await self._write_copy(cluster, cluster.directory, to, changed, and_then)
+        finally:
+            disk.end_notes()
+        return Checkpoint(now_ms, logs.known)
+
+    async def _write_copy(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        to: Path,
+        changed: Callable[[], list[str]] = list,
+        and_then: Callable[[], None] = nothing_more,
+    ) -> None:
+        try:
+            await self._copy(directory, to, changed=changed, and_then=and_then)
+        except OSError as error:
+            await remove([to])
+            raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
+
+    async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
+        """Ends its broker; a copy takes the place of its files."""
+        await self._end(cluster)
+        gone = beside(cluster.directory, "gone")
+        cluster.directory.rename(gone)
+        copied.rename(cluster.directory)
+        await remove([gone])
 
     async def _forget(self, cluster: Cluster) -> None:
         self.lease(cluster, None)
@@ -367,7 +442,7 @@ class Clusters:
 
     def _directory(self, name: str) -> Path:
         if self._root is None:
-            self._root = _fresh_root()
+            self._root = fresh_root()
         return self._root / name
 
     def _checkpoint(self, cluster: Cluster, mark: str) -> Path:
@@ -387,50 +462,10 @@ def _checked(settings: Mapping[str, object]) -> dict[str, str]:
     return checked
 
 
-def _node_ids(nodes: int | Sequence[int] | None, settings: Mapping[str, str], source: Cluster | None) -> Sequence[int]:
-    """Raises Problem."""
-    told = settings.get("node.id")
-    if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):
-        raise bad("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")
-    if source is not None:
-        ids = chosen_ids(nodes, source.node_ids)
-    elif nodes is None or isinstance(nodes, int):
-        ids = chosen_ids(nodes, [int(told or BROKER_SETTINGS["node.id"].default or "")])
-    else:
-        ids = nodes
-    if told is not None and int(told) != ids[0]:
-        raise bad("settings.node.id", f"{ids[0]}, the first of its nodes")
-    return ids
-
-
 def _cut(cluster: Cluster, nodes: Nodes) -> None:
+    cluster.is_cut_off = True
     for client in cluster.preset_clients:
         client.close()
     cluster.preset_clients.clear()
     for server, _, _ in nodes.doors():
         server.cut()
-
-
-async def _copy_of(cluster: Cluster, to: Path) -> KnownLogs:
-    """Copies all that its logs hold in this turn of the loop. Returns what is known of them."""
-    known: KnownLogs = {}
-    if cluster.serving is not None:
-        broker = cluster.serving.broker
-        broker.flush_appends()
-        known = known_logs(broker.log_directory.logs)
-    await copy(cluster.directory, to)
-    return known
-
-
-def parent_of_roots() -> Path:
-    return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-
-
-def _fresh_root() -> Path:
-    """Also removes what processes left that were killed."""
-    parent = parent_of_roots()
-    for left in parent.glob(f"{PREFIX}*"):
-        pid = left.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))

@@ -1,17 +1,27 @@
-"""Copies of a cluster's directory: the state of one moment, written by a thread, so that other clusters do not wait."""
+"""Directories of clusters, and their copies: the state of one moment, written by threads, so that other clusters do not
+wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from odradek.storage.checkpoints import LOCK
 
-MOST_OPENED = 1_000  # files; of larger directories the copy is made at once
+PREFIX = "odradek-clusters-"
+IN_MEMORY = Path("/dev/shm")
+
+
+def nothing_more() -> None:
+    """Does nothing in the turn of a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,7 @@ class OpenedFile:
     descriptor: int
     size_bytes: int
 
-    def write(self, to: Path) -> None:
+    def write(self, to: str) -> None:
         """Over what is there: its pages need not be found and cleared again, which takes longer than the copy."""
         target = os.open(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -38,37 +48,96 @@ class OpenedFile:
             os.close(target)
 
 
-async def copy(directory: Path, to: Path, *, and_then: Callable[[], None] | None = None) -> None:
-    """Makes `to` hold what a directory holds in this turn of the loop, except its lock. Raises OSError.
+class Copy(Protocol):
+    """See `copy`."""
 
+    async def __call__(
+        self, directory: Path, to: Path, *, changed: Callable[[], list[str]], and_then: Callable[[], None]
+    ) -> None: ...
+
+
+def beside(directory: Path, what: str) -> Path:
+    return directory.with_name(f"{directory.name}-{what}")
+
+
+async def copy(
+    directory: Path,
+    to: Path,
+    *,
+    changed: Callable[[], list[str]] = list,
+    and_then: Callable[[], None] = nothing_more,
+) -> None:
+    """Makes `to` hold what a directory holds in one turn of the loop, except its lock: a thread copies all; then, in
+    that turn, what has changed since is opened, and written by a thread, too. Raises OSError.
+
+    changed    called in that turn: the paths of files and folders that may be others than when this was called
     and_then   called in the same turn, once it is certain what is copied
     """
-    folders, names = _below(str(directory))
-    if len(names) > MOST_OPENED:
-        _copy(directory, to)
-        if and_then is not None:
-            and_then()
-        return
-    files: list[OpenedFile] = []
+    await asyncio.to_thread(_copy, directory, to)
+    rest = _Rest(str(directory), str(to))
     try:
-        for name in names:
-            files.append(_opened(directory, name))
-        if and_then is not None:
-            and_then()
-        await asyncio.to_thread(_write, folders, names, files, to)
+        for path in changed():
+            rest.add(path)
+        and_then()
+        await asyncio.to_thread(rest.write)
     finally:
-        for each in files:
+        rest.close()
+
+
+class _Rest:
+    """What of a copy is not as it ought to be."""
+
+    def __init__(self, directory: str, to: str) -> None:
+        self._directory = directory
+        self._to = to
+        self._gone: list[str] = []
+        self._folders: list[str] = []
+        self._files: list[OpenedFile] = []
+
+    def add(self, path: str) -> None:
+        name = path.removeprefix(f"{self._directory}/")
+        if not os.path.isdir(path):
+            self._add_file(name)
+            return
+        folders, names = _below(path)
+        self._folders += [f"{name}/{each}" if each else name for each in folders]
+        for each in names:
+            self._add_file(f"{name}/{each}")
+
+    def _add_file(self, name: str) -> None:
+        try:
+            self._files.append(_opened(self._directory, name))
+        except (FileNotFoundError, NotADirectoryError):
+            self._gone.append(name)
+
+    def write(self) -> None:
+        for name in self._gone:
+            _remove_one(f"{self._to}/{name}")
+        for name in self._folders:
+            os.makedirs(f"{self._to}/{name}", exist_ok=True)
+        for file in self._files:
+            os.makedirs(os.path.dirname(f"{self._to}/{file.name}"), exist_ok=True)
+            file.write(self._to)
+
+    def close(self) -> None:
+        for each in self._files:
             os.close(each.descriptor)
 
 
-async def put_back(directory: Path, to: Path) -> None:
-    """The same of a directory that nobody changes meanwhile."""
-    await asyncio.to_thread(_copy, directory, to)
-
-
 def _copy(directory: Path, to: Path) -> None:
+    """What vanishes meanwhile is left out."""
     folders, names = _below(str(directory))
-    _write(folders, names, _opened_in_turn(directory, names), to)
+    if to.exists():
+        _leave_only(folders, names, str(to))
+    for folder in folders:
+        os.makedirs(f"{to}/{folder}", exist_ok=True)
+    for name in names:
+        with suppress(FileNotFoundError):
+            file = _opened(str(directory), name)
+            try:
+                file.write(str(to))
+            finally:
+                os.close(file.descriptor)
 
 
 async def remove(paths: Iterable[Path]) -> None:
@@ -82,7 +151,13 @@ def _below(directory: str) -> tuple[list[str], list[str]]:
     """Returns the folders, each behind the one that holds it, and the files, by their paths below the directory."""
     folders, names = [""], []
     for folder in folders:  # which grows meanwhile
-        with os.scandir(f"{directory}/{folder}") as entries:
+        try:
+            entries = os.scandir(f"{directory}/{folder}")
+        except FileNotFoundError:
+            if not folder:
+                raise
+            continue  # it has been renamed
+        with entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
@@ -92,29 +167,9 @@ def _below(directory: str) -> tuple[list[str], list[str]]:
     return folders, names
 
 
-def _opened(directory: Path, name: str) -> OpenedFile:
+def _opened(directory: str, name: str) -> OpenedFile:
     descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     return OpenedFile(name, descriptor, os.fstat(descriptor).st_size)
-
-
-def _opened_in_turn(directory: Path, names: Iterable[str]) -> Iterator[OpenedFile]:
-    """Each is closed when the next one is asked for."""
-    for name in names:
-        file = _opened(directory, name)
-        try:
-            yield file
-        finally:
-            os.close(file.descriptor)
-
-
-def _write(folders: Sequence[str], names: Iterable[str], files: Iterable[OpenedFile], to: Path) -> None:
-    """names: of the files"""
-    if to.exists():
-        _leave_only(folders, names, str(to))
-    for folder in folders:
-        os.makedirs(f"{to}/{folder}", exist_ok=True)
-    for file in files:
-        file.write(to)
 
 
 def _leave_only(folders: Iterable[str], names: Iterable[str], there: str) -> None:
@@ -127,6 +182,30 @@ def _leave_only(folders: Iterable[str], names: Iterable[str], there: str) -> Non
             os.rmdir(f"{there}/{folder}")
 
 
+def _remove_one(path: str) -> None:
+    """A file or a folder, if it is there."""
+    try:
+        os.unlink(path)
+    except IsADirectoryError:
+        shutil.rmtree(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+
+
 def _remove(paths: list[Path]) -> None:
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def parent_of_roots() -> Path:
+    return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def fresh_root() -> Path:
+    """Also removes what processes left that were killed."""
+    parent = parent_of_roots()
+    for left in parent.glob(f"{PREFIX}*"):
+        pid = left.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))

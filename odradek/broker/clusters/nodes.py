@@ -7,13 +7,14 @@ metadata log, as in Kafka, and raises the leader epoch. Every node is a replica 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.clusters.node_view import NodeRequests, node_dispatcher
 from odradek.broker.clusters.problems import Problem, bad, unknown, whole
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.fetch.replicas import Replicas
 from odradek.broker.metadata.image import NO_LEADER
@@ -393,3 +394,21 @@ def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Seque
     if max(asked) > LAST_NODE_ID:
         raise bad("nodes", f"such that no id is above {LAST_NODE_ID}")
     return asked
+
+
+def ids_of_nodes(
+    nodes: int | Sequence[int] | None, settings: Mapping[str, str], source: Sequence[int] | None
+) -> Sequence[int]:
+    """Chooses those of a new cluster. source: of the cluster that is forked. Raises Problem."""
+    told = settings.get("node.id")
+    if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):
+        raise bad("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")
+    if source is not None:
+        ids = chosen_ids(nodes, source)
+    elif nodes is None or isinstance(nodes, int):
+        ids = chosen_ids(nodes, [int(told or BROKER_SETTINGS["node.id"].default or "")])
+    else:
+        ids = nodes
+    if told is not None and int(told) != ids[0]:
+        raise bad("settings.node.id", f"{ids[0]}, the first of its nodes")
+    return ids

@@ -15,6 +15,7 @@ from odradek.storage.disk import (
     SAMPLE_EVERY_BYTES,
     Buffer,
     DirectoryInUse,
+    NotingDisk,
     RealDisk,
 )
 
@@ -177,3 +178,23 @@ def test_what_is_created_is_for_its_owner_alone(
         assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "whole")} == {file_mode}
     finally:
         os.umask(before)
+
+
+def test_what_is_changed_by_name_is_noted(tmp_path: Path) -> None:
+    disk, at = NotingDisk(), str(tmp_path)
+    disk.write_bytes(f"{at}/before", b"1")
+    disk.begin_notes()
+    disk.make_directory(f"{at}/a")
+    disk.write_bytes(f"{at}/a/b", b"1")
+    disk.replace(f"{at}/a/c", b"1")
+    file = disk.open(f"{at}/a/d", create=True)
+    disk.rename(f"{at}/a", f"{at}/e")
+    disk.unlink(f"{at}/e/b")
+    disk.make_directory(f"{at}/f")
+    disk.remove_directory(f"{at}/f")
+    assert disk.read_bytes(f"{at}/before") == b"1"
+    noted = disk.end_notes()
+    assert sorted(noted) == [f"{at}/{each}" for each in ("a", "a/b", "a/c", "a/c.tmp", "a/d", "e", "e/b", "f")]
+    file.write_at([b"1"], 0)
+    disk.unlink(f"{at}/before")
+    assert disk.end_notes() == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from odradek.broker.clusters.copies import copy, put_back
+from odradek.broker.clusters.copies import copy
 from odradek.storage.checkpoints import LOCK
+from odradek.storage.disk import NotingDisk
 
 
 def held(directory: Path) -> dict[str, bytes | None]:
@@ -33,23 +34,40 @@ def test_all_but_the_lock_is_copied(tmp_path: Path) -> None:
 def test_what_was_in_its_place_is_gone(tmp_path: Path) -> None:
     source = filled(tmp_path / "source", {"a-0/log": b"short", "b-0/log": b"longer than before", "c": b"1"})
     before = {"a-0/log": b"much longer", "b-0/log": b"short", "gone-0/deep/log": b"x", "c/was/a/directory": b"x"}
-    for make in (copy, put_back):
-        there = filled(tmp_path / "there", before)
-        asyncio.run(make(source, there))
-        assert held(there) == held(source)
-        (there / "c").unlink()
+    there = filled(tmp_path / "there", before)
+    asyncio.run(copy(source, there))
+    assert held(there) == held(source)
 
 
-def test_a_file_that_grows_is_copied_as_it_was(tmp_path: Path) -> None:
-    source = filled(tmp_path / "source", {"log": b"before"})
+def test_what_was_changed_while_it_was_copied_is_as_in_the_turn_of_the_copy(tmp_path: Path) -> None:
+    source = filled(
+        tmp_path / "source", {"a-0/log": b"1", "b-0/log": b"2", "b-0/other": b"3", "c-0/log": b"4", "point": b"5"}
+    )
+    disk = NotingDisk()
+    disk.begin_notes()
 
-    async def copy_meanwhile() -> None:
-        copying = asyncio.ensure_future(copy(source, tmp_path / "copy"))
-        await asyncio.sleep(0)
+    def change() -> list[str]:
+        """After a thread has copied all, and before the rest is looked at."""
+        disk.open(f"{source}/a-0/log").write_at([b"longer"], 0)
+        disk.rename(f"{source}/b-0", f"{source}/b-0-delete")
+        disk.unlink(f"{source}/c-0/log")
+        disk.remove_directory(f"{source}/c-0")
+        disk.replace(f"{source}/point", b"6")
+        disk.make_directory(f"{source}/d-0")
+        disk.write_bytes(f"{source}/d-0/metadata", b"7")
+        return disk.end_notes()
+
+    asyncio.run(copy(source, tmp_path / "copy", changed=change))
+    assert held(tmp_path / "copy") == held(source)
+
+
+def test_what_comes_after_the_turn_of_the_copy_is_not_in_it(tmp_path: Path) -> None:
+    source = filled(tmp_path / "source", {"log": b"before", "other": b"1"})
+
+    def go_on() -> None:
         with (source / "log").open("ab") as file:
             file.write(b", and after")
         (source / "log").rename(source / "renamed")
-        await copying
 
-    asyncio.run(copy_meanwhile())
-    assert held(tmp_path / "copy") == {"log": b"before"}
+    asyncio.run(copy(source, tmp_path / "copy", changed=lambda: [f"{source}/log"], and_then=go_on))
+    assert held(tmp_path / "copy") == {"log": b"before", "other": b"1"}
