@@ -4,7 +4,8 @@ calls       create, fork, checkpoint, rewind, delete by HTTP, and the first answ
 memory      so many clusters alive at a time, each used by a producer and a consumer of librdkafka, forked, deleted
 others      a start of kfake and of Apache Kafka 4.3.1, until the first answer
 control     CPU of requests with control on and no rule, with and without the last ones kept, beside a broker without it
-neighbours  how long a client of one cluster waits, and for how much CPU of the loop, while another cluster is busy
+neighbours  how long a client of one cluster waits at most, and for how much CPU of the loop, beside each call of
+            another cluster: median and maximum of twelve calls
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,18 +29,21 @@ from bench.guard.comparison import cost
 from bench.guard.operations import BURST, OPERATIONS, produced
 from bench.kfake import KfakeProcess, built
 from bench.process_usage import MIB, cpu_seconds, loop_seconds, rss_bytes
-from bench.topics import create, wait_until_led
+from bench.topics import DELETE_TOPICS_VERSION, create, wait_until_led
 from bench.variants import NotThere
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.testing.sync import Cluster, Odradek
 from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import HAS_JAVA, IS_THERE
 from tests.support.wire import Wire
 
 CALLS = 100  # of each kind
-PARTITIONS, BATCH_BYTES, BATCHES = 100, 100_000, 100  # of the cluster that is copied: 10 MB
+PARTITIONS, FILLED_BYTES = 100, 10_000_000  # of the cluster that is copied
+NEIGHBOURS = (100, 1_000)  # partitions of clusters beside which another one waits
+CALLS_BESIDE = 12
+SETTLING_S = 0.02
 TURNS, FIRST_TURNS = 60, 5
 CONTROLLED = ("Produce of 1 KiB", "Fetch", "transaction")  # what operations of the guard are called, from their start
-NOISE_S = 3.0
 STARTS = 3
 
 
@@ -88,12 +93,12 @@ def first_answer(bootstrap: str) -> None:
         wire.receive_bytes()
 
 
-def fill(cluster: Cluster) -> None:
+def fill(cluster: Cluster, partitions: int = PARTITIONS) -> None:
     with Wire(cluster.bootstrap) as wire:
-        create(wire, ["full"], PARTITIONS)
+        create(wire, ["full"], partitions)
         wait_until_led(wire, ["full"])
-        for partition in range(BATCHES):
-            wire.send_bytes(produced("full", [partition % PARTITIONS], BATCH_BYTES))
+        for partition in range(partitions):
+            wire.send_bytes(produced("full", [partition], FILLED_BYTES // partitions))
             wire.receive_bytes()
 
 
@@ -109,7 +114,7 @@ def calls(process: Controlled) -> None:
     with odradek.cluster() as cluster:
         fill(cluster)
         forks: list[Cluster] = []
-        size = f"{PARTITIONS} partitions, {BATCH_BYTES * BATCHES / 1e6:.0f} MB"
+        size = f"{PARTITIONS} partitions, {FILLED_BYTES / 1e6:.0f} MB"
         say(f"fork of {size}", [timed(lambda: forks.append(odradek.cluster(fork=cluster))) for _ in range(20)])
         say("delete of such", [timed(each.delete) for each in forks])
         say(f"checkpoint of {size}", [timed(lambda: cluster.checkpoint("a")) for _ in range(20)])
@@ -201,7 +206,18 @@ def control(work: Path) -> None:
             )
 
 
-def noises(odradek: Odradek, busy: Cluster) -> Iterator[tuple[str, Callable[[], object]]]:
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """prepare, tidy: not measured"""
+
+    name: str
+    make: Callable[[], object]
+    prepare: Callable[[], object] = lambda: None
+    tidy: Callable[[], object] = lambda: None
+
+
+def noises(odradek: Odradek) -> Iterator[Noise]:
+    """Each is over when the next one is asked for."""
     with odradek.cluster() as written, Wire(written.bootstrap) as wire:
         create(wire, ["noise"])
         wait_until_led(wire, ["noise"])
@@ -212,33 +228,80 @@ def noises(odradek: Odradek, busy: Cluster) -> Iterator[tuple[str, Callable[[], 
             for _ in range(BURST):
                 wire.receive_bytes()
 
-        yield "writes of 100 KB", write
-    yield "checkpoints of 10 MB", lambda: busy.checkpoint("a")
-    yield "forks of 10 MB, deleted", lambda: odradek.cluster(fork=busy).delete()
-    yield "a clock that goes on by hours", lambda: busy.clock.advance(3_600_000)
-    yield "rewinds to 10 MB", lambda: busy.rewind("a")
-    with odradek.cluster() as growing, Wire(growing.bootstrap) as wire:
-        numbers = iter(range(1_000_000))
-        yield "topics of 100 partitions", lambda: create(wire, [f"many-{next(numbers)}"], 100)
+        yield Noise(f"{BURST} writes of 100 KB", write)
+        yield Noise("a clock that goes on by an hour", lambda: written.clock.advance(3_600_000))
+    new: list[Cluster] = []
+    yield Noise("create", lambda: new.append(odradek.cluster()), tidy=lambda: new.pop().delete())
+    for partitions in NEIGHBOURS:
+        with odradek.cluster() as busy:
+            fill(busy, partitions)
+            yield from noises_of(odradek, busy, f"{partitions:,} partitions")
+        with odradek.cluster() as growing, Wire(growing.bootstrap) as wire:
+            yield from noises_of_topics(wire, partitions)
 
 
-def neighbours(process: Controlled) -> None:
-    odradek = process.odradek
-    with odradek.cluster() as quiet, odradek.cluster() as busy:
-        fill(busy)
-        with Bystander(Asked(quiet.bootstrap, process.pid), loop_seconds) as bystander:
-            for name, noise in noises(odradek, busy):
-                since, until = bystander.count, time.monotonic() + NOISE_S
-                while time.monotonic() < until:
-                    noise()
-                tell_waits(name, bystander.since(since))
+def noises_of(odradek: Odradek, busy: Cluster, size: str) -> Iterator[Noise]:
+    forks: list[Cluster] = []
+
+    def fork() -> None:
+        forks.append(odradek.cluster(fork=busy))
+
+    yield Noise(f"checkpoint, {size}", lambda: busy.checkpoint("a"))
+    yield Noise(f"rewind, {size}", lambda: busy.rewind("a"))
+    yield Noise(f"fork, {size}", fork, tidy=lambda: forks.pop().delete())
+    yield Noise(f"delete, {size}", lambda: forks.pop().delete(), prepare=fork)
+    yield Noise(f"crash, {size}", busy.crash, tidy=busy.restart)
+    yield Noise(f"start after a crash, {size}", busy.restart, prepare=busy.crash)
+    yield Noise(f"restart, clean, {size}", busy.restart)
 
 
-def tell_waits(name: str, waits: Waits) -> None:
+def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
+    """One topic of so many partitions, and so many topics of one."""
+    numbers = count()
+    made: list[list[str]] = []
+
+    def make(topics: int, size: int) -> None:
+        made.append([f"many-{next(numbers)}" for _ in range(topics)])
+        create(wire, made[-1], size)
+
+    def delete() -> None:
+        doomed = [DeleteTopicState(name=name) for name in made.pop()]
+        wire.ask(DeleteTopicsRequest(topics=doomed, timeout_ms=60_000), DELETE_TOPICS_VERSION)
+
+    for topics, size in ((1, partitions), (partitions, 1)):
+        what = f"{topics:,} × {size:,} partitions"
+        yield Noise(f"CreateTopics, {what}", partial(make, topics, size), tidy=delete)
+        yield Noise(f"DeleteTopics, {what}", delete, prepare=partial(make, topics, size))
+
+
+def neighbours(process: Controlled, only: str) -> None:
+    """only: noises whose name has it"""
+    with (
+        process.odradek.cluster() as quiet,
+        Bystander(Asked(quiet.bootstrap, process.pid), loop_seconds) as bystander,
+    ):
+        for noise in noises(process.odradek):
+            if only in noise.name:
+                tell_waits(noise.name, [beside(noise, bystander) for _ in range(1 + CALLS_BESIDE)][1:])
+
+
+def beside(noise: Noise, bystander: Bystander) -> Waits:
+    noise.prepare()
+    time.sleep(SETTLING_S)
+    since = bystander.count
+    noise.make()
+    waits = bystander.since(since)
+    noise.tidy()
+    return waits
+
+
+def tell_waits(name: str, waits: Sequence[Waits]) -> None:
+    """The longest of each call. Without the first one, which imports."""
     wall, cpu = (
-        f"p99 {highest_but(0.99, each) * 1e3:.1f} max {each[-1] * 1e3:.1f} ms" for each in (waits.wall, waits.cpu)
+        f"{statistics.median(longest) * 1e3:5.1f} max {max(longest) * 1e3:5.1f} ms"
+        for longest in ([each.wall[-1] for each in waits], [each.cpu[-1] for each in waits])
     )
-    print(f"another cluster beside {name:28} waits {wall}; CPU of the loop {cpu}", flush=True)
+    print(f"another cluster beside {name:46} waits {wall}; CPU of the loop {cpu}", flush=True)
 
 
 def main() -> None:
@@ -246,6 +309,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=[], help="of those above; all if none is named")
     parser.add_argument("--alive", type=int, default=1000)
     parser.add_argument("--lives", type=int, default=1000, help="how many of them are used")
+    parser.add_argument("--only", default="", help="neighbours: calls whose name has it")
     parser.add_argument("--kafka", action="store_true")
     options = parser.parse_args()
 
@@ -257,7 +321,7 @@ def main() -> None:
         for part, measure in (
             ("calls", calls),
             ("memory", lambda process: alive(process, options.alive, min(options.lives, options.alive))),
-            ("neighbours", neighbours),
+            ("neighbours", lambda process: neighbours(process, options.only)),
         ):
             if is_asked(part):
                 with controlled(work / part) as process:
