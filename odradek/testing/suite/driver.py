@@ -22,7 +22,14 @@ class Unimplemented(Exception):
 
 
 class ApplicationFailed(Exception):
-    """An error that the application saw, or a driver that hangs or ended. Its words are the proof."""
+    """An error that the application saw, or a driver that hangs or ended. Its words are the proof.
+
+    records: those that the same `poll` brought besides.
+    """
+
+    def __init__(self, words: str, records: Sequence[str] = ()) -> None:
+        super().__init__(words)
+        self.records = records
 
 
 class DriverGone(ApplicationFailed):
@@ -63,7 +70,7 @@ class DrivenClient:
         if told.get("unimplemented"):
             raise Unimplemented(what)
         if "error" in told:
-            raise ApplicationFailed(f"`{what}` raised {told['error']}")
+            raise ApplicationFailed(f"`{what}` raised {told['error']}", records)
         return records
 
     def _line(self, until_s: float, what: str) -> bytes:

@@ -10,11 +10,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from odradek.client.common.values import TopicPartition
+from odradek.client.consuming.assignors import Subscribed, subscription_bytes
+from odradek.client.network.cluster import Cluster as ClientCluster
+from odradek.client.network.cluster import CoordinatorType
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.testing.suite.driver import DrivenClient
-from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, POLL_MS, TOPIC, ScenarioCluster
-from odradek.testing.sync import Unmet
+from odradek.testing.suite.stage import CLIENT_ID, GROUP, JUDGED, PATIENCE_S, POLL_MS, TOPIC, ScenarioCluster
+from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
+CLAIM_MS: Final = 10_000
 SETTLES_S: Final = 1.5  # what was asked for before the change is answered then, whatever fetch.max.wait.ms
 Requests = Iterable[Mapping[str, Any]]
 
@@ -108,3 +119,28 @@ def fetched(asked: Requests, since: int) -> set[int]:
         if each["number"] > since:
             found |= session
     return found
+
+
+async def claim(kafka: Cluster, generation: int) -> None:
+    """Joins as a member that claims both partitions as of this generation, and leaves after the rebalance."""
+    owned = frozenset(TopicPartition(TOPIC, partition) for partition in range(2))
+    metadata = subscription_bytes(Subscribed(frozenset({TOPIC}), owned, generation))
+    asking = ClientCluster(kafka.bootstrap, client_id=CLIENT_ID)
+    await asking.start()
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=CLAIM_MS,
+        rebalance_timeout_ms=CLAIM_MS,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="cooperative-sticky", metadata=metadata)],
+    )
+    kind = CoordinatorType.GROUP
+    for _ in range(2):  # the first answer gives the id (KIP-394)
+        told = await asking.ask_coordinator(GROUP, kind, request, JoinGroupResponse, timeout_ms=2 * CLAIM_MS)
+        request.member_id = told.member_id
+    sync = SyncGroupRequest(group_id=GROUP, generation_id=told.generation_id, member_id=told.member_id)
+    sync.protocol_type, sync.protocol_name = "consumer", "cooperative-sticky"
+    await asking.ask_coordinator(GROUP, kind, sync, SyncGroupResponse, timeout_ms=2 * CLAIM_MS)
+    leaving = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=told.member_id)])
+    await asking.ask_coordinator(GROUP, kind, leaving, LeaveGroupResponse)
+    await asking.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek.testing.judge.rule import ProtocolRule
 from odradek.testing.judge.rules import (
+    assignments,
     connections,
     consumer_groups,
     fetch,
@@ -27,6 +28,7 @@ FAMILIES = (
     transactions_v2.FAMILY,
     fetch.FAMILY,
     groups.FAMILY,
+    assignments.FAMILY,
     consumer_groups.FAMILY,
     shares.FAMILY,
 )

@@ -70,7 +70,7 @@ RULES = (
         I,
         "-",
         "At most one connection per node and purpose; no connect storms",
-        "something that traffic does not have: connections do not tell their purpose, nor processes their number",
+        "a driver: connections do not tell their purpose, nor processes their number",
     ),
     ProtocolRule(
         "CON.5",

@@ -25,6 +25,7 @@ FINAL: Final = frozenset(
     for code in (E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.INVALID_REQUEST, E.GROUP_AUTHORIZATION_FAILED)
 )
 EARLY: Final = 0.8  # of the heartbeat interval
+FETCHED: Final = "two drivers in a group: a Fetch does not tell which member sends it"
 HOLD: Final = "a driver that holds an answer back, and says what the application sees"
 
 RULES = (
@@ -63,7 +64,7 @@ RULES = (
         "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
         "a heartbeat after such an answer",
     ),
-    undecided("848.6", M, "KIP-848", "Revoked partitions are committed, reported, and fetched no more", HOLD),
+    undecided("848.6", M, "KIP-848", "Revoked partitions are committed, reported, and fetched no more", FETCHED),
     ProtocolRule(
         "848.7",
         M,
@@ -88,7 +89,13 @@ RULES = (
         "UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REQUEST and GROUP_AUTHORIZATION_FAILED end the member",
         "such an answer",
     ),
-    undecided("848.11", M, "KIP-848", "An answer of an earlier membership changes nothing", HOLD),
+    ProtocolRule(
+        "848.11",
+        M,
+        "KIP-848",
+        "An answer that comes after the member has left changes nothing: it joins with epoch 0",
+        "a heartbeat of a member that has left, after an answer to one before that",
+    ),
     undecided("848.12", M, "KIP-848", "Assigned topic ids that metadata does not know yet are fetched later", HOLD),
     ProtocolRule(
         "848.13",
@@ -114,6 +121,7 @@ class ConsumerMember:
     left: Exchange | None = None
     final: Exchange | None = None
     stale: Exchange | None = None
+    late: Exchange | None = None  # answered after the member had left
     is_assigned: bool = False  # the last answer had an assignment, which is to be reported
 
 
@@ -137,7 +145,13 @@ def beats(exchange: Exchange, scene: Scene) -> None:
         scene.broken("848.9", exchange, f"a heartbeat with epoch {epoch} after it has left", member.left)
     elif epoch > 0 and member.by is not None and member.before is not None:
         _goes_on(exchange, request, member, member.by, member.before, scene)
+    if member.late is not None and epoch >= 0 and (epoch == JOINS or knows(exchange, member.late)):
+        scene.decide("848.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that is over", member.late)
+        member.late = None
     if epoch < 0:
+        before = member.before
+        if before is not None and before.fate is AnswerFate.ANSWERED and before.answered_us > exchange.earliest_us:
+            member.late = before
         member.left, member.epoch = exchange, -1
         scene.kept("848.9", exchange)
         scene.at(GroupMembers, request.group_id).members.discard(request.member_id)
@@ -202,6 +216,9 @@ def answered(exchange: Exchange, scene: Scene) -> None:
         return
     name = request.member_id or answer.member_id or ""
     member = scene.at(ConsumerMember, request.group_id, name)
+    if member.left is not None and exchange.number < member.left.number:
+        member.late = exchange
+        return
     if answer.error_code == 0 and request.member_epoch >= 0:
         scene.join(exchange.connection, "member", request.group_id, name)
         scene.at(GroupMembers, request.group_id).members.add(name)

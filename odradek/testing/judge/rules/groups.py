@@ -31,7 +31,7 @@ RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
 MOST_COMMITS: Final = 10
 LONGEST_REASON: Final = 255
 BY_GIVING_UP: Final = "a driver: whether the client waited or gave up is what the application sees"
-ASSIGNMENT: Final = "a driver: assignments of the classic protocol are opaque, and seeks and pauses are not on the wire"
+ASSIGNMENT: Final = "two drivers in a group: a Fetch does not tell which member sends it"
 
 RULES = (
     ProtocolRule(
@@ -73,8 +73,6 @@ RULES = (
         "A static member does not leave on close",
         "a driver: KIP-1092 lets the application ask for it",
     ),
-    undecided("GRP.8", M, "KIP-429", "Cooperative: revoke, then join again; owned partitions are true", ASSIGNMENT),
-    undecided("GRP.9", M, "KIP-792", "A stale claim does not win in the leader's assignment", ASSIGNMENT),
     ProtocolRule(
         "GRP.10",
         M,

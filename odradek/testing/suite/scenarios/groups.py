@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
-from odradek.testing.suite.members import Handed, hand_over, member
+from odradek.testing.suite.members import Handed, claim, hand_over, member
 from odradek.testing.suite.scenarios.scenario import Scenario, refuse
 from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
 from odradek.testing.sync import Unmet
@@ -118,6 +119,18 @@ def partition_that_is_handed_over_cooperatively(stage: ScenarioCluster) -> str |
     return _handed(hand_over(stage, assignor="cooperative-sticky"))
 
 
+def claim_of_an_earlier_generation(stage: ScenarioCluster) -> str | None:
+    stage.topic(partitions=2)
+    stage.send("a")
+    driver = member(stage, {"assignor": "cooperative-sticky"})
+    got = polled(driver, 1)
+    driver.say("ack")
+    driver.begin("poll", "10000")
+    asyncio.run(claim(stage.kafka, 0))
+    stage.send("b")
+    return differs(got + driver.heard("poll") + polled(driver, 0), ["a", "b"])
+
+
 def partition_that_the_broker_revokes(stage: ScenarioCluster) -> str | None:
     return _handed(hand_over(stage, protocol="consumer"))
 
@@ -183,6 +196,7 @@ SCENARIOS = (
     Scenario("GRP.5", member_that_is_removed),
     Scenario("GRP.6", instance_id_is_fenced),
     Scenario("GRP.8", partition_that_is_handed_over_cooperatively),
+    Scenario("GRP.9", claim_of_an_earlier_generation),
     Scenario("GRP.16", partition_that_a_second_member_takes),
     Scenario("848.5", epoch_that_is_fenced),
     Scenario("848.6", partition_that_the_broker_revokes),

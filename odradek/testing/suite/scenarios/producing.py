@@ -9,6 +9,7 @@ from odradek.testing.suite.scenarios.scenario import Scenario, refuse
 from odradek.testing.suite.stage import JUDGED, TOPIC, ScenarioCluster, differs
 
 PRODUCE_OF_TV2 = 12
+PRODUCE_WITH_ABORTABLE = 11
 
 
 def first_of_several_batches_fails(stage: ScenarioCluster) -> str | None:
@@ -110,12 +111,18 @@ def batch_that_is_too_large(stage: ScenarioCluster) -> str | None:
     return None
 
 
-def aborts_after(stage: ScenarioCluster, api: str, error: str) -> str | None:
-    """The application aborts the transaction that an error spoiled, and its next one is committed."""
+def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -> str | None:
+    """The application aborts the transaction that an error spoiled, and its next one is committed.
+
+    since: the first version of Produce that knows the error.
+    """
     stage.topic()
     driver = stage.driver(transactional_id="t")
     driver.say("begin")
     driver.say("produce", TOPIC, "0", "a")
+    (sent, *_) = stage.kafka.requests(api="Produce", client_id=JUDGED)
+    if sent["version"] < since:
+        raise Unimplemented(f"Produce v{since}")
     refuse(stage, api, error)
     try:
         driver.say("produce", TOPIC, "0", "b")
@@ -135,7 +142,7 @@ def epoch_that_is_invalid_on_produce(stage: ScenarioCluster) -> str | None:
 
 
 def transaction_that_is_abortable(stage: ScenarioCluster) -> str | None:
-    return aborts_after(stage, "Produce", "TRANSACTION_ABORTABLE")
+    return aborts_after(stage, "Produce", "TRANSACTION_ABORTABLE", PRODUCE_WITH_ABORTABLE)
 
 
 def fatal_init(stage: ScenarioCluster, error: str) -> str | None:

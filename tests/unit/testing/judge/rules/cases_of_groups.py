@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.client.common.values import TopicPartition
+from odradek.client.consuming.assignors import Subscribed, assignment_bytes, subscription_bytes
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse, JoinGroupResponseMember
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from tests.support.judged_cases import Case, Story, join
 from tests.support.traces import Peer, Trace
@@ -234,6 +241,24 @@ def leaves_and_commits(epoch: int) -> Story:
     return story
 
 
+def left_before_an_answer(then: int) -> Story:
+    """A heartbeat is answered after the member has left, which then sends another one."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        late = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)
+        exchange = member.peer.send(late, 1, after_ms=5000)
+        leaving = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=-1)
+        left = member.peer.send(leaving, 1)
+        answer = ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=5000)
+        member.peer.reply(exchange, late, 1, answer)
+        member.peer.reply(left, leaving, 1, ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=-1))
+        member.beat(then, 5, full=then == 0)
+
+    return story
+
+
 def fatal(goes_on: bool) -> Story:
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -256,7 +281,53 @@ def commits_at(epoch: int, *, stale: bool = False) -> Story:
     return story
 
 
+def cooperates(
+    claims: Mapping[str, tuple[int, tuple[int, ...]]], given: Mapping[str, tuple[int, ...]], then: tuple[int, ...] = ()
+) -> Story:
+    """The leader `m` is told what members claim, with which generation, gives, and joins again with `then`."""
+
+    def metadata(generation: int, *partitions: int) -> bytes:
+        owned = frozenset(TopicPartition("t", each) for each in partitions)
+        return subscription_bytes(Subscribed(frozenset({"t"}), owned, generation))
+
+    def joins(peer: Peer, owned: bytes) -> None:
+        members = [
+            JoinGroupResponseMember(member_id=name, metadata=metadata(generation, *partitions))
+            for name, (generation, partitions) in claims.items()
+        ]
+        protocol = JoinGroupRequestProtocol(name="cooperative-sticky", metadata=owned)
+        request = JoinGroupRequest(group_id="g", member_id="m", protocol_type="consumer", protocols=[protocol])
+        answer = JoinGroupResponse(
+            generation_id=5, protocol_name="cooperative-sticky", leader="m", member_id="m", members=members
+        )
+        peer.ask(request, 9, answer)
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        joins(peer, metadata(-1))
+        shared = {name: assignment_bytes(TopicPartition("t", each) for each in some) for name, some in given.items()}
+        request = SyncGroupRequest(
+            group_id="g",
+            generation_id=5,
+            member_id="m",
+            protocol_type="consumer",
+            protocol_name="cooperative-sticky",
+            assignments=[SyncGroupRequestAssignment(member_id=name, assignment=some) for name, some in shared.items()],
+        )
+        peer.ask(request, 5, SyncGroupResponse(assignment=shared.get("m", b"")))
+        if then:
+            joins(peer, metadata(5, *then))
+
+    return story
+
+
+FRESH_AND_STALE: Final = {"m": (4, (0, 1)), "n": (3, (1,))}
+
 CASES = (
+    Case("GRP.8", cooperates({}, {"m": (0, 1)}, (0, 1)), cooperates({}, {"m": (0,)}, (0, 1))),
+    Case("GRP.8", cooperates({}, {"m": (0, 1)}, (1,)), cooperates({}, {}, (1,))),
+    Case("GRP.9", cooperates(FRESH_AND_STALE, {"m": (0, 1)}), cooperates(FRESH_AND_STALE, {"m": (0,), "n": (1,)})),
+    Case("GRP.9", cooperates(FRESH_AND_STALE, {"m": (0,)}), cooperates(FRESH_AND_STALE, {"n": (1,)})),
     Case("GRP.1", given_an_id("m"), given_an_id("")),
     Case("GRP.1", given_an_id_at_once(""), given_an_id("")),
     Case("GRP.2", heartbeats_every(3000), heartbeats_every(12_000)),
@@ -283,5 +354,6 @@ CASES = (
     Case("848.9", leaves(), leaves(3)),
     Case("848.9", leaves_and_commits(-1), leaves_and_commits(3)),
     Case("848.10", fatal(False), fatal(True)),
+    Case("848.11", left_before_an_answer(0), left_before_an_answer(4)),
     Case("848.13", commits_at(3), commits_at(-1)),
 )

@@ -1,0 +1,160 @@
+"""GRP.8 and GRP.9: what members of classic groups claim to own, and what their leader makes of it (KIP-429, KIP-792).
+
+Metadata and assignments are opaque to the broker; those of the protocol type `consumer` have Kafka's own form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule
+
+if TYPE_CHECKING:
+    from odradek.protocol.struct import Buffer
+    from odradek.testing.judge.scene import Scene
+
+CONSUMER: Final = "consumer"
+COOPERATIVE: Final = "cooperative"  # in the names of such assignors
+VERSION_BYTES: Final = 2
+T = TypeVar("T", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
+Owned: TypeAlias = frozenset[tuple[str, int]]
+
+RULES = (
+    ProtocolRule(
+        "GRP.8",
+        M,
+        "KIP-429",
+        "A member claims in JoinGroup only partitions that it was assigned last",
+        "a JoinGroup that claims partitions, of a member whose assignment the recording shows",
+    ),
+    ProtocolRule(
+        "GRP.9",
+        M,
+        "KIP-792",
+        "A stale claim does not win: a partition that a later generation owns goes to no other claimant at once",
+        "a cooperative assignment, where two members claim a partition with different generations",
+    ),
+)
+
+
+@dataclass(slots=True)
+class HeldPartitions:
+    """Partitions of a member: those of its last assignment, which came in `by`, and those of the one before."""
+
+    by: Exchange | None = None
+    now: Owned = frozenset()
+    before: Owned = frozenset()
+
+
+@dataclass(slots=True)
+class Claims:
+    """Claims that the leader of a group was told: by partition, the generation and member of each."""
+
+    told: Exchange | None = None
+    protocol: str = ""
+    by_partition: dict[tuple[str, int], list[tuple[int, str]]] = field(default_factory=dict)
+
+
+def joins(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, JoinGroupRequest)
+    if request.protocol_type != CONSUMER or not request.member_id:
+        return
+    held = scene.at(HeldPartitions, request.group_id, request.member_id)
+    if held.by is None:
+        return
+    is_known = knows(exchange, held.by)
+    for protocol in request.protocols:
+        _, claimed = claims_of(protocol.metadata)
+        if claimed:
+            more = claimed - held.now - (frozenset() if is_known else held.before)
+            why = f"it claims {sorted(more)} with {protocol.name}, which it was not assigned"
+            scene.decide("GRP.8", not more, exchange, why, held.by)
+
+
+def join_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, JoinGroupRequest)
+    if not isinstance(answer, JoinGroupResponse) or answer.error_code or not answer.members:
+        return
+    claims = scene.at(Claims, request.group_id, answer.member_id)
+    claims.told, claims.protocol = exchange, answer.protocol_name or ""
+    claims.by_partition.clear()
+    for member in answer.members:
+        generation, claimed = claims_of(member.metadata)
+        for place in claimed:
+            claims.by_partition.setdefault(place, []).append((generation, member.member_id))
+
+
+def syncs(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, SyncGroupRequest)
+    claims = scene.at(Claims, request.group_id, request.member_id)
+    told = claims.told
+    if told is None or not request.assignments or COOPERATIVE not in claims.protocol:
+        return
+    if not isinstance(told.answer, JoinGroupResponse) or told.answer.generation_id != request.generation_id:
+        return
+    given = {place: each.member_id for each in request.assignments for place in assigned_in(each.assignment)}
+    for place, claimed in claims.by_partition.items():
+        (last, owner), *others = sorted(claimed, reverse=True)
+        stale = {member for generation, member in others if 0 <= generation < last}
+        if stale and len(stale) == len(others):
+            winner = given.get(place)
+            why = f"{place[0]}-{place[1]} goes to {winner!r} at once, and {owner!r} owns it in a later generation"
+            scene.decide("GRP.9", winner not in stale, exchange, why, told)
+
+
+def sync_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, SyncGroupRequest)
+    if not isinstance(answer, SyncGroupResponse) or answer.error_code:
+        return
+    held = scene.at(HeldPartitions, request.group_id, request.member_id)
+    held.by, held.before, held.now = exchange, held.now, assigned_in(answer.assignment)
+
+
+def claims_of(metadata: Buffer) -> tuple[int, Owned]:
+    """The generation, -1 where none is told, and the partitions that a subscription claims; none in another form."""
+    told = _read(ConsumerProtocolSubscription, metadata)
+    if told is None:
+        return -1, frozenset()
+    return told.generation_id, frozenset(
+        (each.topic, index) for each in told.owned_partitions for index in each.partitions
+    )
+
+
+def assigned_in(assignment: Buffer) -> Owned:
+    told = _read(ConsumerProtocolAssignment, assignment)
+    if told is None:
+        return frozenset()
+    return frozenset((each.topic, index) for each in told.assigned_partitions for index in each.partitions)
+
+
+def _read(kind: type[T], data: Buffer) -> T | None:
+    """Reads versions of the future as the last that is known, as Kafka does."""
+    version = int.from_bytes(data[:VERSION_BYTES], signed=True)
+    if len(data) < VERSION_BYTES or version < 0:
+        return None
+    try:
+        return decode(kind, min(version, kind.MAX_VERSION), data, VERSION_BYTES)
+    except (MalformedMessage, ValueError, IndexError):
+        return None
+
+
+FAMILY = Family(
+    RULES,
+    sent={ApiKey.JOIN_GROUP: (joins,), ApiKey.SYNC_GROUP: (syncs,)},
+    answered={ApiKey.JOIN_GROUP: (join_answered,), ApiKey.SYNC_GROUP: (sync_answered,)},
+)
