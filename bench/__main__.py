@@ -13,6 +13,7 @@ MEASUREMENTS = {
     "hostile": ("bench.hostile", "hostile requests: how long other clients wait, and memory, beside Apache Kafka"),
     "scale": ("bench.scale", "growth of cost with connections, partitions, producers, the size of a log, groups"),
     "recordings": ("bench.recordings", "CPU of a broker with a judge attached, and with --record"),
+    "judging": ("bench.judging", "CPU and memory of `odradek judge` of a recording of librdkafka"),
     "clusters": ("bench.clusters", "clusters under control: their calls, memory, cost beside others; --kafka"),
     "fixtures": ("bench.fixtures", "time that a fresh cluster adds to a test, for the fixtures of each language"),
     "files": ("bench.files", "`odradek inspect check`, and records read from files: 5 GB in a temporary directory"),
