@@ -1,19 +1,22 @@
-"""What a recording costs a broker: `python -m bench recordings [--turns N]`.
+"""What recordings, and control itself, cost a broker: `python -m bench recordings [--control] [--turns N]`.
 
 Brokers with control take turns: one that nobody watches, one to which `odradek judge --attach` listens, and one with
-`--record FILE`. The CPU of the whole process counts, its threads included; medians of the turns are compared. The load
-comes from this process, 16 requests at a time, or each after the answer to the last one.
+`--record FILE`. With `--control`: one without control, one with it, and one that keeps requests. The CPU of the whole
+process counts, its threads included. Each turn is compared with that of the first broker right before or after it; told
+are the median and the 95 % confidence interval of the median. The load comes from this process, 16 requests at a time,
+or each after the answer to the last one.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,7 +33,13 @@ OPERATIONS = [
     Operation("Produce of 100 KiB", produce([0], 100 * 1024, 2, acks=1)),
     Operation("Fetch of 60 KiB", fetch_at_the_tail(60 * 1024, 4)),
 ]
-NAMES = ("judge attached", "--record")
+OF_CONTROL = [
+    Operation("Produce of 1 KiB", produce([0], 1024, 12)),
+    Operation("Fetch of 1 KiB", fetch_at_the_tail(1024, 12)),
+    Operation("Heartbeat", heartbeat),
+]
+CONTROL, KEPT = {"odradek.control.enable": "true"}, {"odradek.control.requests.enable": "true"}
+Z_95 = 1.96
 
 
 class RecordedBroker(BrokerProcess):
@@ -61,39 +70,59 @@ def one_by_one(turn: Turn) -> Turn:
     return turn.one_by_one
 
 
-def compare(name: str, brokers: Sequence[BrokerProcess], turns: Sequence[Turn], count: int) -> None:
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median, and the 95 % confidence interval of it, by the order of the values."""
+    ordered = sorted(values)
+    first = max(0, math.floor((len(ordered) - Z_95 * math.sqrt(len(ordered))) / 2))
+    return statistics.median(ordered), ordered[first], ordered[-1 - first]
+
+
+def compare(name: str, brokers: Mapping[str, BrokerProcess], turns: Sequence[Turn], count: int) -> None:
     costs: list[list[float]] = [[] for _ in brokers]
+    pids = [broker.pid for broker in brokers.values()]
     for number in range(FIRST_TURNS + count):
-        for side in range(len(brokers)) if number % 2 else reversed(range(len(brokers))):
-            pid = brokers[side].pid
+        for side in range(len(pids)) if number % 2 else reversed(range(len(pids))):
+            pid = pids[side]
             assert pid is not None
             spent, done, ends_s = cpu_seconds(pid), 0, time.monotonic() + TURN_S
             while time.monotonic() < ends_s:
                 done += turns[side]()
             if number >= FIRST_TURNS:
                 costs[side].append((cpu_seconds(pid) - spent) / done * 1e6)
-    alone, *watched = map(statistics.median, costs)
-    told = "".join(f", {what} {(each / alone - 1) * 100:+6.1f} %" for what, each in zip(NAMES, watched, strict=True))
-    print(f"{name:32} {alone:7.1f} µs{told}", flush=True)
+    alone, *others = costs
+    told = ""
+    for what, each in zip(list(brokers)[1:], others, strict=True):
+        middle, low, high = interval([(one / base - 1) * 100 for one, base in zip(each, alone, strict=True)])
+        told += f", {what} {middle:+6.1f} % ({low:+.1f} to {high:+.1f})"
+    print(f"{name:32} {statistics.median(alone):7.1f} µs{told}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--control", action="store_true")
     options = parser.parse_args()
-    settings = {"odradek.control.enable": "true"}
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder, ExitStack() as stack:
         work = Path(folder)
-        brokers = [
-            kind(work / name / "data", settings)
-            for kind, name in ((BrokerProcess, "alone"), (BrokerProcess, "attached"), (RecordedBroker, "recorded"))
-        ]
-        for broker in brokers:
+        if options.control:
+            brokers: dict[str, BrokerProcess] = {
+                "without control": BrokerProcess(work / "off" / "data"),
+                "control": BrokerProcess(work / "on" / "data", CONTROL),
+                "requests kept": BrokerProcess(work / "kept" / "data", CONTROL | KEPT),
+            }
+        else:
+            brokers = {
+                "alone": BrokerProcess(work / "alone" / "data", CONTROL),
+                "judge attached": BrokerProcess(work / "attached" / "data", CONTROL),
+                "--record": RecordedBroker(work / "recorded" / "data", CONTROL),
+            }
+        for broker in brokers.values():
             stack.enter_context(broker)
-        stack.enter_context(attached(brokers[1]))
-        for operation in OPERATIONS:
+        if not options.control:
+            stack.enter_context(attached(brokers["judge attached"]))
+        for operation in OF_CONTROL if options.control else OPERATIONS:
             with ExitStack() as opened:
-                turns = [operation.begin(broker.bootstrap, opened) for broker in brokers]
+                turns = [operation.begin(broker.bootstrap, opened) for broker in brokers.values()]
                 compare(operation.name, brokers, turns, options.turns)
                 singly = [one_by_one(turn) for turn in turns]
                 compare(f"{operation.name}, one by one", brokers, singly, options.turns)
