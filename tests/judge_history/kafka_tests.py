@@ -22,7 +22,10 @@ from tests.judge_history.installing import WORKLOADS, install_jars
 VERSION = "4.3.1"
 JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")  # where such tests are
 COORDINATES = (
-    *(f"org.apache.kafka:{name}:{VERSION}:test" for name in (*JARS, "kafka-clients", "kafka-server-common")),
+    *(
+        f"org.apache.kafka:{name}:{VERSION}:test"
+        for name in (*JARS, "kafka-clients", "kafka-server-common", "kafka-storage")
+    ),
     *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
     "org.junit.platform:junit-platform-console:1.13.1",
     "org.mockito:mockito-core:5.14.2",
