@@ -149,7 +149,7 @@ for line in sys.stdin:
     try:
         if verb in VERBS:
             told = VERBS[verb](*words)
-    except KafkaException as error:
+    except (KafkaException, SystemError) as error:  # the second where a callback meets an error of `flush`
         told = {"error": str(error)}
     print(json.dumps(told), flush=True)
 for consumer in consumers:

@@ -120,7 +120,7 @@ def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
     driver = beside_a_follower(stage)
     stage.kafka.stop_node(2)
     stage.send("b")
-    return differs(polled(driver, 1), ["b"])
+    return differs(dict.fromkeys(polled(driver, 1)), ["b"])  # again where the group rebalances: racks have changed
 
 
 def offset_that_a_follower_does_not_have(stage: ScenarioCluster) -> str | None:
