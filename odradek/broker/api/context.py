@@ -176,6 +176,7 @@ class ConnectionInfo:
     has_unread_bytes: Callable[[], bool] = field(default=nothing_unread, repr=False, compare=False)
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
     transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
+    descriptor: int | None = field(default=None, repr=False, compare=False)  # of its socket, once somebody asked
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property

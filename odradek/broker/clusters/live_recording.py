@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from odradek.broker.clusters.problems import Problem
+from odradek.broker.clusters.problems import Problem, only
 from odradek.broker.clusters.recorder import Recorder
 from odradek.protocol.compression import Compression
 from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries
@@ -77,12 +77,17 @@ class UnreadBlocks:
 async def send_recording(
     cluster: Cluster, request: web.Request, headers: Mapping[str, str], is_there: Callable[[], bool]
 ) -> web.StreamResponse:
-    """Records for as long as the reader reads, and the cluster is there. Raises Problem."""
+    """Records for as long as the reader reads, and the cluster is there; `?records=false` leaves out what rules do not
+    look at. Raises Problem."""
+    only(request.query, frozenset({"records"}))
+    keeps_records = request.query.get("records", "true")
+    if keeps_records not in ("true", "false"):
+        raise Problem(400, "records must be true or false", field="records")
     if len(cluster.faults.recorders) >= MOST_READERS:
         raise Problem(409, f"at most {MOST_READERS} recordings of a cluster at a time")
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
-    recorder = Recorder(unread, loop, compression=Compression.NONE)  # the reader has time for that
+    recorder = Recorder(unread, loop, compression=Compression.NONE, keeps_records=keeps_records == "true")
     cluster.faults.recorders.append(recorder)
     try:
         cluster.faults.put()

@@ -29,11 +29,12 @@ from odradek.protocol.recording import (
     BEHIND,
     MASKED,
     WITH_LENGTH,
-    EntryColumns,
     Kind,
+    PackedEntries,
     pack_block,
     pack_head,
 )
+from odradek.protocol.recording_cuts import CUT_FROM_BYTES, cut_answer, cut_request
 from odradek.protocol.recording_masks import HARMLESS, SafeRequest, safe_answer, safe_request
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.delayed import Parked
+    from odradek.protocol.struct import Buffer
 
 log = logging.getLogger("odradek.recording")
 
@@ -49,11 +51,11 @@ GATHERS_BYTES: Final = 256 * 1024
 GATHERS_S: Final = 0.05
 LACKS: Final = "the recording lacks what could not be written: %s"
 TICK_S: Final = 0.005
-MOST_WAITED_US: Final = 2**32 - 1
 FRAME_START_BYTES: Final = 10  # of a request: all before the client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
 HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
+RECEIVED_CUT, ANSWERED_CUT = Kind.RECEIVED_CUT.value, Kind.ANSWERED_CUT.value
 
 
 @dataclass(slots=True)
@@ -96,12 +98,16 @@ class Recorder:
         loop: asyncio.AbstractEventLoop,
         *,
         compression: Compression = Compression.ZSTD,
+        keeps_records: bool = True,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
-        """compression: in a thread; with NONE, the loop itself hands blocks to `output`, which must not wait.
+        """
+        compression    in a thread; with NONE, the loop itself hands blocks to `output`, which must not wait
+        keeps_records  False: only what a judge needs of them
 
         Raises OSError where it cannot be written.
         """
+        self._keeps_records = keeps_records
         self._compression = compression
         self._loop = loop
         self._most_waiting_bytes = most_waiting_bytes
@@ -113,10 +119,10 @@ class Recorder:
         self._file.flush()
         self._peers: dict[int, Peer] = {}  # by the identity of what is known of the connection
         self._connections = 0
-        self._waiting = EntryColumns()
+        self._waiting = PackedEntries()
         self._gathers: asyncio.TimerHandle | None = None  # until the next block
         self._is_writing = False
-        self._handed_over: EntryColumns | None = None  # to the thread, which has not begun with it
+        self._handed_over: PackedEntries | None = None  # to the thread, which has not begun with it
         self._lock = Lock()  # of what is handed over, and of the file
         self.unwritten: list[Peer] = []  # those with answers that may not have left
         self._last_tick_us = 0
@@ -152,6 +158,13 @@ class Recorder:
         peer.arrived_us = arrived_us
         peer.unanswered += 1
         self.exchanges += 1
+        waiting = self._waiting
+        waited_us = now_us - arrived_us
+        if not self._keeps_records and len(frame) >= CUT_FROM_BYTES and info.is_authenticated:
+            parts = cut_request(frame)
+            if parts is not None:
+                self._add_parts(flags + RECEIVED_CUT - RECEIVED, peer, self.exchanges, now_us, waited_us, parts)
+                return None
         body = bytes(frame)
         masked: SafeRequest | None = None
         if len(body) < FRAME_START_BYTES or body[0] or not HARMLESS[body[1]] or not info.is_authenticated:
@@ -161,8 +174,7 @@ class Recorder:
             body = masked.body
             if masked.is_masked:
                 flags |= MASKED
-        waiting = self._waiting
-        waiting.add(flags, peer.number, self.exchanges, now_us, min(now_us - arrived_us, MOST_WAITED_US), len(body))
+        waiting.add(flags, peer.number, self.exchanges, now_us, waited_us, len(body))
         waiting.bodies.append(body)
         if self._gathers is None or waiting.size_bytes >= self._gathers_bytes:
             self._gather()
@@ -188,15 +200,21 @@ class Recorder:
             waiting.add(HUNG_UP if answer is None else UNANSWERED, peer.number, exchange, now_us, 0, 0)
             self._gather()
             return
-        chunk, flags = answer[0], ANSWERED | WITH_LENGTH
+        chunk = answer[0]
         if masked is not None:
             whole = b"".join(in_memory(answer))
-            chunk, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
-            flags = ANSWERED | MASKED if is_masked else ANSWERED
-        elif len(answer) > 1 or not isinstance(chunk, (bytes, bytearray)):
-            chunk = b"".join(in_memory(answer))  # views may be of what changes
-        waiting.add(flags, peer.number, exchange, now_us, 0, len(chunk))
-        waiting.bodies.append(chunk)
+            body, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
+            waiting.add(ANSWERED | MASKED if is_masked else ANSWERED, peer.number, exchange, now_us, 0, len(body))
+            waiting.bodies.append(body)
+        elif len(answer) == 1 and isinstance(chunk, (bytes, bytearray)):
+            waiting.add(ANSWERED | WITH_LENGTH, peer.number, exchange, now_us, 0, len(chunk))
+            waiting.bodies.append(chunk)
+        else:
+            parts = None if self._keeps_records else cut_answer(answer)
+            kind = ANSWERED if parts is None else ANSWERED_CUT
+            if parts is None:
+                parts = [b"".join(in_memory(answer))]  # views may be of what changes
+            self._add_parts(kind | WITH_LENGTH, peer, exchange, now_us, 0, parts)
         peer.unwritten_read = info.reads
         if not peer.is_listed:
             peer.is_listed = True
@@ -213,14 +231,22 @@ class Recorder:
         self._waiting.bodies.append(body)
         self._gather()
 
+    def _add_parts(
+        self, kind: int, peer: Peer, exchange: int, now_us: int, waited_us: int, parts: list[Buffer]
+    ) -> None:
+        self._waiting.add(kind, peer.number, exchange, now_us, waited_us, sum(map(len, parts)))
+        self._waiting.bodies += parts
+        self._gather()
+
     def close(self) -> None:
         """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""
         self.is_closed = True
         self._ticker.cancel()
         if self._gathers is not None:
             self._gathers.cancel()
-        for peer in self._peers.values():
-            peer.info.sends_files = peer.sends_files
+        if self._keeps_records:
+            for peer in self._peers.values():
+                peer.info.sends_files = peer.sends_files
         self._workers.close()
         self._write_here()
         self._file.close()
@@ -228,7 +254,8 @@ class Recorder:
     def _opened(self, connection: ConnectionInfo, node_id: int) -> Peer:
         self._connections += 1
         peer = self._peers[id(connection)] = Peer(connection, self._connections, connection.sends_files)
-        connection.sends_files = False  # what a file sends, nobody sees
+        if self._keeps_records:
+            connection.sends_files = False  # what a file sends, nobody sees
         connection.when_closed(partial(self._closed, peer))
         about = {
             "node": node_id,
@@ -294,8 +321,8 @@ class Recorder:
         else:
             self._gathers = self._loop.call_later(GATHERS_S, self._hand_over)
 
-    def _taken(self) -> EntryColumns:
-        taken, self._waiting = self._waiting, EntryColumns()
+    def _taken(self) -> PackedEntries:
+        taken, self._waiting = self._waiting, PackedEntries()
         return taken
 
     def _hand_over(self) -> None:
@@ -326,7 +353,7 @@ class Recorder:
         except OSError as error:
             log.error(LACKS, error)
 
-    def _write(self, entries: EntryColumns | None) -> None:
+    def _write(self, entries: PackedEntries | None) -> None:
         if entries is not None and entries.size_bytes:
             self._file.write(pack_block(entries.pack(), self._compression))
             self._file.flush()
@@ -400,24 +427,13 @@ class RecordedReply(ReplyAround):
         self._exchange = exchange
         self._masked = masked
         self._arrived_us = arrived_us
-        self._on_done: Callable[[object], None] | None = None
 
     @property
     def is_done(self) -> bool:
         return self._reply.is_done
 
-    def abandon(self) -> None:
-        self._on_done = None
-        super().abandon()
-
     def when_done(self, action: Callable[[object], None]) -> None:
-        self._on_done = action
-        self._reply.when_done(self._done)
-
-    def _done(self, _: object) -> None:
-        action, self._on_done = self._on_done, None
-        if action is not None:
-            action(self)
+        self._reply.when_done(action)
 
     def chunks(self) -> list[Chunk]:
         """Raises CloseConnection."""

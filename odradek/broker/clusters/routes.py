@@ -142,7 +142,6 @@ class Routes:
 
     async def recording(self, cluster: Cluster, request: web.Request) -> object:
         """The exchanges from now on, as `serve --record` writes them, until the reader hangs up or reads too slowly."""
-        only(request.query, frozenset())
         headers = {**HEADERS, "Content-Type": "application/octet-stream"}
         return await send_recording(cluster, request, headers, lambda: self._is_there(cluster))
 

@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def has_unread_bytes(self) -> bool:
-        return self._backlog is not None or self._partial is not None or has_unread_bytes(self._transport)
+        return self._backlog is not None or self._partial is not None or has_unread_bytes(self._transport, self.info)
 
     def unsent_bytes(self) -> int:
         return unsent_bytes(self._transport)

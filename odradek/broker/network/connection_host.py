@@ -112,15 +112,17 @@ FIONREAD: Final = 0x541B  # Linux; termios has it, and costs an import
 _UNREAD: Final = array("i", [0])
 
 
-def has_unread_bytes(transport: asyncio.Transport | None) -> bool:
+def has_unread_bytes(transport: asyncio.Transport | None, info: ConnectionInfo) -> bool:
     """Whether the kernel has bytes of the peer that nobody has read yet; only recordings ask."""
     if transport is None or transport.is_closing():
         return False
-    shared: Any = transport.get_extra_info("socket")
-    if shared is None:
-        return False
+    if info.descriptor is None:
+        shared: Any = transport.get_extra_info("socket")
+        if shared is None:
+            return False
+        info.descriptor = shared.fileno()
     try:
-        ioctl(shared.fileno(), FIONREAD, _UNREAD)
+        ioctl(info.descriptor, FIONREAD, _UNREAD)
     except OSError:
         return False
     return _UNREAD[0] > 0

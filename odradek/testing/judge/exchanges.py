@@ -67,7 +67,7 @@ class Batch:
 @dataclass(slots=True, eq=False)
 class Exchange:
     """earliest_us: when the request may have been sent at the earliest. `request` is None where it is masked or cannot
-    be read, which `unreadable` tells then."""
+    be read, which `unreadable` tells then. lacks_records: records were left out, of batches whose CRC was right."""
 
     number: int
     connection: Connection
@@ -79,6 +79,7 @@ class Exchange:
     received_us: int
     earliest_us: int
     is_behind: bool = False
+    lacks_records: bool = False
     is_flexible: bool = False
     unreadable: str | None = None
     answer: Message | None = None
@@ -98,11 +99,13 @@ class Exchange:
     def batches(self) -> list[Batch]:
         """Batches of a Produce request, one for each partition: the first that can be read there."""
         if self._batches is None:
-            self._batches = list(_batches(self.request)) if isinstance(self.request, ProduceRequest) else []
+            self._batches = (
+                _batches(self.request, self.lacks_records) if isinstance(self.request, ProduceRequest) else []
+            )
         return self._batches
 
 
-def _batches(request: ProduceRequest) -> list[Batch]:
+def _batches(request: ProduceRequest, lacks_records: bool) -> list[Batch]:
     found = []
     for topic in request.topic_data:
         name = topic.name or topic.topic_id.hex()
@@ -114,7 +117,8 @@ def _batches(request: ProduceRequest) -> list[Batch]:
                 continue
             if placed:
                 position, header = placed[0]
-                is_sound = position + header.size_bytes <= len(data) and crc_ok(data, position, header.size_bytes)
+                is_whole = position + header.size_bytes <= len(data)
+                is_sound = is_whole and (lacks_records or crc_ok(data, position, header.size_bytes))
                 found.append(Batch(name, partition.index, header, is_sound, len(placed) == 1))
     return found
 

@@ -164,7 +164,19 @@ def _coding(key: int, version: int) -> _Coding | None:
 def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
     frame = entry.body
     earliest_us = entry.time_us - entry.waited_us
-    exchange = Exchange(entry.exchange, connection, None, 0, 0, None, None, entry.time_us, earliest_us, entry.is_behind)
+    exchange = Exchange(
+        entry.exchange,
+        connection,
+        None,
+        0,
+        0,
+        None,
+        None,
+        entry.time_us,
+        earliest_us,
+        entry.is_behind,
+        entry.lacks_records,
+    )
     if len(frame) < MASKED_BYTES:
         return exchange
     key, exchange.version, exchange.correlation_id = FRAME_START.unpack_from(frame)

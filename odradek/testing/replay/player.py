@@ -172,6 +172,8 @@ class RecordingPlayer:
             self._result.left_out["log in"] += 1
         elif entry.is_masked:
             self._result.left_out["hold secrets"] += 1
+        elif entry.lacks_records:
+            self._result.left_out["lack their records"] += 1
         elif api is None:
             self._result.left_out["are no known request"] += 1
         elif entry.exchange in self._refused and api not in CREATES:
@@ -209,11 +211,12 @@ class RecordingPlayer:
         played = self._sent.pop(entry.exchange, None)
         if played is None:
             return
-        recorded = _answer(entry.body, played)
+        recorded = None if entry.lacks_records else _answer(entry.body, played)
         live = await self._answer_of(played)
         if recorded is None:
             self._underway.end(entry.exchange)
-            self._result.left_out["have answers that cannot be read"] += 1
+            why = "have answers that lack their records" if entry.lacks_records else "have answers that cannot be read"
+            self._result.left_out[why] += 1
             return
         ends_s = time.monotonic() + self._patience_s
         is_refused = _is_refusal(recorded, played.version)

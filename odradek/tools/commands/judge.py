@@ -192,7 +192,8 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
         headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        path = f"/control/v1/clusters/{quote(options.cluster, safe='')}/recording"
+        keeps_records = "false" if options.record is None else "true"  # to be replayed
+        path = f"/control/v1/clusters/{quote(options.cluster, safe='')}/recording?records={keeps_records}"
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         if response.status != HTTPStatus.OK:

@@ -14,11 +14,16 @@ from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.compression import Compression
 from odradek.protocol.file_slice import Chunk
-from odradek.protocol.frames import request_bytes
+from odradek.protocol.frames import request_bytes, response_writer
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.recording import Kind, Recording, RecordingEntry
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.testing.judge.judging import judge
 
 FRAME = memoryview(request_bytes(MetadataRequest(topics=[]), 12, 7, "a-client"))[4:]
 ANSWER = b"\0\0\0\x04\0\0\0\x07"
@@ -138,6 +143,46 @@ async def test_no_secret_gets_into_a_block() -> None:
     recorder.close()
     kept = disk.getvalue().count(b"hidden")
     assert kept == 1, "only what answers Metadata, which holds no secret"
+
+
+async def test_a_judge_that_gets_no_records_decides_as_one_that_gets_them() -> None:
+    loop, connection = asyncio.get_running_loop(), ConnectionInfo(1, "localhost", 1, sends_files=True)
+    disks = [CountedWrites(), CountedWrites()]
+    cut = Recorder(disks[0], loop, compression=Compression.NONE, keeps_records=False)
+    whole = Recorder(disks[1], loop, compression=Compression.NONE)
+    sound = build_batch([NewRecord(None, b"value" * 2000, 1)], producer_id=5, producer_epoch=0, base_sequence=0)
+    damaged = bytearray(sound)
+    damaged[-1] ^= 1
+    partition = PartitionData(partition_index=0, high_watermark=1, records=[sound])
+    fetched = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+    answer = response_writer(FetchResponse.API_KEY, FetchResponse, 12)(7, fetched)
+    requests = cut.wrap(whole.wrap(Answers([ANSWER], [ANSWER], answer), 1), 1)  # type: ignore[arg-type]
+    for batch in (sound, damaged):
+        data = PartitionProduceData(index=0, records=batch)
+        request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+        requests.start(memoryview(request_bytes(request, 9, 7, "a-client"))[4:], connection)
+    requests.start(memoryview(request_bytes(FetchRequest(topics=[]), 12, 7, "a-client"))[4:], connection)
+    cut.close()
+    whole.close()
+    assert disks[1].getvalue().count(b"valuevalue") == 3000
+    assert disks[0].getvalue().count(b"valuevalue") == 1000, "only of the batch whose CRC is wrong"
+    assert [len(entry.body) for entry in disks[0].entries()] == [len(entry.body) for entry in disks[1].entries()]
+    verdicts = [
+        {rule: (tally.kept, tally.broken) for rule, tally in judge(disk.entries).clients()[0].tallies.items()}
+        for disk in disks
+    ]
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0]["PRD.1"] == (1, 1)
+
+
+async def test_only_who_keeps_records_has_answers_read_from_files() -> None:
+    loop = asyncio.get_running_loop()
+    for keeps_records in (True, False):
+        connection = ConnectionInfo(1, "localhost", 1, sends_files=True)
+        recorder = Recorder(CountedWrites(), loop, compression=Compression.NONE, keeps_records=keeps_records)
+        recorder.wrap(Answers([ANSWER]), 1).start(FRAME, connection)
+        assert connection.sends_files is not keeps_records
+        recorder.close()
 
 
 async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:

@@ -1,0 +1,180 @@
+"""Frames without the records of their batches, for a judge: rules look at the headers of batches only.
+
+A frame that is cut begins with a count and as many pairs of sizes, what is kept and what was left out behind it; then
+come the parts that are kept. A reader puts zeros in the place of the others.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packing
+from struct import error as PackingError
+from struct import pack, unpack_from
+from typing import Final
+
+from odradek.protocol.batch_header import CONTROL, CRC_START, HEADER_BYTES, LOG_OVERHEAD, MAGIC
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import Chunk, FileSlice
+from odradek.protocol.frames import REQUEST_START
+from odradek.protocol.primitives import read_varint
+from odradek.protocol.struct import Buffer
+
+PRODUCE_KEY: Final = 0
+FLEXIBLE_SINCE: Final = 9  # of Produce
+IDS_SINCE: Final = 13
+ID_BYTES: Final = 16
+ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
+INDEX_BYTES: Final = 4
+MOST_FRAME_BYTES: Final = 2**31 - 1
+CUT_FROM_BYTES: Final = 4096  # a smaller request is kept whole, which costs less
+_SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
+# Of the header of a batch, from where its length stands: length, magic, CRC; attributes and count of records.
+_LENGTH_TO_CRC: Final = Packing(">i4xbI")
+_LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
+LENGTH_AT: Final = 8
+SMALLEST_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
+
+
+def cut_request(frame: memoryview) -> list[Buffer] | None:
+    """A Produce request without its records; None where anything is unusual, so that a judge has to see all of it.
+
+    Of a request that is cut each partition has one whole batch, whose CRC is right. frame: without its length.
+    """
+    try:
+        places = _batches_at(frame)
+    except (IndexError, PackingError, MalformedMessage):
+        return None
+    if not places:
+        return None
+    sizes: list[int] = []
+    parts: list[Buffer] = [b""]
+    kept_from = 0
+    for at, end in places:
+        headers_end = at + HEADER_BYTES
+        sizes += (headers_end - kept_from, end - headers_end)
+        parts.append(bytes(frame[kept_from:headers_end]))
+        kept_from = end
+    sizes += (len(frame) - kept_from, 0)
+    parts.append(bytes(frame[kept_from:]))
+    parts[0] = _table(sizes)
+    return parts
+
+
+def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
+    """Where the batches of a Produce request begin and end; none if one of them is not as most are."""
+    api_key, version, _, client_id_size = REQUEST_START.unpack_from(frame)
+    if api_key != PRODUCE_KEY:
+        return []
+    is_flexible = version >= FLEXIBLE_SINCE
+    at = _behind_tags(frame, REQUEST_START.size + max(client_id_size, 0), is_flexible)
+    at = _behind_text(frame, at, is_flexible) + ACKS_AND_TIMEOUT_BYTES
+    topics, at = _count(frame, at, is_flexible)
+    places: list[tuple[int, int]] = []
+    for _ in range(topics):
+        at = at + ID_BYTES if version >= IDS_SINCE else _behind_text(frame, at, is_flexible)
+        partitions, at = _count(frame, at, is_flexible)
+        for _ in range(partitions):
+            size, at = _count(frame, at + INDEX_BYTES, is_flexible)
+            end = at + size
+            length, magic, crc = _LENGTH_TO_CRC.unpack_from(frame, at + LENGTH_AT)
+            if magic != MAGIC or length != size - LOG_OVERHEAD or length < SMALLEST_LENGTH or end > len(frame):
+                return []
+            if crc32c(frame[at + CRC_START : end]) != crc:
+                return []
+            places.append((at, end))
+            at = _behind_tags(frame, end, is_flexible)
+        at = _behind_tags(frame, at, is_flexible)
+    return places
+
+
+def _count(frame: memoryview, at: int, is_flexible: bool) -> tuple[int, int]:
+    """A count or a size, and what is behind it; null counts as 0."""
+    if is_flexible:
+        more, at = read_varint(frame, at)
+        return max(more - 1, 0), at
+    size: int = _SIZE.unpack_from(frame, at)[0]
+    return max(size, 0), at + _SIZE.size
+
+
+def _behind_text(frame: memoryview, at: int, is_flexible: bool) -> int:
+    if is_flexible:
+        size, at = _count(frame, at, True)
+        return at + size
+    return at + _SHORT_SIZE.size + max(int(_SHORT_SIZE.unpack_from(frame, at)[0]), 0)
+
+
+def _behind_tags(frame: memoryview, at: int, is_flexible: bool) -> int:
+    if not is_flexible:
+        return at
+    if frame[at]:
+        raise MalformedMessage("tagged fields, which no Produce has")
+    return at + 1
+
+
+def cut_answer(chunks: list[Chunk]) -> list[Buffer] | None:
+    """An answer with records, as the codec makes it: every other chunk is of records, and begins with a batch.
+
+    Of each of these chunks headers are kept up to that of the first batch which a consumer reads on behind: one that
+    has records which are no markers. None where the chunks are others.
+    """
+    sizes: list[int] = []
+    parts: list[Buffer] = [b""]
+    kept = 0
+    for number, chunk in enumerate(chunks):
+        if number % 2:
+            size, headers = len(chunk), _headers(chunk)
+            sizes += (kept + len(headers), size - len(headers))
+            parts.append(headers)
+            kept = 0
+        elif isinstance(chunk, FileSlice):
+            return None
+        else:
+            kept = len(chunk)
+            parts.append(chunk if isinstance(chunk, (bytes, bytearray)) else bytes(chunk))
+    sizes += (kept, 0)
+    parts[0] = _table(sizes)
+    return parts
+
+
+def _headers(chunk: Chunk) -> bytes:
+    at, size = 0, len(chunk)
+    while at + HEADER_BYTES <= size:
+        start = _bytes_of(chunk, at, at + HEADER_BYTES)
+        if len(start) < HEADER_BYTES:
+            break
+        length, magic, attributes, count = _LENGTH_TO_COUNT.unpack_from(start, LENGTH_AT)
+        if magic != MAGIC or length < SMALLEST_LENGTH or (count > 0 and not attributes & CONTROL):
+            return start if at == 0 else _bytes_of(chunk, 0, at + HEADER_BYTES)
+        at += length + LOG_OVERHEAD
+    return _bytes_of(chunk, 0, size)
+
+
+def _bytes_of(chunk: Chunk, start: int, end: int) -> bytes:
+    """None of a file that cannot be read: what sends it will find out, and tell."""
+    if isinstance(chunk, FileSlice):
+        try:
+            return bytes(chunk.file.read_at(end - start, chunk.position + start))
+        except OSError:
+            return b""
+    return bytes(chunk[start:end])
+
+
+def _table(sizes: list[int]) -> bytes:
+    return pack(f">{len(sizes) + 1}I", len(sizes) // 2, *sizes)
+
+
+def restored(body: bytes) -> bytes:
+    """The frame, with zeros where records were. Raises MalformedMessage."""
+    try:
+        (count,) = _COUNT.unpack_from(body)
+        sizes = unpack_from(f">{count * 2}I", body, _COUNT.size)
+    except PackingError as error:
+        raise MalformedMessage("a cut frame that ends in its sizes") from error
+    if sum(sizes) > MOST_FRAME_BYTES:
+        raise MalformedMessage(f"a cut frame of {sum(sizes)} bytes")
+    at = _COUNT.size * (1 + 2 * count)
+    parts: list[bytes] = []
+    for kept, left_out in zip(sizes[::2], sizes[1::2], strict=True):
+        parts += (body[at : at + kept], bytes(left_out))
+        at += kept
+    return b"".join(parts)
