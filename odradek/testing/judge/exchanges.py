@@ -9,8 +9,11 @@ from typing import Final
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import BatchHeader, batches, crc_ok
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
-from odradek.protocol.struct import Message
+from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
+from odradek.protocol.primitives import records_size
+from odradek.protocol.struct import Message, RecordChunks
 
 GRACE_US: Final = 50_000  # after so long a client is held to have read an answer
 UNKNOWN: Final = "unknown"
@@ -121,6 +124,31 @@ def _batches(request: ProduceRequest, lacks_records: bool) -> list[Batch]:
                 is_sound = is_whole and (lacks_records or crc_ok(data, position, header.size_bytes))
                 found.append(Batch(name, partition.index, header, is_sound, len(placed) == 1))
     return found
+
+
+def forget_records(message: Message | None) -> None:
+    """Puts zeros that all share in the place of records: an exchange is remembered longer than its frame is needed."""
+    if isinstance(message, ProduceRequest):
+        for topic in message.topic_data:
+            for partition in topic.partition_data:
+                partition.records = _zeros(partition.records)
+    elif isinstance(message, (FetchResponse, ShareFetchResponse)):
+        for answered in message.responses:
+            for data in answered.partitions:
+                data.records = _zeros(data.records)
+
+
+def _zeros(records: RecordChunks | None) -> memoryview | None:
+    """As many bytes."""
+    if records is None:
+        return None
+    size = records_size(records)
+    if size > len(_shared[0]):
+        _shared[0] = memoryview(bytes(size))
+    return _shared[0][:size]
+
+
+_shared: Final = [memoryview(b"")]
 
 
 def knows(request: Exchange, answered: Exchange) -> bool:

@@ -17,7 +17,7 @@ from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.recording_masks import BY_NUMBER
 from odradek.protocol.struct import Buffer, Message
-from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange
+from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange, forget_records
 from odradek.testing.judge.rule import Look
 from odradek.testing.judge.rules import FAMILIES
 from odradek.testing.judge.scene import Client, Scene
@@ -111,6 +111,8 @@ class Judging:
         self._look(self._all_sent, exchange)
         if exchange.api is not None and exchange.request is not None:
             self._look(self._sent.get(exchange.api, ()), exchange)
+        if exchange.batches:  # which are read now
+            forget_records(exchange.request)
         connection.requests += 1
         connection.waiting[exchange.number] = self._open[exchange.number] = exchange
         connection.previous = exchange
@@ -130,6 +132,7 @@ class Judging:
         self._look(self._all_answered, exchange)
         if exchange.api is not None and exchange.request is not None:
             self._look(self._answered.get(exchange.api, ()), exchange)
+        forget_records(exchange.answer)
 
     def _look(self, looks: Iterable[Look], exchange: Exchange) -> None:
         scene = self.scene

@@ -1,8 +1,9 @@
 """Memory of rules between exchanges, and the place of their results.
 
 State is found by kind and key (a connection, a producer id and epoch, a transactional id, a member, a session); of each
-kind the MOST_STATES used last are kept. Results lie with the connection whose request was judged; connections are
-joined to clients by producer id and epoch, member id, and the client instance id of telemetry.
+kind, and of ids that join connections, the MOST_STATES used last are kept. Results lie with the connection whose
+request was judged; connections are joined to clients by producer id and epoch, member id, and the client instance id of
+telemetry.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Scene:
         self.now_us = 0
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
         self._joined: dict[int, int] = {}  # connection → one of its client that was seen before it
-        self._seen_at: dict[Hashable, int] = {}  # id → a connection that used it
+        self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # id → a connection that used it
         self._connections: dict[int, Connection] = {}
         self._tallies: dict[int, dict[str, Tally]] = {}
         self._due: list[tuple[int, int, Callable[[], None]]] = []
@@ -85,6 +86,13 @@ class Scene:
         else:
             states.move_to_end(key)
         assert isinstance(found, kind)
+        return found
+
+    def seen(self, kind: type[T], *key: Hashable) -> T | None:
+        """The state of this kind and key, if there is one."""
+        states = self._states.get(kind)
+        found = None if states is None else states.get(key)
+        assert found is None or isinstance(found, kind)
         return found
 
     def kept(self, rule: str, exchange: Exchange) -> None:
@@ -117,7 +125,11 @@ class Scene:
 
     def join(self, connection: Connection, *id_: Hashable) -> None:
         """All connections that use this id belong to one client."""
-        other = self._seen_at.setdefault(id_, connection.number)
+        seen_at = self._seen_at
+        other = seen_at.setdefault(id_, connection.number)
+        seen_at.move_to_end(id_)
+        if len(seen_at) > MOST_STATES:
+            seen_at.popitem(last=False)
         if other != connection.number:
             one, two = sorted((self._client_of(other), self._client_of(connection.number)))
             if one != two:

@@ -81,8 +81,8 @@ def produced(exchange: Exchange, scene: Scene) -> None:
         scene.decide("PRD.3", is_fine, exchange, f"{bits}, with transactional id {request.transactional_id!r}")
         if header.has_producer_id:
             scene.decide("PRD.4", request.acks == -1, exchange, f"acks is {request.acks}")
-        repeated = scene.at(TooLarge, exchange.connection.kin, *batch.place, header.crc)
-        if repeated.refused is not None and knows(exchange, repeated.refused):
+        repeated = scene.seen(TooLarge, exchange.connection.kin, *batch.place, header.crc)
+        if repeated is not None and repeated.refused is not None and knows(exchange, repeated.refused):
             repeated.times += 1
             if repeated.times > MOST_REPEATS:
                 scene.broken("PRD.5", exchange, f"sent {repeated.times} times again", repeated.refused)
