@@ -7,9 +7,9 @@ that time and a shift, which `set` may turn back.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
 from collections.abc import Awaitable, Callable
+from heapq import heapify, heappop, heappush
 from itertools import count
 from time import time_ns
 from typing import TypeAlias
@@ -61,9 +61,6 @@ class Pace:
         self.wall_at_ms = at_ms + shift_ms
         self.rate = 0.0 if is_frozen else 1000.0  # ms for each second of the loop
 
-    def timers_ms(self, loop_s: float) -> float:
-        return self.at_ms + (loop_s - self.since_s) * self.rate
-
     def wall_ms(self, loop_s: float) -> int:
         return int(self.wall_at_ms + (loop_s - self.since_s) * self.rate)
 
@@ -101,14 +98,15 @@ class ControlledTime:
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
         timer = ControlledTimer(action, self)
-        due_ms = self._time_ms() + max(delay_ms, 0)
+        pace = self.pace  # as in `now_ms`: a request may arm a timer
+        due_ms = pace.at_ms + (self._now_s() - pace.since_s) * pace.rate + (delay_ms if delay_ms > 0 else 0)
         armed = (due_ms, next(self._numbers), timer)
         if isinstance(action, Scan):
             self._scans = [each for each in self._scans if each[2].action is not None]
             self._scans.append(armed)
         else:
-            heapq.heappush(self._armed, armed)
-        if self.is_frozen:
+            heappush(self._armed, armed)
+        if pace.is_frozen:
             self._run_what_is_due_already()
         elif self._wake is None or due_ms < self._wake_ms:
             self._wake_later()
@@ -172,11 +170,12 @@ class ControlledTime:
         self._cancelled += 1
         if self._cancelled > max(SPARED_CANCELLED, len(self._armed) // 2):
             self._armed = [each for each in self._armed if each[2].action is not None]
-            heapq.heapify(self._armed)
+            heapify(self._armed)
             self._cancelled = 0
 
     def _time_ms(self) -> float:
-        return self.pace.timers_ms(self._loop.time())
+        pace = self.pace
+        return pace.at_ms + (self._now_s() - pace.since_s) * pace.rate
 
     def _stand_at(self, at_ms: float) -> None:
         self.pace = Pace(at_ms, 0.0, self.pace.shift_ms, True)
@@ -185,7 +184,7 @@ class ControlledTime:
         """When something is due next. Until then, or `until_ms`, nothing happens, so the turns of scans that would find
         nothing are left out."""
         while self._armed and self._armed[0][2].action is None:
-            heapq.heappop(self._armed)
+            heappop(self._armed)
             self._cancelled -= 1
         busy_ms = min(until_ms, self._armed[0][0]) if self._armed else until_ms
         scans = [(due_ms, action) for due_ms, _, timer in self._scans if isinstance(action := timer.action, Scan)]
@@ -210,7 +209,7 @@ class ControlledTime:
         while (first := self._first()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]
             if self._armed and self._armed[0][2] is timer:
-                heapq.heappop(self._armed)
+                heappop(self._armed)
             else:
                 self._scans = [each for each in self._scans if each[2] is not timer]
             action, timer.action = timer.action, None
