@@ -139,7 +139,7 @@ def forget_records(message: Message | None) -> None:
 
 
 def _zeros(records: RecordChunks | None) -> memoryview | None:
-    """As many bytes."""
+    """Zeros, as many as there are bytes of records."""
     if records is None:
         return None
     size = records_size(records)
