@@ -350,6 +350,7 @@ def test_a_lease_that_ends_takes_its_cluster_along(odradek: Odradek) -> None:
         ("POST", "/clusters", b'{"settings": {"num.partition": 1}}', 400),
         ("POST", "/clusters", b'{"settings": {"num.partitions": "many"}}', 400),
         ("POST", "/clusters", b'{"settings": {"log.dirs": "/"}}', 400),
+        ("POST", "/clusters", b'{"settings": {"advertised.listeners": "PLAINTEXT://there:9092"}}', 400),
         ("POST", "/clusters", b'{"fork": "nothing"}', 404),
         ("POST", "/clock/advance", b'{"ms": -1}', 400),
         ("POST", "/clock/fly", b"{}", 404),

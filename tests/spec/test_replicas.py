@@ -143,6 +143,19 @@ def test_replicas_on_brokers_that_are_not_there_can_be_given_up() -> None:
     assert elect_leader(image, "t", 0, ElectionType.PREFERRED).code is E.ELECTION_NOT_NEEDED
 
 
+def test_nodes_that_share_a_log_stay_replicas_and_a_leader_is_kept_among_them() -> None:
+    image, nodes = image_of_a_larger_cluster(NODE.node_id, ELSEWHERE), NODE._replace(others=(ELSEWHERE,))
+    for replicas, code in (
+        ([NODE.node_id], None),
+        ([ELSEWHERE, NODE.node_id], None),
+        ([ELSEWHERE], E.INVALID_REPLICA_ASSIGNMENT),
+        ([NODE.node_id, ELSEWHERE + 1], E.INVALID_REPLICA_ASSIGNMENT),
+    ):
+        decision = reassign(image, [Reassignment("t", 0, replicas)], node=nodes, factor_may_change=True)
+        assert [said(each)[0] for each in decision.response] == [code]
+        assert decision.records == ()
+
+
 def test_they_are_kept_where_the_number_of_replicas_must_not_change() -> None:
     image = image_of_a_larger_cluster(ELSEWHERE, NODE.node_id)
     answers = asked(image, ("t", 0, [NODE.node_id]), factor_may_change=False)

@@ -54,7 +54,15 @@ LET_GO_MS = 500  # after a broker is closed: what its connections lead to has ha
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
 MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
-OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
+OWNED = (
+    "log.dirs",
+    "log.dir",
+    "odradek.port",
+    "odradek.http.port",
+    "odradek.control.enable",
+    "listeners",
+    "advertised.listeners",
+)
 
 
 @dataclass(frozen=True, slots=True)

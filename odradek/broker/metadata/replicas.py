@@ -75,8 +75,10 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
     if wish.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    check_replicas(node._replace(others=()), wish.replicas)
+    check_replicas(node, wish.replicas)
     partition = topic.partitions[wish.partition]
+    if node.others:
+        return _among_nodes(partition, wish, wish.replicas)
     if not factor_may_change and len(wish.replicas) != len(partition.replicas):
         what = f"The replication factor is changed from {len(partition.replicas)} to {len(wish.replicas)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
@@ -86,6 +88,17 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
         what = f"No replica of {wish.topic}-{wish.partition} is on this broker, and there is none to copy it from."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     return [_only_here(partition, topic.topic_id, node)]
+
+
+def _among_nodes(partition: PartitionImage, wish: Reassignment, replicas: Sequence[int]) -> list[Message]:
+    """Nodes that share a log stay replicas of what is in it; tests move leaders otherwise.
+
+    Raises INVALID_REPLICA_ASSIGNMENT.
+    """
+    if partition.leader not in replicas:
+        what = f"{wish.topic}-{wish.partition} is led by {partition.leader}: the control interface moves leaders"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+    return []
 
 
 def _only_here(partition: PartitionImage, topic_id: bytes, node: Node) -> PartitionChangeRecord:
