@@ -29,6 +29,9 @@ def main() -> None:
         assert driver.stdout is not None
         for line in sys.stdin:
             verb, *words = line.split()
+            if verb == "set" and how == "heeds no setting":
+                print("{}", flush=True)
+                continue
             if verb == "produce" and how == "reversed":
                 words = [*words[:2], *reversed(words[2:])]
             if verb == "produce" and how == "sent twice":
