@@ -119,7 +119,7 @@ class CopiedLogs:
 
     def __init__(self, logs: Mapping[TopicPartition, Copied]) -> None:
         self._logs = logs
-        self._seen: dict[TopicPartition, Seen] = {}
+        self._seen: dict[TopicPartition, SeenLog] = {}
         self.known: dict[TopicPartition, KnownLog] = {}  # of those that a copy need not be read for
 
     def looking(self) -> Iterator[None]:
@@ -146,7 +146,7 @@ class CopiedLogs:
 
     def _look(self, key: TopicPartition, log: Copied) -> None:
         ends = (log.log_start_offset, log.log_end_offset)
-        self._seen[key] = Seen(log, ends, log.segments[-1].base_offset)
+        self._seen[key] = SeenLog(log, ends, log.segments[-1].base_offset)
         known = _known(log)
         if known is not None:
             self.known[key] = known
@@ -154,7 +154,7 @@ class CopiedLogs:
             self.known.pop(key, None)
 
 
-class Seen(NamedTuple):
+class SeenLog(NamedTuple):
     """A log as it was looked at: its start and end offset, and where its active segment begins."""
 
     log: Copied

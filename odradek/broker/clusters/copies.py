@@ -85,7 +85,7 @@ async def copy(
 
 
 class _Rest:
-    """What of a copy is not as it ought to be."""
+    """Files and folders of a copy that are not as they are to be."""
 
     def __init__(self, directory: str, to: str) -> None:
         self._directory = directory
@@ -125,7 +125,7 @@ class _Rest:
 
 
 def _copy(directory: Path, to: Path) -> None:
-    """What vanishes meanwhile is left out."""
+    """Makes `to` hold the same, without files that vanish meanwhile."""
     folders, names = _below(str(directory))
     if to.exists():
         _leave_only(folders, names, str(to))
