@@ -28,6 +28,7 @@ var (
 	shares             bool
 	asked              []kgo.Opt // by `set`
 	always             = context.Background()
+	nextGeneration     = context.WithValue(always, "opt_in_kafka_next_gen_balancer_beta", true)
 )
 
 func client(options ...kgo.Opt) (*kgo.Client, error) {
@@ -89,7 +90,8 @@ func end(how kgo.TransactionEndTry) error {
 func set(name, value string) bool {
 	switch {
 	case name == "protocol" && value == "consumer":
-		asked = append(asked, kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer()))
+		// kgo.ServerSideBalancer of 1.22 and later; so 1.21 heeds it as well
+		asked = append(asked, kgo.WithContext(nextGeneration), kgo.Balancers(kgo.RangeBalancer()))
 	case name == "assignor" && value == "cooperative-sticky":
 		asked = append(asked, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	case name == "rack":

@@ -27,6 +27,7 @@ ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 2**31 - 1
 CUT_FROM_BYTES: Final = 4096  # a smaller request is kept whole, which costs less
+MOST_BATCHES: Final = 1_000  # of a request: one of more is kept whole, since they are counted in one turn of the loop
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 # Of the header of a batch, from where its length stands: length, magic, CRC; attributes and count of records.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
@@ -80,6 +81,8 @@ def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
             if magic != MAGIC or length != size - LOG_OVERHEAD or length < SMALLEST_LENGTH or end > len(frame):
                 return []
             if crc32c(frame[at + CRC_START : end]) != crc:
+                return []
+            if len(places) == MOST_BATCHES:
                 return []
             places.append((at, end))
             at = _behind_tags(frame, end, is_flexible)

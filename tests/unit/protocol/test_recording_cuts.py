@@ -16,7 +16,7 @@ from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_b
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from odradek.protocol.recording_cuts import cut_answer, cut_request, restored
+from odradek.protocol.recording_cuts import MOST_BATCHES, cut_answer, cut_request, restored
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Buffer
 
@@ -70,6 +70,12 @@ def test_a_produce_request_with_anything_unusual_is_kept_whole(version: int) -> 
     of_old[16] = 1
     for each in (damaged, two, of_old, batch()[:-1], b"", None):
         assert cut_request(produce(version, batch(), each)) is None
+
+
+def test_a_request_of_very_many_batches_is_kept_whole() -> None:
+    small = batch(b"s")
+    assert cut_request(produce(12, *[small] * MOST_BATCHES)) is not None
+    assert cut_request(produce(12, *[small] * (MOST_BATCHES + 1))) is None
 
 
 def test_only_produce_requests_are_cut() -> None:
