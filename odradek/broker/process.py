@@ -47,7 +47,7 @@ IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owe
 class First:
     """Begin of the broker of the process.
 
-    rules    a file with a rule or a list of them as JSON
+    rules    a file with a rule or a list of them, as JSON or YAML
     seed     of odd answers
     emulate  the release of Kafka that it stands for
     """
@@ -76,7 +76,7 @@ class First:
         faults = clusters.get(DEFAULT).faults
         if self.rules is not None:
             try:
-                rules = json.loads(self.rules.read_text(encoding="utf-8"))
+                rules = _told(self.rules)
                 faults.add(rules)
                 faults.note("POST", "/faults", rules)
             except (ValueError, Problem) as error:
@@ -84,6 +84,21 @@ class First:
         if self.seed:
             faults.be_odd(self.seed)
             faults.note("POST", "/odd", {"seed": self.seed})
+
+
+def _told(path: Path) -> object:
+    """What a file says in YAML, by its name, or else in JSON. Raises CannotStart, OSError, ValueError."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix not in (".yaml", ".yml"):
+        return json.loads(text)
+    try:
+        import yaml  # comes with odradek[yaml]
+    except ModuleNotFoundError:
+        raise CannotStart(f"--faults {path}: YAML takes PyYAML; pip install 'odradek[yaml]', or write JSON") from None
+    try:
+        return json.loads(json.dumps(yaml.safe_load(text)))  # nothing that JSON does not know, such as dates
+    except (yaml.YAMLError, TypeError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 def serve(

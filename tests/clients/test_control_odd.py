@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -288,10 +289,12 @@ def broker(tmp_path: Path) -> Iterator[BrokerThatBegins]:
         made.stop()
 
 
-def test_a_broker_begins_with_odd_answers_and_rules(broker: BrokerThatBegins, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_broker_begins_with_odd_answers_and_rules(broker: BrokerThatBegins, tmp_path: Path, form: str) -> None:
     rule = {"name": "first", "match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1}
-    (tmp_path / "rules.json").write_text(json.dumps([rule]))
-    broker.options = ("--odd", "7", "--faults", str(tmp_path / "rules.json"))
+    path = tmp_path / f"rules.{form}"
+    path.write_text(json.dumps([rule]) if form == "json" else yaml.safe_dump([rule]))
+    broker.options = ("--odd", "7", "--faults", str(path))
     broker.start()
     default = Odradek("127.0.0.1", broker.ready["http_port"]).default
     assert default.odd()["seed"] == 7
@@ -302,17 +305,20 @@ def test_a_broker_begins_with_odd_answers_and_rules(broker: BrokerThatBegins, tm
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("name", "text", "words"),
     [
-        ('{"match": {"api": "Prodce"}, "do": {"hold": "h"}}', "did you mean Produce"),
-        ("no JSON", "Expecting value"),
-        (None, "No such file"),
+        ("rules.json", '{"match": {"api": "Prodce"}, "do": {"hold": "h"}}', "did you mean Produce"),
+        ("rules.json", "no JSON", "Expecting value"),
+        ("rules.json", None, "No such file"),
+        ("rules.yaml", "match: {api: Prodce}\ndo: {hold: h}\n", "did you mean Produce"),
+        ("rules.yml", "match: {api: [", "line 1, column"),
+        ("rules.yaml", "match: {api: Produce}\ndo: {hold: 2026-11-26}\n", "date is not JSON"),
     ],
 )
 def test_rules_that_mean_nothing_end_the_start_by_name(
-    broker: BrokerThatBegins, tmp_path: Path, text: str | None, words: str
+    broker: BrokerThatBegins, tmp_path: Path, name: str, text: str | None, words: str
 ) -> None:
-    path = tmp_path / "rules.json"
+    path = tmp_path / name
     if text is not None:
         path.write_text(text)
     broker.options = ("--faults", str(path))

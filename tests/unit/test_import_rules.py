@@ -123,6 +123,7 @@ OPTIONAL = {
     "pyspark",
     "py4j",  # comes with pyspark
     "pygal",
+    "yaml",
     "pytest",  # finds odradek/testing/pytest_plugin.py itself
 }  # comes with an extra; what needs it is imported only when it is used
 

@@ -32,7 +32,9 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         help="let tests control it over HTTP: fresh clusters, faults, holds, the clock (docs/testing.md)",
     )
     parser.add_argument(
-        "--faults", metavar="FILE", help="begin with these rules: one, or a list of them, as JSON; with --control"
+        "--faults",
+        metavar="FILE",
+        help="begin with these rules: one, or a list of them, as JSON or YAML; with --control",
     )
     parser.add_argument(
         "--odd", metavar="SEED", help="give lawful answers that are rare, the same ones for a seed; with --control"
