@@ -54,15 +54,7 @@ LET_GO_MS = 500  # after a broker is closed: what its connections lead to has ha
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
 MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
-OWNED = (
-    "log.dirs",
-    "log.dir",
-    "odradek.port",
-    "odradek.http.port",
-    "odradek.control.enable",
-    "listeners",
-    "advertised.listeners",
-)
+OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +452,7 @@ class Clusters:
 def _checked(settings: Mapping[str, object]) -> dict[str, str]:
     checked = {}
     for name, value in settings.items():
-        if name in OWNED:
+        if name.removeprefix("advertised.") in OWNED:
             raise Problem(400, f"settings.{name} is the cluster's own affair", field=f"settings.{name}")
         if setting_named(name) is None:
             raise unknown(f"settings.{name}", name, BROKER_SETTINGS)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
@@ -114,7 +114,7 @@ class RecordingPlayer:
 
     async def play(self, entries: Entries) -> ReplayResult:
         """entries: from the beginning, at each call; they are read twice. Raises MalformedMessage, OSError."""
-        self._refused = set() if self._control is not None else refused_for_a_while(entries())
+        self._refused = refused_for_a_while(entries(), calls_again=self._control is not None)
         began_s = time.monotonic()
         try:
             for entry in entries():
@@ -143,7 +143,7 @@ class RecordingPlayer:
                 if connection is not None:
                     connection.close()
             case Kind.TOLD:
-                called = json.loads(entry.body).get("called")
+                called = _called(entry)
                 if called is not None:
                     await self._call(**called)
             case _:
@@ -271,8 +271,17 @@ def _client_id(frame: bytes) -> str:
         return ""
 
 
-def refused_for_a_while(entries: Iterable[RecordingEntry]) -> set[int]:
-    """The exchanges of which every part was refused with an error that passes."""
+def _called(entry: RecordingEntry) -> dict[str, Any] | None:
+    """What was called, of the control interface."""
+    return json.loads(entry.body).get("called") if entry.kind is Kind.TOLD else None
+
+
+def refused_for_a_while(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
+    """The exchanges of which every part was refused with an error that passes.
+
+    calls_again: whether calls of the control interface are made again; then none where there are some, whose rules
+    count what is refused
+    """
     asked: dict[int, _PlayedRequest] = {}
     found = set()
     nobody: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
@@ -282,6 +291,8 @@ def refused_for_a_while(entries: Iterable[RecordingEntry]) -> set[int]:
             if api is not None:
                 version = int.from_bytes(entry.body[2:4], signed=True)
                 asked[entry.exchange] = _PlayedRequest(api, version, entry.connection, b"", nobody)
+        elif calls_again and _called(entry) is not None:
+            return set()
         elif entry.kind is Kind.ANSWERED and (played := asked.pop(entry.exchange, None)) is not None:
             answer = _answer(entry.body, played)
             if answer is not None and _is_refusal(answer, played.version):
