@@ -29,7 +29,7 @@ from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
-from odradek.broker.runtime.workers import Openers, ThreadWorkers
+from odradek.broker.runtime.workers import Openers, ThreadWorkers, join
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicPartition
 from odradek.storage.checkpoints import topic_id_text
@@ -207,10 +207,11 @@ class Broker:
         if self.has_started("groups"):
             self.groups.stop()
         self._flush.flush()
-        self._sync_threads.close()
-        self.codec_thread.close()
-        self._opener_threads.close()
-        self.workers.close()
+        pools = (self._sync_threads, self.codec_thread, self._opener_threads, self.workers)
+        threads = [thread for pool in pools for thread in pool.end()]
+        if threads and not self.is_alone:
+            await asyncio.to_thread(join, threads)
+        join(threads)
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         if not keeps_data:
             self.metadata.abandon()

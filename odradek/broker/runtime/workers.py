@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
@@ -59,6 +59,11 @@ def in_thread(workers: Workers, job: Callable[[], T]) -> asyncio.Future[T]:
 
     workers.run(job, done)
     return answer
+
+
+def join(threads: Iterable[Thread]) -> None:
+    for thread in threads:
+        thread.join()
 
 
 class ThreadWorkers:
@@ -133,13 +138,16 @@ class ThreadWorkers:
 
     def close(self) -> None:
         """Waits for the threads; what their jobs lead to still waits for the loop's next turn."""
+        join(self.end())
+
+    def end(self) -> list[Thread]:
+        """Does what `close` does, but for the waiting: returns the threads that still do what was given before."""
         self._is_closed = True
         with self._changing:
             threads = list(self._threads)
         for _ in threads:
             self._jobs.put(None)
-        for thread in threads:
-            thread.join()
+        return threads
 
     def _next(self) -> Callable[[], None] | None:
         """Waits for a job; None if the thread is to end."""

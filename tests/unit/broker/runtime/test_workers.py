@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from odradek.broker.runtime.workers import SETTLING_S, JobResult, Openers, ThreadWorkers
+from odradek.broker.runtime.workers import SETTLING_S, JobResult, Openers, ThreadWorkers, join
 from tests.support.manual_loop import ManualWorkers
 from tests.support.workers_here import WorkersHere
 
@@ -50,6 +50,17 @@ async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
     assert done == ["job", "late job", "end of the late job"]
     await asyncio.sleep(0)
     assert done[-1] == "end of the job"
+
+
+async def test_a_pool_that_ends_waits_for_nothing_and_names_the_threads_that_are_at_work() -> None:
+    workers = ThreadWorkers(asyncio.get_running_loop(), 2)
+    may_end = threading.Event()
+    workers.run(may_end.wait, lambda outcome: None)
+    (thread,) = workers.end()
+    assert thread.is_alive()
+    may_end.set()
+    join([thread])
+    assert not thread.is_alive()
 
 
 async def test_threads_without_jobs_end_and_others_take_their_place() -> None:
