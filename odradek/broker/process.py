@@ -87,7 +87,7 @@ class First:
 
 
 def _told(path: Path) -> object:
-    """What a file says in YAML, by its name, or else in JSON. Raises CannotStart, OSError, ValueError."""
+    """Reads a file of YAML, by its name, or else of JSON. Raises CannotStart, OSError, ValueError."""
     text = path.read_text(encoding="utf-8")
     if path.suffix not in (".yaml", ".yml"):
         return json.loads(text)

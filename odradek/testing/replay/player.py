@@ -272,7 +272,7 @@ def _client_id(frame: bytes) -> str:
 
 
 def _called(entry: RecordingEntry) -> dict[str, Any] | None:
-    """What was called, of the control interface."""
+    """Returns the call of the control interface that it tells of."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.TOLD else None
 
 
