@@ -25,8 +25,8 @@ from odradek.broker.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "20"))
 PATIENCE_S = 30
-WARM_UP = 5  # after which what is made once per process is there
-MOST_BYTES = 2_000  # that a cluster may leave: caches whose bound is not reached yet
+WARM_UP = 20  # after which what is made once per process is there
+MOST_BYTES = 4_000  # that a cluster may leave: caches whose bound is not reached yet have 1,200 to 2,000
 
 
 @dataclass(frozen=True, slots=True)
