@@ -1,43 +1,39 @@
-"""The metadata log of a broker: its first records, restarts, turns, listeners, and disk errors."""
+"""The metadata log of a broker: its first records, restarts, turns, and disk errors."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from odradek.broker.configuration.resources import SettingChange
-from odradek.broker.metadata.cluster_metadata import STEPS_PER_TURN
-from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.files import bootstrap_snapshot
-from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
+from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
 from odradek.broker.metadata.node_partitions import is_stray
 from odradek.broker.metadata.records import Decision
-from odradek.broker.metadata.replaying import SLICE_RECORDS, CorruptMetadata
-from odradek.broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import ENTRIES_PER_SLICE
+from odradek.broker.metadata.replaying import CorruptMetadata
+from odradek.broker.metadata.topics import delete_topics
 from odradek.broker.runtime.workers import JobResult
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
-from odradek.protocol.struct import Message
 from odradek.storage.disk import Disk
 from tests.support.fake_disk import FakeDisk, Fault
-from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, create, image_with, topic_records
+from tests.support.metadata import (
+    DATA,
+    DIRECTORY_ID,
+    FEATURES,
+    NODE,
+    Running,
+    alter,
+    image_with,
+    restarted,
+    topic_records,
+)
 
 LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)  # records at the log's beginning: begin, features, min ISR, end
 METADATA = f"{DATA}/__cluster_metadata-0"
-
-
-def restarted(running: Running, *, killed: bool = False) -> Running:
-    if not killed:
-        running.stop()
-    assert isinstance(running.disk, FakeDisk)
-    return Running(running.disk.after_kill())
 
 
 # A new directory
@@ -112,13 +108,6 @@ def test_topics_settings_and_producer_ids_are_there_after_a_restart() -> None:
         assert image.topics.keys() == {"b"}
         assert image.topic_configs("b") == {"retention.ms": "5"}
         assert image.next_producer_id == before.next_producer_id == 1000
-
-
-def alter(running: Running, topic: str, name: str, value: str) -> None:
-    resource = ResourceChanges(2, topic, [SettingChange(name, 0, value)])
-    running.metadata.submit(
-        lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
-    ).outcome()
 
 
 def test_every_start_is_a_new_epoch_of_the_metadata_log_and_a_new_registration() -> None:
@@ -290,217 +279,6 @@ def test_producer_ids_come_in_blocks_that_nobody_had_before() -> None:
         running.metadata.allocate_producer_ids(1000, blocks.append)
     restarted(running).metadata.allocate_producer_ids(1000, blocks.append)
     assert blocks == [0, 1000, 2000]
-
-
-# Listeners
-
-
-@dataclass
-class Listening:
-    heard: list[str] = field(default_factory=list)
-
-    def topic_created(self, topic: TopicImage) -> None:
-        self.heard.append(f"created {topic.name} with {len(topic.partitions)}")
-
-    def partitions_added(self, topic: TopicImage) -> None:
-        self.heard.append(f"{topic.name} has {len(topic.partitions)}")
-
-    def topic_deleted(self, topic: TopicImage) -> None:
-        self.heard.append(f"deleted {topic.name}")
-
-    def topic_config_changed(self, topic: str) -> None:
-        self.heard.append(f"settings of {topic}")
-
-    def broker_config_changed(self) -> None:
-        self.heard.append("settings of the broker")
-
-    def features_changed(self) -> None:
-        pass
-
-    def client_quotas_changed(self) -> None:
-        self.heard.append("client quotas")
-
-
-def test_listeners_hear_once_of_each_thing_that_changed() -> None:
-    running = Running(FakeDisk())
-    listener = Listening()
-    running.metadata.add_listener(listener)
-    running.create("a", "b")
-    running.metadata.submit(lambda image: create_partitions(image, [MorePartitions("a", 3)], node=NODE)).outcome()
-    alter(running, "a", "retention.ms", "5")
-    running.metadata.submit(lambda image: delete_topics(image, [("b", bytes(16))])).outcome()
-    assert listener.heard == ["created a with 1", "created b with 1", "a has 3", "settings of a", "deleted b"]
-
-
-def test_the_answer_comes_after_the_listeners() -> None:
-    running = Running(FakeDisk())
-    listener = Listening()
-    running.metadata.add_listener(listener)
-    heard_before_answer: list[list[str]] = []
-    answer = running.metadata.commit(topic_records("t"))
-    answer.when_done(lambda _: heard_before_answer.append(list(listener.heard)))
-    assert heard_before_answer == [["created t with 1"]]
-
-
-# Many topics at once
-
-
-class ManyTopics:
-    """A creation whose records are durable, between two of the slices in which it is published."""
-
-    def __init__(self, count: int = SLICE_RECORDS) -> None:  # a topic has two records
-        self.turns: list[Callable[[], None]] = []
-        self.running = Running(FakeDisk(), later=self.turns.append)
-        self.listener = Listening()
-        self.running.metadata.add_listener(self.listener)
-        self.names = [f"t{number}" for number in range(count)]
-        topics = [NewTopic(name, 1, 1) for name in self.names]
-        self.answer = self.running.metadata.submit(lambda image: create(image, topics))
-
-    @property
-    def topics(self) -> list[str]:
-        return list(self.running.metadata.image.topics)
-
-    def go_on(self) -> None:
-        while self.turns:
-            self.turns.pop(0)()
-
-
-def test_many_topics_appear_in_slices_each_with_its_partitions_and_the_answer_comes_last() -> None:
-    many = ManyTopics()
-    assert many.topics == many.names[: SLICE_RECORDS // 2]
-    assert many.listener.heard == [f"created {name} with 1" for name in many.topics]
-    assert not many.answer.is_done
-    many.go_on()
-    assert many.topics == many.names
-    assert many.listener.heard == [f"created {name} with 1" for name in many.names]
-    assert many.answer.is_done
-
-
-class Stepping(Listening):
-    """Takes a step for each partition."""
-
-    steps = 0
-
-    def topic_created(self, topic: TopicImage) -> Iterator[None]:  # type: ignore[override]
-        for _ in topic.partitions:
-            self.steps += 1
-            yield
-
-
-@pytest.mark.parametrize("is_stopped", [False, True])
-def test_listeners_take_several_turns_over_the_partitions_of_a_topic_and_the_answer_comes_last(
-    is_stopped: bool,
-) -> None:
-    many = ManyTopics(0)
-    listener = Stepping()
-    many.running.metadata.add_listener(listener)
-    count = 2 * ENTRIES_PER_SLICE
-    answer = many.running.metadata.submit(lambda image: create(image, [NewTopic("large", count, 1)]))
-    assert many.topics == []  # its records are encoded in several turns, too
-    while "large" not in many.topics:
-        many.turns.pop(0)()
-    assert listener.steps == STEPS_PER_TURN + 1
-    assert not answer.is_done
-    if is_stopped:
-        many.running.stop()
-    many.go_on()
-    assert listener.steps == count
-    assert answer.is_done
-
-
-def test_a_broker_whose_directory_goes_publishes_no_more() -> None:
-    many = ManyTopics()
-    before = many.topics
-    many.running.metadata.abandon()
-    many.running.metadata.commit(topic_records("later"))
-    many.go_on()
-    assert many.topics == before
-    assert not many.answer.is_done
-
-
-def test_the_next_decision_waits_until_all_topics_of_the_last_one_are_there() -> None:
-    many = ManyTopics()
-    seen: list[int] = []
-
-    def count_topics(image: MetadataImage) -> Decision[None]:
-        seen.append(len(image.topics))
-        return Decision(None)
-
-    many.running.metadata.submit(count_topics)
-    assert seen == []
-    many.go_on()
-    assert seen == [len(many.names)]
-
-
-def test_a_broker_that_stops_publishes_the_rest_first() -> None:
-    many = ManyTopics()
-    many.running.stop()
-    assert many.answer.is_done
-    assert many.topics == many.names
-    many.go_on()  # a turn that was asked for before has nothing left to do
-    assert len(many.listener.heard) == len(many.names)
-
-
-def test_what_a_thread_can_do_for_new_records_is_done_once_they_are_durable_and_before_they_are_published() -> None:
-    disk = FakeDisk()
-    running = Running(disk)
-    prepared: list[tuple[int, list[str]]] = []
-
-    def prepare(records: Sequence[Message]) -> Callable[[], None]:
-        return lambda: prepared.append((len(records), list(running.metadata.image.topics)))
-
-    running.metadata.prepare = prepare
-    running.create("t")
-    assert prepared == [(2, [])]
-    disk.fail(2, Fault.EIO)  # the sync
-    with pytest.raises(KafkaError):
-        running.metadata.commit(topic_records("lost")).outcome()
-    assert len(prepared) == 1
-
-
-@pytest.mark.parametrize("how", ["done", "failed"])
-def test_what_a_listener_has_to_write_first_holds_up_the_next_decision_and_no_answer(how: str) -> None:
-    running = Running(FakeDisk())
-    running.create("t")
-    written: Deferred[int] = Deferred()
-
-    class Writing(Listening):
-        def topic_deleted(self, topic: TopicImage) -> None:
-            running.metadata.hold_until(written)
-
-    running.metadata.add_listener(Writing())
-    running.metadata.submit(lambda image: delete_topics(image, [("t", bytes(16))])).outcome()
-    again = running.metadata.submit(lambda image: create(image, [NewTopic("t", 1, 1)]))
-    assert not again.is_done
-    assert "t" not in running.metadata.image.topics
-    if how == "done":
-        written.resolve(1)
-    else:
-        written.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
-    assert again.is_done
-    assert "t" in running.metadata.image.topics
-
-
-def test_a_broker_setting_is_in_force_when_the_listeners_hear_of_it() -> None:
-    running = Running(FakeDisk())
-    at_that_time: list[int] = []
-
-    class Reading(Listening):
-        def broker_config_changed(self) -> None:
-            at_that_time.append(running.config.log_segment_bytes)
-
-        def features_changed(self) -> None:
-            pass
-
-    running.metadata.add_listener(Reading())
-    resource = ResourceChanges(4, "1", [SettingChange("log.segment.bytes", 0, "2000000")])
-    running.metadata.submit(
-        lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
-    ).outcome()
-    assert at_that_time == [2_000_000]
-    again = restarted(running)
-    assert again.config.log_segment_bytes == 2_000_000
 
 
 # A disk that fails

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 from odradek.broker.configuration.config import BrokerConfig, configure
 from odradek.broker.configuration.listeners import Listener
+from odradek.broker.configuration.resources import SettingChange
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata, at_once
+from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.image import MetadataImage, Node
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
@@ -19,6 +21,7 @@ from odradek.protocol.struct import Message
 from odradek.storage.disk import Disk
 from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.clock import ManualClock
+from tests.support.fake_disk import FakeDisk
 from tests.support.workers_here import WorkersHere
 
 R = TypeVar("R")
@@ -138,3 +141,17 @@ def topic_records(name: str) -> list[Message]:
             directories=[NODE.directory_id],
         ),
     ]
+
+
+def restarted(running: Running, *, killed: bool = False) -> Running:
+    if not killed:
+        running.stop()
+    assert isinstance(running.disk, FakeDisk)
+    return Running(running.disk.after_kill())
+
+
+def alter(running: Running, topic: str, name: str, value: str) -> None:
+    resource = ResourceChanges(2, topic, [SettingChange(name, 0, value)])
+    running.metadata.submit(
+        lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
+    ).outcome()
