@@ -21,7 +21,17 @@ from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.testing.suite.driver import DrivenClient
-from odradek.testing.suite.stage import CLIENT_ID, GROUP, JUDGED, PATIENCE_S, POLL_MS, TOPIC, ScenarioCluster
+from odradek.testing.suite.stage import (
+    CLIENT_ID,
+    GROUP,
+    JUDGED,
+    PATIENCE_S,
+    POLL_MS,
+    TOPIC,
+    ScenarioCluster,
+    polled,
+    polled_by,
+)
 from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
@@ -77,6 +87,19 @@ def member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenClient:
     return driver
 
 
+def reader(
+    stage: ScenarioCluster, settings: Mapping[str, str], *, partitions: int = 1, acknowledges: bool = True
+) -> tuple[DrivenClient, list[str]]:
+    """A member that has got the one record there is, and what it got."""
+    stage.topic(partitions=partitions)
+    stage.send("a")
+    driver = member(stage, settings)
+    got = polled(driver, 1)
+    if acknowledges:
+        driver.say("ack")
+    return driver, got
+
+
 def settle(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
     """Polls in turn until all are members of a stable group; returns what they got. Raises Unmet."""
     got: list[str] = []
@@ -91,18 +114,6 @@ def settle(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
                 raise
         else:
             return got
-
-
-def polled_by(drivers: list[DrivenClient], count: int) -> list[str]:
-    """Returns what the applications get until they have `count` records, and with two polls more of each."""
-    got: list[str] = []
-    until_s = time.monotonic() + PATIENCE_S
-    more = 2
-    while more and time.monotonic() < until_s:
-        more -= len(got) >= count
-        for driver in drivers:
-            got += driver.say("poll", str(POLL_MS))
-    return got
 
 
 def fetched(asked: Requests, since: int) -> set[int]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import IO, Final, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import IO, TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from odradek.testing.suite.driver import DrivenClient
 from odradek.testing.sync import Cluster
+
+if TYPE_CHECKING:
+    from odradek.client import Admin
 
 T = TypeVar("T")
 Starting: TypeAlias = Callable[[dict[str, str], IO[bytes]], DrivenClient]
@@ -38,58 +42,45 @@ class ScenarioCluster:
         return driver
 
     def topic(self, partitions: int = 1) -> None:
-        from odradek.client import Admin, NewTopic
+        from odradek.client import NewTopic
 
-        async def create() -> None:
-            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
-                await admin.create_topics([NewTopic(TOPIC, partitions=partitions)])
-
-        _run(create())
+        self._administer(lambda admin: admin.create_topics([NewTopic(TOPIC, partitions=partitions)]))
 
     def create_again(self) -> None:
         """Deletes the topic, and creates one of its name."""
-        from odradek.client import Admin
-
-        async def delete() -> None:
-            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
-                await admin.delete_topics([TOPIC])
-
-        _run(delete())
+        self._administer(lambda admin: admin.delete_topics([TOPIC]))
         self.topic()
 
     def read_from_the_start(self) -> None:
         """Has the share group begin with the first record that there is."""
-        from odradek.client import Admin, AlterOperation, ConfigChange, ConfigResource, ConfigType
+        from odradek.client import AlterOperation, ConfigChange, ConfigResource, ConfigType
 
         change = ConfigChange(AlterOperation.SET, "share.auto.offset.reset", "earliest")
-
-        async def alter() -> None:
-            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
-                await admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): [change]})
-
-        _run(alter())
+        self._administer(lambda admin: admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): [change]}))
 
     def commit(self, *groups: str) -> None:
         """An offset for each of these groups, which have no members."""
-        from odradek.client import Admin, TopicPartition
+        for group in groups:
+            self._administer(partial(_commit_start, group=group))
 
-        async def commit() -> None:
+    def _administer(self, action: Callable[[Admin], Coroutine[object, object, T]]) -> T:
+        from odradek.client import Admin
+
+        async def act() -> T:
             async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
-                for group in groups:
-                    await admin.alter_group_offsets(group, {TopicPartition(TOPIC, 0): 0})
+                return await action(admin)
 
-        _run(commit())
+        return _run(act())
 
     def expel(self) -> None:
         """Removes the members of the classic group, as an administrator does; they hear of it at their next request."""
-        from odradek.client import Admin
         from odradek.client.network.cluster import Cluster
         from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
         from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 
+        members = self._administer(lambda admin: admin.describe_group(GROUP)).members
+
         async def leave() -> None:
-            async with Admin(bootstrap_servers=self.kafka.bootstrap, client_id=CLIENT_ID) as admin:
-                members = (await admin.describe_group(GROUP)).members
             cluster = Cluster(self.kafka.bootstrap, client_id=CLIENT_ID)
             await cluster.start()
             gone = [MemberIdentity(member_id=each.member_id) for each in members]
@@ -175,18 +166,30 @@ class ScenarioCluster:
 
 def polled(driver: DrivenClient, count: int) -> list[str]:
     """Returns what the application gets until it has `count` records, and with two polls more."""
-    found: list[str] = []
+    return polled_by([driver], count)
+
+
+def polled_by(drivers: Sequence[DrivenClient], count: int) -> list[str]:
+    """As `polled`, of applications that poll in turn."""
+    got: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
-    while len(found) < count and time.monotonic() < until_s:
-        found += driver.say("poll", str(POLL_MS))
-    for _ in range(2):
-        found += driver.say("poll", str(POLL_MS))
-    return found
+    more = 2
+    while more and time.monotonic() < until_s:
+        more -= len(got) >= count
+        for driver in drivers:
+            got += driver.say("poll", str(POLL_MS))
+    return got
 
 
 def differs(got: Iterable[str], expected: Iterable[str]) -> str | None:
     got, expected = list(got), list(expected)
     return None if got == expected else f"the application got {got}, where {expected} is what there is"
+
+
+async def _commit_start(admin: Admin, group: str) -> None:
+    from odradek.client import TopicPartition
+
+    await admin.alter_group_offsets(group, {TopicPartition(TOPIC, 0): 0})
 
 
 def _run(action: Coroutine[object, object, T]) -> T:

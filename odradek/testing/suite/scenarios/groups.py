@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
-from odradek.testing.suite.members import Handed, claim, hand_over, member
+from odradek.testing.suite.members import Handed, claim, hand_over, member, reader
 from odradek.testing.suite.scenarios.scenario import Scenario, refuse
 from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
 from odradek.testing.sync import Unmet
@@ -38,34 +38,21 @@ def coordinator_loads(stage: ScenarioCluster) -> str | None:
 
 
 def coordinator_errors_of_a_commit(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    got = polled(driver, 1)
+    driver, got = reader(stage, {}, acknowledges=False)
     refuse(stage, "OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
     driver.say("ack")
     return differs(got, ["a"])
 
 
 def more_partitions(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver, got = reader(stage, {})
     stage.kafka.preset("more-partitions", topic=TOPIC)
     stage.send("b", partition=1)
     return differs(got + polled(driver, 1), ["a", "b"])
 
 
 def application_that_stops_polling(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = member(stage, {"max_poll_interval_ms": str(IDLE_MS)})
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver, got = reader(stage, {"max_poll_interval_ms": str(IDLE_MS)})
     try:
         stage.kafka.wait(group=GROUP, members=0, timeout_s=GONE_S)
     except Unmet:
@@ -88,22 +75,14 @@ def instance_id_is_fenced(stage: ScenarioCluster) -> str | None:
 
 
 def member_that_is_removed(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = member(stage, {})
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver, got = reader(stage, {})
     stage.expel()
     stage.send("b")
     return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])  # b again: it may have come before the news
 
 
 def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = member(stage, {"protocol": "consumer"})
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver, got = reader(stage, {"protocol": "consumer"})
     fenced = {"error": "FENCED_MEMBER_EPOCH"}
     stage.kafka.fault({"name": "fenced", "match": {"api": "ConsumerGroupHeartbeat"}, "do": fenced, "times": 1})
     stage.kafka.wait(fault="fenced", hits=1, timeout_s=PATIENCE_S)
@@ -120,11 +99,7 @@ def partition_that_is_handed_over_cooperatively(stage: ScenarioCluster) -> str |
 
 
 def claim_of_an_earlier_generation(stage: ScenarioCluster) -> str | None:
-    stage.topic(partitions=2)
-    stage.send("a")
-    driver = member(stage, {"assignor": "cooperative-sticky"})
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver, got = reader(stage, {"assignor": "cooperative-sticky"}, partitions=2)
     driver.begin("poll", "10000")
     asyncio.run(claim(stage.kafka, 0))
     stage.send("b")
@@ -142,10 +117,7 @@ def _handed(handed: Handed) -> str | None:
 
 
 def commit_with_a_stale_epoch(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = member(stage, {"protocol": "consumer"})
-    got = polled(driver, 1)
+    driver, got = reader(stage, {"protocol": "consumer"}, acknowledges=False)
     refuse(stage, "OffsetCommit", "STALE_MEMBER_EPOCH")
     with suppress(ApplicationFailed):  # which may leave it to the application to commit again
         driver.say("ack")
@@ -165,11 +137,7 @@ def join_that_is_refused_for_good(stage: ScenarioCluster) -> str | None:
 
 
 def answer_of_a_membership_that_is_over(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = member(stage, {"protocol": "consumer"})
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver, got = reader(stage, {"protocol": "consumer"})
     match = {"api": "ConsumerGroupHeartbeat", "client_id": JUDGED}
     stage.kafka.fault({"name": "late", "match": match, "at": "applied", "do": {"delay_ms": 3000}, "times": 1})
     stage.kafka.wait(fault="late", hits=1, timeout_s=PATIENCE_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
+from odradek.testing.suite.driver import ApplicationFailed, DrivenClient, Unimplemented
 from odradek.testing.suite.scenarios.scenario import Scenario, refuse
 from odradek.testing.suite.stage import JUDGED, TOPIC, ScenarioCluster, differs
 
@@ -30,14 +30,19 @@ def retriable_errors_of_produce(stage: ScenarioCluster) -> str | None:
     return differs(stage.committed(3), ["KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"])
 
 
+def commit(driver: DrivenClient, value: str) -> None:
+    """One transaction of a record."""
+    driver.say("begin")
+    driver.say("produce", TOPIC, "0", value)
+    driver.say("commit")
+
+
 def empty_transaction(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(transactional_id="t")
     driver.say("begin")
     driver.say("commit")
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "a")
-    driver.say("commit")
+    commit(driver, "a")
     return differs(stage.committed(1), ["a"])
 
 
@@ -45,9 +50,7 @@ def last_transaction_is_still_ending(stage: ScenarioCluster) -> str | None:
     stage.topic()
     refuse(stage, "InitProducerId", "CONCURRENT_TRANSACTIONS", times=2)
     driver = stage.driver(transactional_id="t")
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "a")
-    driver.say("commit")
+    commit(driver, "a")
     return differs(stage.committed(1), ["a"])
 
 
@@ -64,9 +67,7 @@ def only_batch_of_a_transaction_fails(stage: ScenarioCluster) -> str | None:
         return "`produce` went well, where the batch was refused"
     if all(each["version"] < PRODUCE_OF_TV2 for each in stage.kafka.requests(api="Produce")):
         raise Unimplemented("transactions of version 2")
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "a")
-    driver.say("commit")
+    commit(driver, "a")
     return differs(stage.committed(1), ["a"])
 
 
@@ -131,9 +132,7 @@ def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -
         driver.say("abort")
     else:
         return f"`commit` went well after {error} on {api}"
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "c")
-    driver.say("commit")
+    commit(driver, "c")
     return differs(stage.committed(1), ["c"])
 
 

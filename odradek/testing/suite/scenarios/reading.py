@@ -7,9 +7,18 @@ from typing import Any
 
 from odradek.protocol.errors import ErrorCode
 from odradek.testing.suite.driver import ApplicationFailed, DrivenClient, DriverGone, Unimplemented
-from odradek.testing.suite.members import hand_over, member, polled_by
+from odradek.testing.suite.members import hand_over, member
 from odradek.testing.suite.scenarios.scenario import NODES, Scenario, asked_of, edit, hits, refuse
-from odradek.testing.suite.stage import CLIENT_ID, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
+from odradek.testing.suite.stage import (
+    CLIENT_ID,
+    JUDGED,
+    PATIENCE_S,
+    TOPIC,
+    ScenarioCluster,
+    differs,
+    polled,
+    polled_by,
+)
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE.value
 FEW_BYTES = "1024"

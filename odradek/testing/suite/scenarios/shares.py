@@ -9,13 +9,22 @@ from typing import Any
 
 from odradek.testing.suite.driver import ApplicationFailed, DrivenClient
 from odradek.testing.suite.scenarios.scenario import NODES, Scenario, asked_of, hits
-from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, POLL_MS, TOPIC, ScenarioCluster, differs, polled
+from odradek.testing.suite.stage import (
+    GROUP,
+    JUDGED,
+    PATIENCE_S,
+    POLL_MS,
+    TOPIC,
+    ScenarioCluster,
+    differs,
+    polled,
+    polled_by,
+)
 
 CLOSES = -1
 SHORT_POLL_MS = 100
 MOST_IN_A_WHILE = 40
 ERRORS = 20
-HURRIED_S = 0.1
 
 
 def sharer(stage: ScenarioCluster) -> DrivenClient:
@@ -32,6 +41,16 @@ def taken(driver: DrivenClient, count: int = 1) -> list[str]:
     while len(got) < count and time.monotonic() < until_s:
         got += driver.say("poll", str(POLL_MS))
     return got
+
+
+def acknowledged(stage: ScenarioCluster) -> tuple[DrivenClient, list[str]]:
+    """A member that has got and acknowledged the one record there is, and what it got."""
+    stage.topic()
+    stage.send("a")
+    driver = sharer(stage)
+    got = taken(driver)
+    driver.say("ack")
+    return driver, got
 
 
 def once(stage: ScenarioCluster, do: Mapping[str, Any], api: str = "ShareFetch", at: str = "received") -> None:
@@ -86,11 +105,7 @@ def acknowledged_while_a_fetch_is_held(stage: ScenarioCluster) -> str | None:
 
 
 def disconnected_in_a_share_fetch(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = sharer(stage)
-    got = taken(driver)
-    driver.say("ack")
+    driver, got = acknowledged(stage)
     once(stage, {"disconnect": "fin"}, at="applied")
     return goes_on(stage, driver, got)
 
@@ -113,11 +128,7 @@ def leader_moves_under_acknowledgements(stage: ScenarioCluster) -> str | None:
 
 
 def session_that_is_lost(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = sharer(stage)
-    got = taken(driver)
-    driver.say("ack")
+    driver, got = acknowledged(stage)
     once(stage, {"error": "SHARE_SESSION_NOT_FOUND"})
     return goes_on(stage, driver, got)
 
@@ -130,21 +141,13 @@ def sessions_are_too_many(stage: ScenarioCluster) -> str | None:
 
 
 def share_member_that_is_fenced(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = sharer(stage)
-    got = taken(driver)
-    driver.say("ack")
+    driver, got = acknowledged(stage)
     once(stage, {"error": "FENCED_MEMBER_EPOCH"}, api="ShareGroupHeartbeat")
     return goes_on(stage, driver, got)
 
 
 def errors_of_share_fetches(stage: ScenarioCluster) -> str | None:
-    stage.topic()
-    stage.send("a")
-    driver = sharer(stage)
-    got = taken(driver)
-    driver.say("ack")
+    driver, got = acknowledged(stage)
     match = {"api": "ShareFetch", "client_id": JUDGED}
     moved = {"error": "NOT_LEADER_OR_FOLLOWER", "partitions": [0]}
     stage.kafka.fault({"name": "once", "match": match, "do": moved, "times": ERRORS})
@@ -163,9 +166,7 @@ def second_member_of_a_share_group(stage: ScenarioCluster) -> str | None:
         got += first.say("poll", str(SHORT_POLL_MS)) + second.say("poll", str(SHORT_POLL_MS))
     stage.send("c")
     stage.send("d", partition=1)
-    until_s = time.monotonic() + PATIENCE_S
-    while len(got) < 4 and time.monotonic() < until_s:
-        got += first.say("poll", str(POLL_MS)) + second.say("poll", str(POLL_MS))
+    got += polled_by([first, second], 4 - len(got))
     return differs(sorted(got), ["a", "b", "c", "d"])
 
 
