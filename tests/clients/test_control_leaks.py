@@ -23,10 +23,10 @@ from odradek.broker.broker import Broker
 from odradek.broker.clusters.clusters import GONE_PER_RETURN, Cluster, Clusters
 from odradek.broker.clusters.copies import PREFIX, parent_of_roots
 
-COUNT = int(os.environ.get("CLUSTERS", "20"))
+COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30
 WARM_UP = 20  # after which what is made once per process is there
-MOST_BYTES = 4_000  # that a cluster may leave: caches whose bound is not reached yet have 1,200 to 2,000
+MOST_BYTES = 2_000  # that a cluster may leave: caches whose bound is not reached yet
 
 
 @dataclass(frozen=True, slots=True)
