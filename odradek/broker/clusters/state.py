@@ -90,10 +90,11 @@ def transactions(cluster: Cluster) -> Iterator[Row]:
     broker = cluster.running.broker
     for shard in broker.transactions.shards if broker.has_started("transactions") else ():
         try:
-            found = shard.look(lambda core: [core.describe(txn.transactional_id) for txn in core.entries()])
+            core = shard.look(lambda core: core)
         except KafkaError as error:
             raise Problem(409, f"a transaction coordinator does not answer: {error}") from error
-        for each in found:
+        for txn in core.entries():  # one after the other, as a page asks for them
+            each = core.describe(txn.transactional_id)
             yield {
                 "transaction": each.transactional_id,
                 "state": each.transaction_state,
