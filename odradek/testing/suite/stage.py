@@ -170,7 +170,7 @@ def polled(driver: DrivenClient, count: int) -> list[str]:
 
 
 def polled_by(drivers: Sequence[DrivenClient], count: int) -> list[str]:
-    """As `polled`, of applications that poll in turn."""
+    """Returns the same of applications that poll in turn."""
     got: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     more = 2
