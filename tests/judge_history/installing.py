@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -90,15 +91,18 @@ def interpreter(version: str | None) -> str | None:
 
 
 def _once(folder: Path, make: Callable[[], None]) -> None:
+    """Makes a folder whole; of two processes that want the same one, one waits."""
     done = folder / ".installed"
-    if not done.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        make()
-        done.touch()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            make()
+            done.touch()
 
 
 def _python(python: str, folder: Path, packages: list[str]) -> None:
-    _run([python, "-m", "venv", "--clear", "."], folder)
+    _run([python, "-m", "venv", "."], folder)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*pip, *packages], folder)
 

@@ -1,4 +1,4 @@
-"""Applications on librdkafka, one function each. The last line that one prints is all that it sees."""
+"""Applications that consume with librdkafka, one function each. The last line that one prints is all that it sees."""
 
 from __future__ import annotations
 
@@ -6,23 +6,9 @@ import os
 import sys
 import time
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 AT = {"bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"]}
-
-
-def commit_without_answer() -> str:
-    producer = Producer({**AT, "transactional.id": "t", "socket.timeout.ms": 2_000})
-    producer.init_transactions(10)
-    producer.begin_transaction()
-    producer.produce("orders", "a")
-    try:
-        producer.commit_transaction(20)
-    except KafkaException as error:
-        if not error.args[0].retriable():
-            raise
-        producer.commit_transaction(20)
-    return "committed"
 
 
 def read_two() -> str:
@@ -47,14 +33,6 @@ def read_in_a_group() -> str:
         if message is not None:
             values.append(str(message.error() or (message.value() or b"").decode()))
     return "read " + ", ".join(values)
-
-
-def empty_transaction() -> str:
-    producer = Producer({**AT, "transactional.id": "t"})
-    producer.init_transactions(10)
-    producer.begin_transaction()
-    producer.commit_transaction(10)
-    return "committed"
 
 
 try:

@@ -1,0 +1,65 @@
+"""A bug of a client: under the state that provokes it, an application sees it with the old release, and not with the
+release that mends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from odradek.testing.sync import Odradek
+from tests.judge_history.installing import install, interpreter
+from tests.old_clients.running import Setting, seen_by
+
+PROGRAMS = Path(__file__).parent / "workloads"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    package: str
+    program: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One bug.
+
+    bug         where the client's project, or its user, tells of it
+    sees        begins what the application sees with the old release; `instead` is all that it sees with the mended one
+    state       before the application starts; `meanwhile` happens while it runs
+    python      whose wheels the releases have, where that is not this one
+    """
+
+    bug: str
+    client: Client
+    old: str
+    mended: str
+    application: str
+    state: Setting
+    sees: str
+    instead: str
+    meanwhile: Setting | None = None
+    nodes: int | None = None
+    python: str | None = None
+
+
+def check(row: Row, odradek: Odradek) -> None:
+    """Runs the application with both releases, each against a cluster of its own; skips without its Python."""
+    python = interpreter(row.python)
+    if python is None:
+        pytest.skip(f"needs a Python {row.python}")
+    assert not row.instead.startswith(row.sees)
+    assert _run(row, row.old, python, odradek).startswith(row.sees)
+    assert _run(row, row.mended, python, odradek) == row.instead
+
+
+def _run(row: Row, version: str, python: str, odradek: Odradek) -> str:
+    release = install(row.client.package, version, PROGRAMS / row.client.program, row.client.needs, python)
+    with odradek.cluster(nodes=row.nodes) as kafka:
+        row.state(kafka)
+        seen = seen_by(release, row.application, kafka, row.meanwhile)
+        print(f"{row.client.package} {version}: {seen}")
+        return seen
