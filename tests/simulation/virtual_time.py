@@ -41,6 +41,9 @@ class VirtualTime:
     def now_ms(self) -> int:
         return int(self._now_ms)
 
+    def monotonic_ms(self) -> float:
+        return self._now_ms
+
     def after(self, delay_ms: float, action: Action, life: Life) -> Event:
         event = Event(action, life)
         heapq.heappush(self._events, (self._now_ms + max(delay_ms, 0), next(self._numbers), event))
@@ -67,6 +70,9 @@ class VirtualTimers:
 
     def after(self, delay_ms: float, action: Action) -> Event:
         return self._time.after(delay_ms, action, self._life)
+
+    def monotonic_ms(self) -> float:
+        return self._time.monotonic_ms()
 
     def soon(self, action: Action) -> None:
         """`loop.call_soon`: in another turn, after those that are due."""

@@ -55,6 +55,9 @@ class ManualTimers:
         heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
         return timer
 
+    def monotonic_ms(self) -> float:
+        return self._elapsed_ms
+
     def advance(self, ms: int) -> None:
         """Moves the clock along; a timer armed by another that falls due within `ms` fires too."""
         end_ms = self._elapsed_ms + ms

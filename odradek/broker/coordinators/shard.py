@@ -107,7 +107,7 @@ class Shard(Generic[C]):
         self._when_unreadable = when_unreadable
         self._when_durable = when_durable
         self._follow_ups = FollowUps()
-        self._armed: dict[Hashable, TimerHandle] = {}
+        self._armed: dict[Hashable, ArmedTimer] = {}
         self._core: C | None = None
         self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self.has_begun_to_load = False
@@ -254,8 +254,8 @@ class Shard(Generic[C]):
         """Forget everything; waiting requests, and those that follow, are answered `code`."""
         self._why_not = code
         core, self._core = self._core, None
-        for handle in self._armed.values():
-            handle.cancel()
+        for armed in self._armed.values():
+            armed.handle.cancel()
         self._armed.clear()
         if core is not None:
             for reply in core.unload(code):
@@ -364,15 +364,29 @@ class Shard(Generic[C]):
         if self._when_durable is not None:
             self._when_durable(outcome, error)
 
-    def _arm(self, key: Hashable, delay_ms: int | None) -> None:
-        handle = self._armed.pop(key, None)
-        if handle is not None:
-            handle.cancel()
+    def _arm(self, key: Hashable, delay_ms: float | None) -> None:
+        """delay_ms: None disarms it. One that is put off, as by each heartbeat, is armed again only when it wakes."""
+        armed = self._armed.get(key)
         if delay_ms is not None:
-            self._armed[key] = self._timers.after(delay_ms, partial(self._fire, key))
+            due_ms = self._timers.monotonic_ms() + delay_ms
+            if armed is not None and armed.wakes_ms <= due_ms:
+                armed.due_ms = due_ms
+                return
+            self._armed[key] = ArmedTimer(due_ms, self._timers.after(delay_ms, partial(self._wake, key)))
+        elif armed is not None:
+            del self._armed[key]
+        if armed is not None:
+            armed.handle.cancel()
+
+    def _wake(self, key: Hashable) -> None:
+        armed = self._armed.pop(key)
+        left_ms = armed.due_ms - self._timers.monotonic_ms()
+        if left_ms > 0:
+            self._arm(key, left_ms)
+        else:
+            self._fire(key)
 
     def _fire(self, key: Hashable) -> None:
-        del self._armed[key]
         core = self._core
         if core is None:
             return
@@ -386,6 +400,16 @@ class Shard(Generic[C]):
                 self._arm(key, RETRY_TIMER_MS)
                 return
             self._release(outcome)
+
+
+class ArmedTimer:
+    """due_ms: when it fires; wakes_ms: when it looks whether that is due."""
+
+    __slots__ = ("due_ms", "handle", "wakes_ms")
+
+    def __init__(self, due_ms: float, handle: TimerHandle) -> None:
+        self.due_ms = self.wakes_ms = due_ms
+        self.handle = handle
 
 
 class FollowUps:

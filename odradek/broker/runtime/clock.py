@@ -22,6 +22,10 @@ class Timers(Protocol):
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle: ...
 
+    def monotonic_ms(self) -> float:
+        """The time that they wait for, since whenever; it does not go back."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Scan:
@@ -73,3 +77,6 @@ class LoopTimers:
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
         return self._loop.call_later(delay_ms / 1000, action)
+
+    def monotonic_ms(self) -> float:
+        return self._loop.time() * 1000

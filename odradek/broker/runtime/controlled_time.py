@@ -87,6 +87,10 @@ class ControlledTime:
         pace = self.pace  # as `wall_ms` of it, which would be one more call for each batch
         return int(pace.wall_at_ms + (self._now_s() - pace.since_s) * pace.rate)
 
+    def monotonic_ms(self) -> float:
+        pace = self.pace
+        return pace.at_ms + (self._now_s() - pace.since_s) * pace.rate
+
     @property
     def is_frozen(self) -> bool:
         return self.pace.is_frozen
@@ -94,7 +98,7 @@ class ControlledTime:
     @property
     def steady(self) -> Clock:
         """The time that timers go by: it does not go back."""
-        return SteadyClock(self, lambda: self._time_ms() / 1000)
+        return SteadyClock(self, lambda: self.monotonic_ms() / 1000)
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
         timer = ControlledTimer(action, self)
@@ -114,7 +118,7 @@ class ControlledTime:
 
     def freeze(self) -> None:
         if not self.is_frozen:
-            self._stand_at(self._time_ms())
+            self._stand_at(self.monotonic_ms())
             self._sleep()
             self._run_what_is_due_already()
 
@@ -173,10 +177,6 @@ class ControlledTime:
             heapify(self._armed)
             self._cancelled = 0
 
-    def _time_ms(self) -> float:
-        pace = self.pace
-        return pace.at_ms + (self._now_s() - pace.since_s) * pace.rate
-
     def _stand_at(self, at_ms: float) -> None:
         self.pace = Pace(at_ms, 0.0, self.pace.shift_ms, True)
 
@@ -205,7 +205,7 @@ class ControlledTime:
 
     def _run_due(self) -> None:
         """Runs what is due now, and not what these arm: that has a turn of its own."""
-        now_ms, last = self._time_ms(), next(self._numbers)
+        now_ms, last = self.monotonic_ms(), next(self._numbers)
         while (first := self._first()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]
             if self._armed and self._armed[0][2] is timer:
@@ -239,7 +239,7 @@ class ControlledTime:
         first = self._first()
         if first is not None and not self.is_frozen:
             self._wake_ms = first[0]
-            self._wake = self._loop.call_later(max(self._wake_ms - self._time_ms(), 0) / 1000, self._woken)
+            self._wake = self._loop.call_later(max(self._wake_ms - self.monotonic_ms(), 0) / 1000, self._woken)
 
     def _woken(self) -> None:
         self._sleep()

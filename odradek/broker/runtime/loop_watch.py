@@ -133,3 +133,6 @@ class WatchedTimers:
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
         timed = self.watch.timed(self.name, action)
         return self.timers.after(delay_ms, action.with_action(timed) if isinstance(action, Scan) else timed)
+
+    def monotonic_ms(self) -> float:
+        return self.timers.monotonic_ms()

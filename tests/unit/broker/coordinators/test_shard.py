@@ -376,6 +376,29 @@ def test_a_timer_is_armed_anew_under_its_key_and_disarmed() -> None:
     assert stage.core.fired == ["t"]
 
 
+def test_a_timer_that_is_put_off_again_and_again_is_armed_once_and_fires_in_time() -> None:
+    stage = Stage()
+    for _ in range(10):
+        stage.say(Said("x", timers=(Timer("t", 50),)))
+        stage.timers.advance(1)
+    assert stage.timers.armed().count(40) == 1  # the first one's time, not the tenth's
+    stage.timers.advance(48)
+    assert stage.core.fired == []
+    stage.timers.advance(1)
+    assert stage.core.fired == ["t"]
+
+
+def test_a_timer_is_brought_forward_and_one_that_was_put_off_is_disarmed() -> None:
+    stage = Stage()
+    stage.say(Said("x", timers=(Timer("t", 50), Timer("u", 50))))
+    stage.say(Said("x", timers=(Timer("t", 20), Timer("u", 90))))
+    stage.timers.advance(20)
+    assert stage.core.fired == ["t"]
+    stage.say(Said("x", timers=(Timer("u", None),)))
+    stage.timers.advance(75)
+    assert stage.core.fired == ["t"]
+
+
 def test_a_timers_outcome_is_recorded_like_a_requests() -> None:
     stage = Stage()
     stage.core.on_fire = Said(records=("late",))
