@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from time import time_ns
+from time import monotonic, monotonic_ns, time_ns
 from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, SteadyClock, TimerHandle
@@ -45,13 +45,13 @@ def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
 
 
 class Pace:
-    """A clock from when it last began to run, stopped or jumped."""
+    """A clock from when it last began to run, stopped or jumped, by the seconds of `time.monotonic`."""
 
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
 
     def __init__(self, at_ms: float, since_s: float, shift_ms: float, is_frozen: bool) -> None:
         """
-        at_ms     the time that timers go by, when the loop's was `since_s`
+        at_ms     the time that timers go by, since `since_s`
         shift_ms  how far the wall clock is before it
         """
         self.at_ms = at_ms
@@ -59,10 +59,10 @@ class Pace:
         self.shift_ms = shift_ms
         self.is_frozen = is_frozen
         self.wall_at_ms = at_ms + shift_ms
-        self.rate = 0.0 if is_frozen else 1000.0  # ms for each second of the loop
+        self.rate = 0.0 if is_frozen else 1000.0  # ms for each second
 
-    def wall_ms(self, loop_s: float) -> int:
-        return int(self.wall_at_ms + (loop_s - self.since_s) * self.rate)
+    def wall_ms(self, at_s: float) -> int:
+        return int(self.wall_at_ms + (at_s - self.since_s) * self.rate)
 
 
 class ControlledTime:
@@ -71,9 +71,8 @@ class ControlledTime:
     def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: int | None = None, *, is_frozen: bool = False) -> None:
         """now_ms: where it begins; None for the system's time"""
         self._loop = loop
-        self._now_s = loop.time
         at_ms = float(time_ns() // 1_000_000 if now_ms is None else now_ms)
-        self.pace = Pace(at_ms, loop.time(), 0.0, is_frozen)  # another one from when it freezes, goes on or jumps
+        self._go_at(Pace(at_ms, monotonic(), 0.0, is_frozen))
         self._numbers = count()
         self._armed: list[Armed] = []  # a heap
         self._scans: list[Armed] = []  # few; kept apart, since an advance leaves most of their turns out
@@ -83,17 +82,20 @@ class ControlledTime:
         self._runs_soon = False  # though the time stands still
         self._moving = asyncio.Lock()
 
+    def _go_at(self, pace: Pace) -> None:
+        """From when it freezes, goes on or jumps."""
+        self.pace = pace
+        self.is_frozen = pace.is_frozen
+        since_s = 0.0 if pace.is_frozen else pace.since_s
+        self._began_ms = pace.at_ms - since_s * 1e3
+        self._wall_began_ns = round(pace.wall_at_ms * 1e6) - round(since_s * 1e9)
+
     def now_ms(self) -> int:
-        pace = self.pace  # as `wall_ms` of it, which would be one more call for each batch
-        return int(pace.wall_at_ms + (self._now_s() - pace.since_s) * pace.rate)
+        # as `wall_ms` of the pace, in whole numbers: each request asks, and floats took 1 % of its instructions
+        return (self._wall_began_ns if self.is_frozen else self._wall_began_ns + monotonic_ns()) // 1_000_000
 
     def monotonic_ms(self) -> float:
-        pace = self.pace
-        return pace.at_ms + (self._now_s() - pace.since_s) * pace.rate
-
-    @property
-    def is_frozen(self) -> bool:
-        return self.pace.is_frozen
+        return self._began_ms if self.is_frozen else self._began_ms + monotonic() * 1e3
 
     @property
     def steady(self) -> Clock:
@@ -102,15 +104,14 @@ class ControlledTime:
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
         timer = ControlledTimer(action, self)
-        pace = self.pace  # as in `now_ms`: a request may arm a timer
-        due_ms = pace.at_ms + (self._now_s() - pace.since_s) * pace.rate + (delay_ms if delay_ms > 0 else 0)
+        due_ms = self.monotonic_ms() + (delay_ms if delay_ms > 0 else 0)
         armed = (due_ms, next(self._numbers), timer)
         if isinstance(action, Scan):
             self._scans = [each for each in self._scans if each[2].action is not None]
             self._scans.append(armed)
         else:
             heappush(self._armed, armed)
-        if pace.is_frozen:
+        if self.is_frozen:
             self._run_what_is_due_already()
         elif self._wake is None or due_ms < self._wake_ms:
             self._wake_later()
@@ -125,7 +126,7 @@ class ControlledTime:
     def resume(self) -> None:
         """Goes on from where it stands, at the system's pace."""
         if self.is_frozen:
-            self.pace = Pace(self.pace.at_ms, self._loop.time(), self.pace.shift_ms, False)
+            self._go_at(Pace(self.pace.at_ms, monotonic(), self.pace.shift_ms, False))
             self._wake_later()
 
     async def advance(self, ms: float, settled: Callable[[], Awaitable[None]]) -> None:
@@ -160,7 +161,7 @@ class ControlledTime:
     def jump(self, ms: float) -> None:
         """Sets the wall clock forward or back, of which timers notice nothing."""
         pace = self.pace
-        self.pace = Pace(pace.at_ms, pace.since_s, pace.shift_ms + ms, pace.is_frozen)
+        self._go_at(Pace(pace.at_ms, pace.since_s, pace.shift_ms + ms, pace.is_frozen))
 
     def stop(self) -> None:
         """Forgets all timers: whose they were is gone."""
@@ -178,7 +179,7 @@ class ControlledTime:
             self._cancelled = 0
 
     def _stand_at(self, at_ms: float) -> None:
-        self.pace = Pace(at_ms, 0.0, self.pace.shift_ms, True)
+        self._go_at(Pace(at_ms, 0.0, self.pace.shift_ms, True))
 
     def _next_ms(self, until_ms: float) -> float | None:
         """When something is due next. Until then, or `until_ms`, nothing happens, so the turns of scans that would find
