@@ -4,12 +4,13 @@ release that mends it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from odradek.testing.sync import Odradek
+from odradek.testing.sync import Cluster, Odradek
 from tests.judge_history.installing import install, interpreter
 from tests.old_clients.running import Setting, seen_by
 
@@ -30,6 +31,8 @@ class Row:
     bug         where the client's project, or its user, tells of it
     sees        begins what the application sees with the old release; `instead` is all that it sees with the mended one
     state       before the application starts; `meanwhile` happens while it runs
+    traffic     tells what is seen of the application's requests besides, behind its own words
+    settings    of the cluster
     python      whose wheels the releases have, where that is not this one
     """
 
@@ -42,7 +45,9 @@ class Row:
     sees: str
     instead: str
     meanwhile: Setting | None = None
+    traffic: Callable[[Cluster], str] | None = None
     nodes: int | None = None
+    settings: Mapping[str, str] | None = None
     python: str | None = None
 
 
@@ -58,8 +63,10 @@ def check(row: Row, odradek: Odradek) -> None:
 
 def _run(row: Row, version: str, python: str, odradek: Odradek) -> str:
     release = install(row.client.package, version, PROGRAMS / row.client.program, row.client.needs, python)
-    with odradek.cluster(nodes=row.nodes) as kafka:
+    with odradek.cluster(nodes=row.nodes, settings=row.settings) as kafka:
         row.state(kafka)
         seen = seen_by(release, row.application, kafka, row.meanwhile)
+        if row.traffic is not None:
+            seen += f", {row.traffic(kafka)}"
         print(f"{row.client.package} {version}: {seen}")
         return seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -12,9 +14,13 @@ PATIENCE_S = 30
 NAME = "state"  # client id of what brings a state about
 
 
-def orders(kafka: Cluster) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic("orders", num_partitions=1, replication_factor=1)])["orders"].result(PATIENCE_S)
+def orders(kafka: Cluster, partitions: int = 1) -> None:
+    topic(kafka, "orders", partitions)
+
+
+def topic(kafka: Cluster, name: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "client.id": NAME})
+    admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)])[name].result(PATIENCE_S)
 
 
 def send(kafka: Cluster, *values: str) -> None:
@@ -33,6 +39,12 @@ def transaction(kafka: Cluster, values: list[str], *, committed: bool, codec: st
         producer.produce("orders", value)
     producer.flush(PATIENCE_S)
     (producer.commit_transaction if committed else producer.abort_transaction)()
+
+
+def commit(kafka: Cluster, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "group.id": "g"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+    consumer.close()
 
 
 def unstable_offsets(kafka: Cluster) -> None:
@@ -66,17 +78,24 @@ def lost_commit(kafka: Cluster) -> None:
     kafka.fault({"match": {"api": "EndTxn"}, "at": "applied", "do": {"drop": True}, "times": 1})
 
 
-def second_batch_held(kafka: Cluster) -> None:
-    orders(kafka)
-    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": {"hold": "second"}})
+def second_held(api: str) -> Callable[[Cluster], None]:
+    """The second of these requests waits. Node 2 coordinates both the transaction and the group."""
+
+    def hold(kafka: Cluster) -> None:
+        orders(kafka)
+        transaction(kafka, ["a"], committed=True)
+        commit(kafka, 0)
+        kafka.move_coordinator("transaction", "t", 2)
+        kafka.move_coordinator("group", "g", 2)
+        kafka.fault({"match": {"api": api}, "after": 1, "times": 1, "do": {"hold": "second"}})
+
+    return hold
 
 
 def coordinator_ends(kafka: Cluster) -> None:
     """The node that coordinates the transaction stops, while that is open."""
     kafka.wait(hold="second", timeout_s=PATIENCE_S)
-    (found, *_) = [each for each in kafka.requests(api="FindCoordinator") if each["request"]["keyType"] == 1]
-    answer = found["answer"]
-    kafka.stop_node((answer.get("coordinators") or [answer])[0]["nodeId"])
+    kafka.stop_node(2)
     kafka.release("second")
 
 
@@ -113,3 +132,26 @@ def dead_producer(kafka: Cluster) -> None:
 def dead_producer_is_ended(kafka: Cluster) -> None:
     kafka.wait(fault="init", hits=1, timeout_s=PATIENCE_S)
     kafka.release("markers")
+
+
+def aborted_records_first(kafka: Cluster) -> None:
+    """Whoever reads a batch at a time gets aborted records and their markers only, at first."""
+    kafka.preset("aborted-tail", topic="orders", records=0, transactions=1)
+    send(kafka, "a")
+
+
+def throttled_by_a_millisecond(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "at": "applied", "do": {"throttle_ms": 1}})
+
+
+def only_node_stops(kafka: Cluster) -> None:
+    kafka.fault({"name": "read", "match": {"api": "Fetch"}, "do": {"observe": True}})
+    kafka.wait(fault="read", hits=2, timeout_s=PATIENCE_S)
+    kafka.crash()
+
+
+def marker_without_records(kafka: Cluster) -> None:
+    """The log begins with the marker of an aborted transaction that wrote nothing here; another one did."""
+    kafka.preset("empty-aborted-transaction", topic="orders")
+    kafka.preset("aborted-tail", topic="orders", transactional_id="u", records=0, transactions=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from odradek.testing.sync import Odradek
@@ -9,17 +11,36 @@ from tests.old_clients import states
 from tests.old_clients.row import Client, Row, check
 
 AIOKAFKA = Client("aiokafka", "aiokafka_.py")
+EARLY_AIOKAFKA = Client("aiokafka", "aiokafka_.py", needs=("kafka-python==2.0.2",))
 
 ROWS = (
     Row(
-        "aio-libs/aiokafka#1134", AIOKAFKA, "0.12.0", "0.13.0", "two_transactions", states.second_batch_held,
+        "aio-libs/aiokafka#1134", AIOKAFKA, "0.12.0", "0.13.0", "two_transactions", states.second_held("Produce"),
         "hangs", "committed", states.coordinator_ends, nodes=3,
+    ),
+    Row(
+        "aio-libs/aiokafka#1145", AIOKAFKA, "0.12.0", "0.13.0", "two_transactions",
+        states.second_held("AddPartitionsToTxn"), "hangs", "committed", states.coordinator_ends, nodes=3,
+    ),
+    Row(
+        "aio-libs/aiokafka#1151", AIOKAFKA, "0.13.0", "0.14.0", "two_transactions_with_offsets",
+        states.second_held("AddOffsetsToTxn"), "raised KafkaError('Unexpected error during batch delivery')",
+        "committed", states.coordinator_ends, nodes=3,
+    ),
+    Row(
+        "aio-libs/aiokafka#781", EARLY_AIOKAFKA, "0.7.2", "0.8.0", "read_one", states.marker_without_records,
+        "raised KeyError", "read committed", python="3.8",
     ),
     Row(
         "aio-libs/aiokafka#1115", AIOKAFKA, "0.12.0", "0.13.0", "send", states.storage_error,
         "raised KafkaStorageError", "sent",
     ),
 )  # fmt: skip
+
+NOT_SHOWN: Mapping[str, str] = {
+    "aio-libs/aiokafka#510": "No release mends it: 0.14.0 still gives UNKNOWN_PRODUCER_ID to the user.",
+    "robinhood/aiokafka#26": "No release of the fork on PyPI, up to 1.1.6, knows static members.",
+}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)

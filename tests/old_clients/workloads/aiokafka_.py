@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 AT = os.environ["ODRADEK_BOOTSTRAP"]
@@ -21,6 +21,24 @@ async def two_transactions() -> str:
     return "committed"
 
 
+async def two_transactions_with_offsets() -> str:
+    producer = AIOKafkaProducer(bootstrap_servers=AT, transactional_id="t", request_timeout_ms=3_000)
+    await producer.start()
+    for offset in (1, 2):
+        async with producer.transaction():
+            await producer.send_and_wait("orders", b"a")
+            await producer.send_offsets_to_transaction({TopicPartition("orders", 0): offset}, "g")
+    return "committed"
+
+
+async def read_one() -> str:
+    at = {"bootstrap_servers": AT, "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    consumer = AIOKafkaConsumer("orders", **at)
+    await consumer.start()
+    record = await consumer.getone()
+    return f"read {record.value.decode()}"
+
+
 async def send() -> str:
     producer = AIOKafkaProducer(bootstrap_servers=AT)
     await producer.start()
@@ -33,7 +51,7 @@ async def main() -> str:
         return str(await asyncio.wait_for(globals()[sys.argv[1]](), 25))
     except TimeoutError:
         return "hangs"
-    except KafkaError as error:
+    except (KafkaError, KeyError) as error:
         return f"raised {error!r}"
 
 
