@@ -13,7 +13,39 @@ async function emptyTransaction() {
   return "committed"
 }
 
-const functions = { emptyTransaction }
+async function readOne() {
+  const consumer = kafka.consumer({ groupId: "g", maxWaitTimeInMs: 100, maxBytesPerPartition: 1 })
+  await consumer.connect()
+  await consumer.subscribe({ topic: "orders", fromBeginning: true })
+  const read = new Promise((done) => consumer.run({ eachMessage: async ({ message }) => done(message.value) }))
+  return Promise.race([read.then((value) => `read ${value}`), after(15_000, "read nothing")])
+}
+
+async function readUntilCrash() {
+  const consumer = kafka.consumer({ groupId: "g", maxWaitTimeInMs: 100, retry: { retries: 2, maxRetryTime: 500 } })
+  await consumer.connect()
+  await consumer.subscribe({ topic: "orders" })
+  const crashed = new Promise((done) => consumer.on(consumer.events.CRASH, done))
+  await consumer.run({ eachMessage: async () => {} })
+  await crashed
+  return "crashed"
+}
+
+async function sendLong() {
+  const producers = Array.from({ length: 16 }, () => kafka.producer())
+  const until = Date.now() + 10_000
+  const sending = producers.map(async (producer) => {
+    await producer.connect()
+    while (Date.now() < until) await producer.send({ topic: "orders", messages: [{ value: "a" }] })
+  })
+  return Promise.race([Promise.all(sending).then(() => "sent"), after(20_000, "sends no more")])
+}
+
+function after(ms, seen) {
+  return new Promise((done) => setTimeout(done, ms, seen))
+}
+
+const functions = { emptyTransaction, readOne, readUntilCrash, sendLong }
 functions[process.argv[2]]()
   .then((seen) => console.log(seen), (error) => console.log(`raised ${error.message}`))
   .then(() => process.exit(0))
