@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import odradek
 from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
+from odradek.client.network.backoff import Throttle
 from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.client.security.tls import tls_failure
 from odradek.protocol.api_keys import ApiKey
@@ -89,9 +90,12 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._lost: ClientError | None = None
         self._ended = self._loop.create_future()
-        # Where requests go: to the transport, or, while a login is under way, behind it.
+        # Where requests go: to the transport, or to those that wait for the end of a login or of a throttle time.
         self._writelines: Callable[[Iterable[Buffer]], None] = _not_connected
         self._held: list[Buffer] = []
+        self._is_logging_in = False
+        self._throttle = Throttle()
+        self._throttle_ends: asyncio.TimerHandle | None = None
         self._security = NO_SECURITY
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -177,11 +181,15 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         is_login: bool = False,
     ) -> asyncio.Future[M]:
-        """`ask` in a version that the caller has chosen; `is_login` for what goes before the requests that are held."""
+        """`ask` in a version that the caller has chosen; `is_login` for what goes before the requests that are held.
+
+        The time-out begins when the throttle time of the node has passed.
+        """
         correlation_id = self._write(request, version, is_login)
         reply: asyncio.Future[M] = self._loop.create_future()
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
-        timeout = self._loop.call_later(timeout_s, self._timed_out, type(request), timeout_s)
+        held_s = self._throttle.left_s(self._loop.time())
+        timeout = self._loop.call_later(held_s + timeout_s, self._timed_out, type(request), timeout_s)
         self._waiting[correlation_id] = Waiting(answer, version, reply, timeout)
         return reply
 
@@ -225,14 +233,37 @@ class Connection(asyncio.BufferedProtocol):
 
     def hold(self) -> None:
         """From here on requests wait for `release`: between the requests of a login a broker takes no others."""
+        self._is_logging_in = True
         self._writelines = self._held.extend
 
     def release(self) -> None:
+        self._is_logging_in = False
+        self._send_held()
+
+    def _send_held(self) -> None:
+        """What waits goes out, unless a login or a throttle time still lasts."""
+        if self._is_logging_in or self._throttle_ends is not None or self._lost is not None:
+            return
         assert self._transport is not None
         self._writelines = self._transport.writelines
         held, self._held = self._held, []
-        if held and self._lost is None:
+        if held:
             self._writelines(held)
+
+    def _heed(self, request: Waiting, answer: Message) -> None:
+        """Requests wait for as long as the node asks for, those for which nobody waits any more too (KIP-219)."""
+        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        if self._throttle.told(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
+            self._writelines = self._held.extend
+            if self._throttle_ends is None:
+                self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._throttle_may_end)
+
+    def _throttle_may_end(self) -> None:
+        """It lasts on where a later answer told a longer one."""
+        self._throttle_ends = None
+        if self._throttle.left_s(self._loop.time()) > 0:
+            self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._throttle_may_end)
+        self._send_held()
 
     async def _log_in(self) -> None:
         from odradek.client.network.login import log_in
@@ -243,6 +274,10 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(after_s, self._renew)
 
     def _renew(self) -> None:
+        if self._throttle_ends is not None:  # then before the requests that wait: the session may be over
+            self.hold()
+            self._renewal = self._loop.call_at(self._throttle.until_s, self._renew)
+            return
         self._renewing = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
@@ -261,8 +296,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             return
         self._lost = why
-        if self._renewal is not None:
-            self._renewal.cancel()
+        for timer in (self._renewal, self._throttle_ends):
+            if timer is not None:
+                timer.cancel()
         if self._renewing is not None and self._renewing is not asyncio.current_task(self._loop):
             self._renewing.cancel()
         if self._transport is not None:
@@ -350,13 +386,15 @@ class Connection(asyncio.BufferedProtocol):
         if request is None:
             raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
         request.timeout.cancel()
-        if request.reply.done():  # nobody waits for it any more
-            return
         try:
-            request.reply.set_result(self._decoded(request, frame))
+            answer = self._decoded(request, frame)
         except (MalformedMessage, IndexError) as error:
-            request.reply.set_exception(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
+            if not request.reply.done():
+                request.reply.set_exception(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
             raise
+        self._heed(request, answer)
+        if not request.reply.done():  # else nobody waits for it any more
+            request.reply.set_result(answer)
 
     def _decoded(self, request: Waiting, frame: bytearray) -> Message:
         position, version = LENGTH_BYTES, request.version

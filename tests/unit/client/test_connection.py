@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from odradek.client.common.errors import ClientError, RetriableError
+from odradek.client.network.backoff import Throttle
 from odradek.client.network.connection import Connection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -117,6 +118,60 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_let_go() -> None:
         await connection.ask(MetadataRequest(), MetadataResponse)
         assert connection.is_open
         connection.close()
+
+
+def throttled(first_ms: int) -> Answers:
+    """As a broker over whose quota the first Metadata goes."""
+    left = [first_ms]
+
+    def answer(request: Request) -> bytes:
+        return request.answer(MetadataResponse(throttle_time_ms=left.pop() if left else 0))
+
+    return instead_of_metadata(answer)
+
+
+async def test_a_node_that_throttles_is_asked_nothing_meanwhile() -> None:
+    async with scripted(throttled(600_000)) as broker:
+        connection, other = await connected(broker, request_timeout_ms=20_000), await connected(broker)
+        await connection.ask(MetadataRequest(), MetadataResponse)
+        waits = [connection.ask(MetadataRequest(), MetadataResponse, timeout_ms=1) for _ in range(2)]
+        waits[0].cancel()
+        for _ in range(2):
+            await other.ask(MetadataRequest(), MetadataResponse)
+        assert [request.api_key for request in broker.requests].count(ApiKey.METADATA.value) == 3
+        connection.close()
+        with pytest.raises(RetriableError, match="was closed"):
+            await waits[1]
+        other.close()
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+async def test_what_waited_for_a_throttle_time_goes_out_after_it_in_order(is_awaited: bool) -> None:
+    async with scripted(throttled(30)) as broker:
+        connection = await connected(broker)
+        first = connection.ask(MetadataRequest(), MetadataResponse)
+        if is_awaited:
+            await first
+        else:
+            first.cancel()
+        later = [connection.ask(MetadataRequest(), MetadataResponse, max_version=version) for version in (5, 6, 7)]
+        await asyncio.gather(*later)
+        assert [request.api_version for request in broker.requests[1:]] == [NEWEST_METADATA, 5, 6, 7]
+        connection.close()
+
+
+def test_a_throttle_time_is_heeded_where_the_client_is_to_wait() -> None:
+    throttle = Throttle()
+    heartbeat, member = ApiKey.HEARTBEAT.value, ApiKey.CONSUMER_GROUP_HEARTBEAT.value
+    assert [
+        throttle.told(heartbeat, 1, 500, 10.0),  # the broker waits
+        throttle.told(member, 1, 500, 10.0),  # Kafka's clients do not
+        throttle.told(heartbeat, 2, 0, 10.0),
+        throttle.told(heartbeat, 2, 500, 10.0),
+        throttle.told(heartbeat, 2, 100, 10.25),  # shorter than what is left
+        throttle.told(heartbeat, 2, 500, 10.25),
+    ] == [False, False, False, True, False, True]
+    assert [throttle.left_s(now_s) for now_s in (10.25, 10.5, 10.75, 11.0)] == [0.5, 0.25, 0.0, 0.0]
 
 
 def an_answer_to_nothing(request: Request) -> bytes:

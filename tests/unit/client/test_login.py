@@ -125,6 +125,22 @@ async def test_a_session_is_renewed_in_time_and_other_requests_wait_meanwhile() 
         assert keys(broker).count(VERSIONS) == 1
 
 
+async def test_a_session_that_ends_within_a_throttle_time_is_renewed_before_the_requests_that_wait() -> None:
+    throttles = iter([40])
+
+    def busy(request: Request) -> bytes:
+        if request.api_key == METADATA:
+            return request.answer(MetadataResponse(throttle_time_ms=next(throttles, 0)))
+        return with_sasl(request, lifetime_ms=20 if keys(broker).count(HANDSHAKE) == 1 else 0)
+
+    async with scripted(busy) as broker:
+        connection = await connected(broker, PLAIN)
+        await connection.ask(MetadataRequest(), MetadataResponse)
+        await connection.ask(MetadataRequest(), MetadataResponse)
+        assert keys(broker) == [VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, HANDSHAKE, AUTHENTICATE, METADATA]
+        connection.close()
+
+
 async def test_a_session_that_cannot_be_renewed_ends_the_connection_and_the_next_one_says_why() -> None:
     logins = iter([True, False, False])
     refusing = partial(with_sasl, lifetime_ms=50, is_accepted=lambda _token: next(logins))

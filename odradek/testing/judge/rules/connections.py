@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.api_keys import ApiKey, client_waits
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
 from odradek.testing.judge.rule import Family, I, M, ProtocolRule, S, undecided
@@ -13,46 +13,6 @@ from odradek.testing.judge.scene import Scene
 
 LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 TOLERANCE_US: Final = 20_000
-# By API, the first version before whose throttle time it is the client, and no longer the broker, that waits (KIP-219,
-# message definitions of responses). What is younger than Kafka 2.0 leaves it to the client from version 0 on.
-CLIENTS_WAIT_FROM: Final = {
-    ApiKey.PRODUCE: 6,
-    ApiKey.FETCH: 8,
-    ApiKey.LIST_OFFSETS: 3,
-    ApiKey.METADATA: 6,
-    ApiKey.OFFSET_COMMIT: 4,
-    ApiKey.OFFSET_FETCH: 4,
-    ApiKey.FIND_COORDINATOR: 2,
-    ApiKey.JOIN_GROUP: 3,
-    ApiKey.HEARTBEAT: 2,
-    ApiKey.LEAVE_GROUP: 2,
-    ApiKey.SYNC_GROUP: 2,
-    ApiKey.DESCRIBE_GROUPS: 2,
-    ApiKey.LIST_GROUPS: 2,
-    ApiKey.API_VERSIONS: 2,
-    ApiKey.CREATE_TOPICS: 3,
-    ApiKey.DELETE_TOPICS: 2,
-    ApiKey.DELETE_RECORDS: 1,
-    ApiKey.INIT_PRODUCER_ID: 1,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
-    ApiKey.ADD_OFFSETS_TO_TXN: 1,
-    ApiKey.END_TXN: 1,
-    ApiKey.TXN_OFFSET_COMMIT: 1,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
-    ApiKey.DESCRIBE_ACLS: 1,
-    ApiKey.CREATE_ACLS: 1,
-    ApiKey.DELETE_ACLS: 1,
-    ApiKey.DESCRIBE_CONFIGS: 2,
-    ApiKey.ALTER_CONFIGS: 1,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: 1,
-    ApiKey.DESCRIBE_LOG_DIRS: 1,
-    ApiKey.CREATE_PARTITIONS: 1,
-    ApiKey.CREATE_DELEGATION_TOKEN: 1,
-    ApiKey.RENEW_DELEGATION_TOKEN: 1,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: 1,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
-    ApiKey.DELETE_GROUPS: 1,
-}
 DRIVER: Final = "a driver that stops and starts nodes: a refused connect is not seen"
 
 RULES = (
@@ -127,7 +87,7 @@ def throttles(exchange: Exchange, scene: Scene) -> None:
     throttle_ms = getattr(exchange.answer, "throttle_time_ms", 0)
     if throttle_ms <= 0 or exchange.api is None or exchange.fate is not AnswerFate.ANSWERED:
         return
-    if exchange.version >= CLIENTS_WAIT_FROM.get(exchange.api, 0):
+    if client_waits(exchange.api.value, exchange.version):
         told = scene.at(ThrottledConnection, exchange.connection.number)
         told.by, told.throttle_us = exchange, throttle_ms * 1000
 

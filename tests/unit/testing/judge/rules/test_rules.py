@@ -2,6 +2,8 @@
 
 import pytest
 
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 from odradek.testing.judge.rules import RULES
@@ -43,7 +45,13 @@ def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
 
 
 def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
+    """Nor where Kafka's own clients do not, in APIs younger than KIP-219."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
+    trace = Trace()
+    peer = trace.connect()
+    for _ in range(2):
+        peer.ask(ConsumerGroupHeartbeatRequest(), 1, ConsumerGroupHeartbeatResponse(throttle_time_ms=500))
+    assert trace.verdict("CON.2") == "not exercised"
 
 
 def test_every_rule_that_traffic_decides_has_its_cases() -> None:
