@@ -5,6 +5,7 @@ const { Kafka, logLevel } = require("kafkajs");
 const env = process.env;
 const kafka = new Kafka({ clientId: "judged", brokers: env.ODRADEK_BOOTSTRAP.split(","), logLevel: logLevel.NOTHING });
 let producer, transaction, consumer;
+const asked = {}; // by `set`
 const unread = [];
 const offsets = {};
 
@@ -16,6 +17,14 @@ async function producing() {
     await producer.connect();
   }
   return producer;
+}
+
+async function administered(act) {
+  const admin = kafka.admin();
+  await admin.connect();
+  const found = await act(admin);
+  await admin.disconnect();
+  return found;
 }
 
 const verbs = {
@@ -41,9 +50,18 @@ const verbs = {
     await ending.abort();
     return {};
   },
+  async set(name, value) {
+    if (name === "rack") asked.rackId = value;
+    else if (name === "create_topics") asked.allowAutoTopicCreation = value !== "off";
+    else return { unimplemented: true };
+    return {};
+  },
   async subscribe(topic) {
-    consumer = kafka.consumer({ groupId: env.ODRADEK_GROUP, metadataMaxAge: 1000 });
-    await consumer.connect();
+    if (consumer) await consumer.stop();
+    else {
+      consumer = kafka.consumer({ groupId: env.ODRADEK_GROUP, metadataMaxAge: 1000, ...asked });
+      await consumer.connect();
+    }
     await consumer.subscribe({ topic, fromBeginning: true });
     await consumer.run({
       autoCommit: false,
@@ -62,6 +80,18 @@ const verbs = {
   async ack() {
     await consumer.commitOffsets(Object.values(offsets));
     return {};
+  },
+  async unsubscribe() {
+    await consumer.stop(); // which leaves the group
+    return {};
+  },
+  async create(topic) {
+    await administered((admin) => admin.createTopics({ topics: [{ topic }] }));
+    return {};
+  },
+  async groups() {
+    const { groups } = await administered((admin) => admin.listGroups());
+    return { records: groups.map((each) => each.groupId) };
   },
 };
 
