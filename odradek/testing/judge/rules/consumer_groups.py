@@ -203,7 +203,8 @@ def _goes_on(
     passed_us = exchange.received_us - before.received_us
     if reports or member.is_assigned:
         scene.kept("848.4", exchange)
-    elif member.interval_us:
+    # One whose commit was refused since the last heartbeat asks for the epoch that it lacks.
+    elif member.interval_us and not (member.stale is not None and member.stale.answered_us > before.received_us):
         why = f"a heartbeat without news after {passed_us // 1000} ms of {member.interval_us // 1000}"
         scene.decide("848.4", passed_us >= EARLY * member.interval_us, exchange, why, before)
 

@@ -281,6 +281,18 @@ def commits_at(epoch: int, *, stale: bool = False) -> Story:
     return story
 
 
+def asks_for_its_epoch(is_refused: bool) -> Story:
+    """A heartbeat without news soon after a commit; as of librdkafka 2.16 after STALE_MEMBER_EPOCH."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        commit(member.peer, 3, error=113 if is_refused else 0, version=9)
+        member.beat(3, 4, after_ms=100)
+
+    return story
+
+
 def cooperates(
     claims: Mapping[str, tuple[int, tuple[int, ...]]], given: Mapping[str, tuple[int, ...]], then: tuple[int, ...] = ()
 ) -> Story:
@@ -347,6 +359,7 @@ CASES = (
     Case("848.2", joined(), joined(member="")),
     Case("848.3", then_beats(), then_beats(names=["t"])),
     Case("848.4", then_beats(), then_beats(after_ms=500)),
+    Case("848.4", then_beats(), asks_for_its_epoch(is_refused=False)),
     Case("848.5", then_beats(0, error=110), then_beats(3, error=110)),
     Case("848.7", then_beats(3), then_beats(2)),
     Case("848.7", commits_at(3), commits_at(2)),

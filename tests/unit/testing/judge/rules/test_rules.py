@@ -54,6 +54,10 @@ def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
     assert trace.verdict("CON.2") == "not exercised"
 
 
+def test_a_member_whose_epoch_is_stale_may_ask_for_it_at_once() -> None:
+    assert told(cases_of_groups.asks_for_its_epoch(is_refused=True)).verdict("848.4") == "not exercised"
+
+
 def test_every_rule_that_traffic_decides_has_its_cases() -> None:
     decided = {rule.id for rule in RULES.values() if rule.needs is None}
     assert {case.rule for case in CASES} == decided
