@@ -18,6 +18,7 @@ from odradek.protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.schema import ZERO_UUID
 from tests.support.traces import Peer, Trace
 
 Story: TypeAlias = Callable[[Trace], None]
@@ -70,17 +71,24 @@ def produce(
     after_ms: float = 100,
     behind: bool = False,
     log_start: int = 0,
+    topic_id: bytes = ZERO_UUID,
 ) -> None:
-    """One batch to a partition of topic `t`, answered with `error`; lost: the answer is dropped."""
+    """One batch to a partition of topic `t`, or of that id, answered with `error`; lost: the answer is dropped."""
+    name = "t" if topic_id == ZERO_UUID else ""
     request = ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
         topic_data=[
-            TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=records)])
+            TopicProduceData(
+                name=name,
+                topic_id=topic_id,
+                partition_data=[PartitionProduceData(index=partition, records=records)],
+            )
         ],
     )
     part = PartitionProduceResponse(index=partition, error_code=error, log_start_offset=log_start)
-    answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[part])])
+    response = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[part])
+    answer = ProduceResponse(responses=[response])
     peer.ask(request, version, None if lost else answer, after_ms=after_ms, behind=behind)
 
 

@@ -22,6 +22,7 @@ MOST_REMEMBERED: Final = 64  # batches of a partition that may be retried
 NEARLY_EXHAUSTED: Final = 32_000
 TOO_LARGE: Final = ErrorCode.MESSAGE_TOO_LARGE.value
 DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value
+UNKNOWN_TOPIC_ID: Final = ErrorCode.UNKNOWN_TOPIC_ID.value
 UNKNOWN_PRODUCER: Final = ErrorCode.UNKNOWN_PRODUCER_ID.value
 OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.value
 
@@ -108,6 +109,14 @@ class Line:
 
 
 @dataclass(slots=True)
+class Homeless:
+    """Sequences of one producer id and epoch for partitions of an index, whose topic was no more when they came. A
+    retry keeps its sequence (IDM.3), also where it is the first batch of a topic that was created again."""
+
+    sequences: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class Highest:
     """Producer whose batches a connection carried last for a partition."""
 
@@ -157,8 +166,11 @@ def _wrong_epoch(batch: Batch, is_transactional: bool, issued: Issued, highest: 
 def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene: Scene) -> None:
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
     if line.next < 0:
-        if issued.by is not None:
+        header = batch.header
+        homeless = scene.at(Homeless, header.producer_id, header.producer_epoch, batch.partition).sequences
+        if issued.by is not None and sequence not in homeless:
             scene.decide("IDM.1", sequence == 0, exchange, f"it begins with sequence {sequence}", issued.by)
+        homeless.clear()
         line.acked = sequence
     elif sequence in line.counts and sequence != line.next:
         if not line.is_split:
@@ -219,6 +231,9 @@ def answered(exchange: Exchange, scene: Scene) -> None:
                 line.duplicates[header.base_sequence] = exchange
         elif code == TOO_LARGE:
             line.is_split = True
+        elif code == UNKNOWN_TOPIC_ID:
+            homeless = scene.at(Homeless, header.producer_id, header.producer_epoch, batch.partition)
+            homeless.sequences.add(header.base_sequence)
         elif code == UNKNOWN_PRODUCER and (batch.place in nowhere or header.base_sequence == 0):
             # Kafka's own client asks again until it is told where the log starts; and the same batch, if it is the
             # first one, since a broker takes that of any producer.

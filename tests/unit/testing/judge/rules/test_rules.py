@@ -54,6 +54,18 @@ def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
     assert trace.verdict("CON.2") == "not exercised"
 
 
+@pytest.mark.parametrize(("sequence", "verdict"), [(1, "kept"), (2, "broken")])
+def test_a_retry_keeps_its_sequence_where_its_topic_was_created_again(sequence: int, verdict: str) -> None:
+    """As with Java 4.3.1."""
+    trace = Trace()
+    peer, producer = trace.connect(), (7, 0)
+    init(peer, producer)
+    produce(peer, batch(0, producer=producer), version=13, topic_id=b"1" * 16)
+    produce(peer, batch(1, producer=producer), version=13, topic_id=b"1" * 16, error=100)
+    produce(peer, batch(sequence, producer=producer), version=13, topic_id=b"2" * 16)
+    assert trace.verdict("IDM.1") == verdict
+
+
 def test_a_member_whose_epoch_is_stale_may_ask_for_it_at_once() -> None:
     assert told(cases_of_groups.asks_for_its_epoch(is_refused=True)).verdict("848.4") == "not exercised"
 
