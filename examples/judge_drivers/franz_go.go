@@ -170,6 +170,24 @@ func groups() (found []string, err error) {
 	return found, kerr.ErrorForCode(told.ErrorCode)
 }
 
+// The offsets of a share group; the module asks its coordinator.
+func offsets() error {
+	admin, err := client()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	wanted := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
+	wanted.GroupID = os.Getenv("ODRADEK_GROUP")
+	request := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
+	request.Groups = append(request.Groups, wanted)
+	told, err := request.RequestWith(always, admin)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(told.Groups[0].ErrorCode)
+}
+
 func poll(timeoutMs string) (values []string, err error) {
 	ms, err := strconv.Atoi(timeoutMs)
 	if err != nil {
@@ -213,6 +231,8 @@ func act(words []string) (told answer) {
 		err = create(words[1])
 	case "groups":
 		told.Records, err = groups()
+	case "offsets":
+		err = offsets()
 	default:
 		told.Unimplemented = true
 	}

@@ -90,8 +90,8 @@ def franz_go() -> Sequence[str]:
         pytest.param(java, {"2PC.1"}, set(), id="kafka-clients", marks=needs_kafka),
         pytest.param(
             franz_go,
-            {"2PC.1", "GRP.3", "SHR.14", "FET.11"},
-            {"FET.11"},
+            {"2PC.1", "GRP.3", "FET.11"},
+            {"FET.11", "MET.7"},
             id="franz-go",
             marks=pytest.mark.skipif(not shutil.which("go"), reason="needs Go"),
         ),
