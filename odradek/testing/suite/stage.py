@@ -164,17 +164,16 @@ class ScenarioCluster:
         return _run(read())
 
 
-def polled(driver: DrivenClient, count: int) -> list[str]:
-    """Returns what the application gets until it has `count` records, and with two polls more."""
-    return polled_by([driver], count)
+def polled(driver: DrivenClient, count: int, more: int = 2) -> list[str]:
+    """Returns what the application gets until it has `count` records, and with some polls more."""
+    return polled_by([driver], count, more)
 
 
-def polled_by(drivers: Sequence[DrivenClient], count: int) -> list[str]:
+def polled_by(drivers: Sequence[DrivenClient], count: int, more: int = 2) -> list[str]:
     """Returns the same of applications that poll in turn."""
     got: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
-    more = 2
-    while more and time.monotonic() < until_s:
+    while (len(got) < count or more) and time.monotonic() < until_s:
         more -= len(got) >= count
         for driver in drivers:
             got += driver.say("poll", str(POLL_MS))
