@@ -71,7 +71,8 @@ def errors_that_reset_no_offset(stage: ScenarioCluster) -> str | None:
     driver.say("ack")
     refuse(stage, "Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
     stage.send("c")
-    return differs(got + polled(driver, 1), ["a", "b", "c"])
+    later = dict.fromkeys(polled(driver, 1))  # c again: KafkaJS joins anew, and goes on with what was committed
+    return differs([*got, *later], ["a", "b", "c"])
 
 
 def leader_moves_under_a_reader(stage: ScenarioCluster) -> str | None:
