@@ -58,6 +58,7 @@ help:
 	@echo '                   MOVES=n leaders, coordinators and nodes that move under each copy, 15 if nothing is said'
 	@echo 'make judge-history old releases of clients, convicted of their bugs (Node, Go; installs them from their registries)'
 	@echo 'make verdicts      docs/verdicts.md: clients of today, judged (Java, Node, Go, Rust)'
+	@echo 'make verdicts-suite   the whole of `odradek judge --suite`, with the driver of each client, for docs/verdicts.md'
 	@echo 'make verdicts-presets   docs/verdicts-presets.md: clients of today in every preset, judged'
 	@echo 'make judge-suites  the tests of franz-go and of the Java clients, judged (Go, Java; installs from registries)'
 	@echo 'make old-clients   old releases of clients, whose applications see their bugs, beside those that mend them (Node, Go)'
@@ -212,6 +213,10 @@ verdicts: .make/dev
 	$(RUN) -m tests.judge_history.verdicts_page > .make/verdicts.md
 	mv .make/verdicts.md docs/verdicts.md
 
+# tests/judge_history/played.toml, which `make verdicts` shows: the whole suite with each driver, 45 minutes.
+verdicts-suite: .make/dev
+	$(RUN) -m tests.judge_history.suite
+
 # docs/verdicts-presets.md: librdkafka, aiokafka and kafka-python in every preset, judged.
 verdicts-presets: .make/dev
 	rm -rf .make/presets
@@ -224,7 +229,7 @@ judge-suites: .make/dev
 	$(RUN) -m tests.judge_history.foreign_suites java
 	$(RUN) -m tests.judge_history.foreign_suites kafka
 
-.PHONY: judge-history verdicts verdicts-presets judge-suites
+.PHONY: judge-history verdicts verdicts-suite verdicts-presets judge-suites
 
 fixtures-test: .make/dev
 	.ci/fixtures $(ARGS)

@@ -97,7 +97,7 @@ def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
 
 def report(recordings: Iterable[Path]) -> int:
     """Prints what was kept and broken; returns how many breaks nobody has examined."""
-    examined = {(each.client, each.rule) for each in read_examined(Path(__file__).with_name("examined.toml"))}
+    examined = {(each.client, each.rule) for each in read_examined()}
     kept: dict[str, dict[str, int]] = {}
     broken: list[tuple[Path, Software, RuleVerdict]] = []
     for recording in recordings:

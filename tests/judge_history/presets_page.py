@@ -151,7 +151,7 @@ def _broken(found: list[Software]) -> Iterator[RuleVerdict]:
 
 def main() -> int:
     """Arguments: presets; all of them where there are none."""
-    examined = read_examined(Path(__file__).with_name("examined.toml"))
+    examined = read_examined()
     known = {(each.client, each.rule) for each in examined}
     tours = {tour: tour.installed() for tour in TOURS if tour.package in CLIENTS}
     cells = list(product(sys.argv[1:] or PRESETS, tours))

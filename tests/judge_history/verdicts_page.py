@@ -2,6 +2,7 @@
 
 Runs a tour of each client (its idempotent producer, its transactions, its groups) in each scene, on a fresh broker,
 and judges what was recorded. A break that EXAMINED does not know is printed with its proof, and there is no page then.
+How clients ended in the whole suite is read from played.toml (tests/judge_history/suite.py).
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from odradek.testing.sync import Cluster
 from tests.judge_history import test_old_bugs, test_old_bugs_of_suite
 from tests.judge_history.installing import WORKLOADS, Installed, install
 from tests.judge_history.judged import software
+from tests.judge_history.suite import Played, read_played
 from tests.support.oracle import run_kafka
 
 REPOSITORY = Path(__file__).parents[2]
+EXAMINED = Path(__file__).with_name("examined.toml")
 TIMEOUT_S = 90
 AT_A_TIME = 3  # they wait more than they work
 PYTHON_HERE = Installed([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
@@ -154,7 +157,9 @@ def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
             yield scene, found
 
 
-def page(matrix: Matrix, exercised: int, examined: Sequence[Examined], when: datetime) -> Iterator[str]:
+def page(
+    matrix: Matrix, exercised: int, examined: Sequence[Examined], played: Sequence[Played], when: datetime
+) -> Iterator[str]:
     """exercised: exchanges are not counted, rules are: how many were decided for any client."""
     decided = [rule for rule in RULES.values() if rule.needs is None]
     yield "# Verdicts\n"
@@ -172,12 +177,31 @@ def page(matrix: Matrix, exercised: int, examined: Sequence[Examined], when: dat
     for rule in rows:
         cells = " | ".join(str(cells.get(rule.id, "")) for cells in matrix.values())
         yield f"| {rule.id} | {rule.level.value} | {cells} |"
+    yield from of_the_suite(played)
     yield "\n## Examined breaks\n"
     yield "| client | rule | clause | the exchanges show |\n|---|---|---|---|"
     for each in examined:
         if each.suite or (each.client in matrix and matrix[each.client].get(each.rule, Cell()).broken):
             yield each.row()
     yield from old_bugs()
+
+
+def of_the_suite(played: Sequence[Played]) -> Iterator[str]:
+    """A row for each scenario, and for each rule that other traffic of a scenario broke."""
+    days = sorted({each.on for each in played})
+    yield "\n## The suite\n"
+    yield f"All {len(SCENARIOS)} scenarios of `odradek judge --suite` were played with each of"
+    yield f"[these drivers](../examples/judge_drivers/README.md), {days[0]} to {days[-1]}, by `python -m"
+    yield "tests.judge_history.suite`. A rule is kept or **broken** by what the application saw and by the traffic of"
+    yield "all scenarios; – says that the client, or its driver, has no such feature; nothing, that the client never"
+    yield "met what was prepared.\n"
+    yield f"| scenario | rule | {' | '.join(each.client for each in played)} |"
+    yield f"|---|---|{'---|' * len(played)}"
+    named = {each.rule: each.name for each in SCENARIOS}
+    others = sorted({rule for each in played for rule in each.broken} - named.keys())
+    for rule in [*named, *others]:
+        ends = " | ".join(each.end_of(rule) for each in played)
+        yield f"| {named.get(rule, 'traffic of other scenarios')} | {rule} | {ends} |"
 
 
 def old_bugs() -> Iterator[str]:
@@ -194,18 +218,19 @@ def _old_bug(row: test_old_bugs.Row | test_old_bugs_of_suite.Row, meets: str) ->
     return f"| {row.bug} | {row.package} | {row.bad} | {row.good} | {row.rule} | {meets.replace('_', ' ')} |"
 
 
-def unexamined(matrix: Matrix, examined: Sequence[Examined]) -> list[tuple[str, str]]:
+def unexamined(matrix: Matrix, examined: Sequence[Examined], played: Sequence[Played] = ()) -> list[tuple[str, str]]:
     known = {(each.client, each.rule) for each in examined}
     broken = [(client, rule) for client, cells in matrix.items() for rule, cell in cells.items() if cell.broken]
+    broken += [(each.client, rule) for each in played for rule in each.broken]
     return [each for each in broken if each not in known]
 
 
-def read_examined(path: Path) -> list[Examined]:
+def read_examined(path: Path = EXAMINED) -> list[Examined]:
     return [Examined(**row) for row in tomllib.loads(path.read_text(encoding="utf-8"))["examined"]]
 
 
 def main() -> int:
-    examined = read_examined(Path(__file__).with_name("examined.toml"))
+    examined = read_examined()
     only = sys.argv[1:]
     matrix: Matrix = {}
     proofs: dict[tuple[str, str], list[str]] = {}
@@ -223,13 +248,14 @@ def main() -> int:
                         alone = Software(found.name, found.version, verdicts={rule_id: verdict})
                         proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
             print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
-    missing = unexamined(matrix, examined)
+    played = read_played()
+    missing = unexamined(matrix, examined, played)
     for each in missing:
-        print("\n".join([f"not examined: {each[0]}, {each[1]}", *proofs[each]]), file=sys.stderr)
+        print("\n".join([f"not examined: {each[0]}, {each[1]}", *proofs.get(each, ())]), file=sys.stderr)
     if missing:
         return 1
     exercised = len({rule for cells in matrix.values() for rule in cells})
-    print("\n".join(page(matrix, exercised, examined, datetime.now(UTC))))
+    print("\n".join(page(matrix, exercised, examined, played, datetime.now(UTC))))
     return 0
 
 
