@@ -241,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_held()
 
     def _send_held(self) -> None:
-        """What waits goes out, unless a login or a throttle time still lasts."""
+        """Send what waits, unless a login or a throttle time still lasts."""
         if self._is_logging_in or self._throttle_ends is not None or self._lost is not None:
             return
         assert self._transport is not None
@@ -251,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writelines(held)
 
     def _heed(self, request: Waiting, answer: Message) -> None:
-        """Requests wait for as long as the node asks for, those for which nobody waits any more too (KIP-219)."""
+        """Have requests wait for as long as an answer asks for, also one for which nobody waits any more (KIP-219)."""
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if self._throttle.told(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
             self._writelines = self._held.extend

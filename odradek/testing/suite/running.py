@@ -20,6 +20,7 @@ from odradek.testing.sync import Cluster, Odradek, Process, Unmet
 
 READS_BYTES: Final = 1 << 20
 STARTS_S: Final = 10.0
+NO_SUCH_VERB: Final = "the driver has no "
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _played(command: Sequence[str], scenario: Scenario, odradek: Odradek, record
         try:
             broken = scenario.play(stage)
         except Unimplemented as missing:
-            skipped = f"the driver has no {missing}"
+            skipped = f"{NO_SUCH_VERB}{missing}"
         except ApplicationFailed as failed:
             broken = str(failed)
         except Unmet as unmet:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
-from odradek.testing.suite.members import Handed, claim, hand_over, member, reader
+from odradek.testing.suite.members import Handed, claim, hand_over, member, reader, settle
 from odradek.testing.suite.scenarios.scenario import Scenario, refuse
 from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
 from odradek.testing.sync import Unmet
@@ -77,6 +77,7 @@ def instance_id_is_fenced(stage: ScenarioCluster) -> str | None:
 def member_that_is_removed(stage: ScenarioCluster) -> str | None:
     driver, got = reader(stage, {})
     stage.expel()
+    got += settle(stage, [driver])
     stage.send("b")
     return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])  # b again: it may have come before the news
 

@@ -11,6 +11,7 @@ from odradek.testing.suite.scenarios.scenario import NODES, Scenario, asked_of, 
 from odradek.testing.suite.stage import JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
 
 PRODUCE_WITH_LEADERS = 10
+PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
 HANGS_UP_S = 4.0
 MOST_CONNECTS = 60  # 50 ms apart and growing, as reconnect.backoff.ms is where nothing else is said, are ten
@@ -180,6 +181,8 @@ def topic_that_is_created_again(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver()
     driver.say("produce", TOPIC, "0", "a")
+    if any(each["version"] < PRODUCE_WITH_IDS for each in stage.kafka.requests(api="Produce")):
+        raise Unimplemented("topic ids in Produce")
     stage.create_again()
     driver.say("produce", TOPIC, "0", "b")
     return differs(stage.committed(1), ["b"])
@@ -219,13 +222,13 @@ SCENARIOS = (
     Scenario("MET.2", metadata_of_an_older_epoch, nodes=NODES),
     Scenario("MET.3", leader_in_the_answer_to_produce, nodes=NODES),
     Scenario("MET.8", topic_missing_from_one_answer),
-    Scenario("MET.10", coordinator_moves, nodes=NODES),
+    Scenario("MET.10", coordinator_moves, nodes=NODES, shows=True),
     Scenario("ADM.3", reader_of_a_node_that_does_not_lead_all, nodes=NODES),
     Scenario("CON.2", throttled_producer),
     Scenario("CON.3", nodes_that_are_all_gone),
     Scenario("CON.4", connections_of_many_requests, nodes=NODES),
     Scenario("MET.5", topic_that_is_not_to_be_created),
-    Scenario("MET.7", topic_that_is_created_again),
+    Scenario("MET.7", topic_that_is_created_again, shows=True),
     Scenario("MET.9", metadata_that_is_never_answered, nodes=NODES),
     Scenario("ADM.1", controller_that_has_moved, nodes=NODES),
     Scenario("ADM.2", groups_at_several_nodes, nodes=NODES),

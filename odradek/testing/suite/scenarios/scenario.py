@@ -15,17 +15,18 @@ Play: TypeAlias = Callable[[ScenarioCluster], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """settings: of the cluster."""
+    """settings: of the cluster. shows: whether it does for its client what traffic decides for some only."""
 
     rule: str
     play: Play
     nodes: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    shows: bool = False
 
     @property
     def decides(self) -> bool:
         """Whether the rule is kept where the application sees what it should; else traffic has to show that too."""
-        return RULES[self.rule].needs is not None
+        return self.shows or RULES[self.rule].needs is not None
 
     @property
     def name(self) -> str:
