@@ -155,3 +155,15 @@ def marker_without_records(kafka: Cluster) -> None:
     """The log begins with the marker of an aborted transaction that wrote nothing here; another one did."""
     kafka.preset("empty-aborted-transaction", topic="orders")
     kafka.preset("aborted-tail", topic="orders", transactional_id="u", records=0, transactions=1)
+
+
+def metadata_asked(kafka: Cluster) -> None:
+    kafka.fault({"name": "asked", "match": {"api": "Metadata"}, "do": {"observe": True}})
+
+
+def node_begins_without_brokers(kafka: Cluster) -> None:
+    """The node is killed, and when it is back its first metadata names no broker."""
+    kafka.wait(fault="asked", hits=5, timeout_s=PATIENCE_S)
+    kafka.crash()
+    kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"Brokers": []}}, "times": 1})
+    kafka.restart()

@@ -11,6 +11,7 @@ from tests.old_clients import states
 from tests.old_clients.row import Client, Row, check
 
 AIOKAFKA = Client("aiokafka", "aiokafka_.py")
+AIOKAFKA_0_4 = Client("aiokafka", "aiokafka_0_4.py")
 EARLY_AIOKAFKA = Client("aiokafka", "aiokafka_.py", needs=("kafka-python==2.0.2",))
 
 ROWS = (
@@ -30,6 +31,10 @@ ROWS = (
     Row(
         "aio-libs/aiokafka#781", EARLY_AIOKAFKA, "0.7.2", "0.8.0", "read_one", states.marker_without_records,
         "raised KeyError", "read committed", python="3.8",
+    ),
+    Row(
+        "aio-libs/aiokafka#267", AIOKAFKA_0_4, "0.3.1", "0.4.0", "know_new_topics", states.metadata_asked,
+        "raised UnknownTopicOrPartitionError", "knows", states.node_begins_without_brokers, python="3.6",
     ),
     Row(
         "aio-libs/aiokafka#1115", AIOKAFKA, "0.12.0", "0.13.0", "send", states.storage_error,

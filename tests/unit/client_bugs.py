@@ -34,7 +34,7 @@ BY_CALLS: Mapping[str, tuple[str, ...]] = {  # methods of `odradek.testing`
     "move_leader": (f"{LIB}#4433", f"{KAFKAJS}#335", f"{SARAMA}#1927"),
     "stop_node": (
         *(f"{LIB}#3971", f"{LIB}#3584", f"{LIB}#5088", "confluentinc/confluent-kafka-dotnet#1321"),
-        *(f"{FRANZ}#239", f"{AIO}#1151", f"{AIO}#267", f"{KAFKAJS}#1402"),
+        *(f"{FRANZ}#239", f"{AIO}#1151", f"{KAFKAJS}#1402"),
     ),
     "cut_off": (f"{SARAMA}#1661",),
     "put_in_rack, then stop_node": (f"{LIB}#2830", f"{SARAMA}#2090"),
@@ -94,6 +94,7 @@ BY_RULES: tuple[tuple[Mapping[str, object], tuple[str, ...]], ...] = (
     ({"match": {"api": "OffsetCommit"}, "do": {"error": "NOT_COORDINATOR"}, "times": 2}, (f"{LIB}#3398",)),
     ({"match": {"api": "Heartbeat"}, "do": {"error": "REBALANCE_IN_PROGRESS"}, "times": 1}, (f"{PYTHON}#3082",)),
     ({"match": {"api": "Metadata"}, "after": 3, "do": {"delay_ms": 300}}, (f"{PYTHON}#571",)),
+    ({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"Brokers": []}}, "times": 1}, (f"{AIO}#267",)),
     ({"match": {"api": "Heartbeat"}, "do": {"hold": "heartbeat"}}, (f"{PYTHON}#2064", f"{JAVA}#8445")),
     ({"match": {"api": "Heartbeat"}, "do": {"error": "ILLEGAL_GENERATION"}, "times": 1}, ("kafkaex/kafka_ex#554",)),
     ({"match": {"api": "JoinGroup"}, "at": "applied", "do": {"hold": "join"}, "times": 1}, (f"{JAVA}#16567",)),
