@@ -48,3 +48,18 @@ def topic_deleted(kafka: Cluster) -> None:
 def one_node_answers_no_fetch(kafka: Cluster) -> None:
     orders(kafka, partitions=3)
     kafka.fault({"match": {"api": "Fetch", "node": 2}, "do": {"hold": "fetch"}})
+
+
+def rebalance_for_long(kafka: Cluster) -> None:
+    """Who has joined is told to join again, eight times."""
+    orders(kafka)
+    send(kafka, "a", "b")
+    kafka.fault({"match": {"api": "Heartbeat"}, "do": {"error": "REBALANCE_IN_PROGRESS"}, "times": 1})
+    again = {"error": "REBALANCE_IN_PROGRESS", "delay_ms": 300}
+    kafka.fault({"match": {"api": "SyncGroup"}, "do": again, "after": 1, "times": 8})
+
+
+def refused_commits(kafka: Cluster) -> str:
+    answers = [each["answer"] for each in kafka.requests(api="OffsetCommit") if each["answer"]]
+    codes = [answer["topics"][0]["partitions"][0]["errorCode"] for answer in answers]
+    return "commits refused" if any(codes) else "no commit refused"

@@ -14,12 +14,21 @@ async function readOne() {
   for await (const { value } of stream) return `read ${value}`
 }
 
+async function readInALongRebalance() {
+  const consumer = new Consumer({ ...at, groupId: "g", heartbeatInterval: 300, maxWaitTime: 100 })
+  const stream = await consumer.consume({ topics: ["orders"], mode: "earliest", autocommit: 1000 })
+  stream.on("data", () => {})
+  stream.on("error", () => {})
+  await new Promise((done) => setTimeout(done, 5_000))
+  return "read"
+}
+
 process.on("uncaughtException", (error) => {
   console.log(`crashes: ${error.message}`)
   process.exit(0)
 })
 
-const functions = { readOne }
+const functions = { readOne, readInALongRebalance }
 functions[process.argv[2]]()
   .catch((error) => `raised ${error.message}`)
   .then((seen) => console.log(seen))
