@@ -4,18 +4,60 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.testing.sync import Odradek
+from odradek.testing.sync import Cluster, Odradek
 from tests.old_clients import states
 from tests.old_clients.row import Client, Row, check
 
 SARAMA = Client("github.com/IBM/sarama", "sarama.go")
 
+TRANSACTIONS = Client("github.com/IBM/sarama", "sarama_transactions.go")
+SHOPIFY = Client("github.com/Shopify/sarama", "sarama.go")  # until 1.38
+
+
+def last_epoch(kafka: Cluster) -> None:
+    """The producer begins with the last epoch there is, and its second batch is refused."""
+    states.orders(kafka)
+    edit = {"ProducerEpoch": 32767}
+    kafka.fault({"match": {"api": "InitProducerId"}, "at": "applied", "do": {"edit": edit}, "times": 1})
+    kafka.fault({"match": {"api": "Produce"}, "do": {"error": "INVALID_RECORD"}, "after": 1, "times": 1})
+
+
+def leader_is_elsewhere_once(kafka: Cluster) -> None:
+    states.orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1})
+
+
+def coordinator_loads(kafka: Cluster) -> None:
+    states.orders(kafka)
+    kafka.fault({"match": {"api": "InitProducerId"}, "do": {"error": "COORDINATOR_LOAD_IN_PROGRESS"}, "times": 2})
+
+
 ROWS = (
+    Row(
+        "IBM/sarama#2178", SHOPIFY, "1.32.0", "1.33.0", "sendThree", last_epoch,
+        "raised kafka server: ", "sent",
+    ),
+    Row(
+        "IBM/sarama#2619", SARAMA, "1.46.3", "1.48.0", "sendMany", leader_is_elsewhere_once,
+        "in order: false", "in order: true",
+    ),
+    Row(
+        "IBM/sarama#2701", TRANSACTIONS, "1.41.3", "1.42.1", "commitOffsets", coordinator_loads,
+        "raised ", "committed",
+    ),
     Row(
         "IBM/sarama#2939", SARAMA, "1.43.2", "1.43.3", "send", states.storage_error,
         "raised kafka server: Disk error", "sent",
     ),
 )  # fmt: skip
+
+NOT_SHOWN = {
+    "IBM/sarama#1661": "1.26.0 sends its batch again and it has arrived, whichever way the connection ends",
+    "IBM/sarama#1927": "no release is named that mends it",
+    "IBM/sarama#2090": "1.29.1 to 1.30.1 turn to the leader when the follower's node stops or is killed",
+    "IBM/sarama#2915": "1.42.1 to 1.45.0 wait until a held marker is written, and commit the next transaction",
+    "IBM/sarama#3354": "a record must come between the retry and the end of its level, a race within the client",
+}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-var at = kgo.SeedBrokers(os.Getenv("ODRADEK_BOOTSTRAP"))
+var at = kgo.SeedBrokers(strings.Split(os.Getenv("ODRADEK_BOOTSTRAP"), ",")...)
 
 func within() context.Context {
 	until, _ := context.WithTimeout(context.Background(), 20*time.Second)
@@ -65,8 +65,48 @@ func oneTransaction() (string, error) {
 	return "committed", nil
 }
 
+func twoTransactions() (string, error) {
+	client, err := kgo.NewClient(at, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("orders"))
+	if err != nil {
+		return "", err
+	}
+	for _, value := range []string{"a", "b"} {
+		if err := client.BeginTransaction(); err != nil {
+			return "", err
+		}
+		if err := client.ProduceSync(within(), kgo.StringRecord(value)).FirstErr(); err != nil {
+			return "", err
+		}
+		if err := client.EndTransaction(within(), kgo.TryCommit); err != nil {
+			return "", err
+		}
+	}
+	return "committed", nil
+}
+
+func send() (string, error) {
+	client, err := kgo.NewClient(at, kgo.DefaultProduceTopic("orders"))
+	if err != nil {
+		return "", err
+	}
+	return "sent", client.ProduceSync(within(), kgo.StringRecord("a")).FirstErr()
+}
+
+func readUncommitted() (string, error) {
+	client, err := kgo.NewClient(at, kgo.ConsumeTopics("orders"))
+	if err != nil {
+		return "", err
+	}
+	read := 0
+	for until := within(); read < 2 && until.Err() == nil; {
+		client.PollFetches(until).EachRecord(func(*kgo.Record) { read++ })
+	}
+	return fmt.Sprintf("read %d of 2", read), nil
+}
+
 func main() {
 	functions := map[string]func() (string, error){
+		"send": send, "twoTransactions": twoTransactions, "readUncommitted": readUncommitted,
 		"readTwo": readTwo, "copyOne": copyOne, "oneTransaction": oneTransaction,
 	}
 	seen, err := functions[os.Args[1]]()

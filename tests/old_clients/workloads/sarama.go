@@ -4,11 +4,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/IBM/sarama"
 )
 
-var at = []string{os.Getenv("ODRADEK_BOOTSTRAP")}
+var at = strings.Split(os.Getenv("ODRADEK_BOOTSTRAP"), ",")
 
 func config() *sarama.Config {
 	config := sarama.NewConfig()
@@ -27,8 +29,56 @@ func send() (string, error) {
 	return "sent", err
 }
 
+func idempotent() *sarama.Config {
+	config := config()
+	config.Producer.Idempotent = true
+	config.Net.MaxOpenRequests = 1
+	config.Producer.Retry.Backoff = 300 * time.Millisecond
+	return config
+}
+
+// The second of three is refused.
+func sendThree() (string, error) {
+	producer, err := sarama.NewSyncProducer(at, idempotent())
+	if err != nil {
+		return "", err
+	}
+	for _, value := range []string{"a", "refused", "b"} {
+		_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: "orders", Value: sarama.StringEncoder(value)})
+	}
+	return "sent", err
+}
+
+// So many that some come while earlier ones wait to be sent again; one request at a time.
+func sendMany() (string, error) {
+	const many = 2000
+	config := config()
+	config.Net.MaxOpenRequests = 1
+	producer, err := sarama.NewAsyncProducer(at, config)
+	if err != nil {
+		return "", err
+	}
+	go func() {
+		for number := 0; number < many; number++ {
+			producer.Input() <- &sarama.ProducerMessage{Topic: "orders", Metadata: number}
+		}
+	}()
+	inOrder := true
+	for number := 0; number < many; number++ {
+		select {
+		case sent := <-producer.Successes():
+			inOrder = inOrder && sent.Offset == int64(sent.Metadata.(int))
+		case failed := <-producer.Errors():
+			return "", failed.Err
+		}
+	}
+	return fmt.Sprint("in order: ", inOrder), nil
+}
+
 func main() {
-	functions := map[string]func() (string, error){"send": send}
+	functions := map[string]func() (string, error){
+		"send": send, "sendThree": sendThree, "sendMany": sendMany,
+	}
 	seen, err := functions[os.Args[1]]()
 	if err != nil {
 		seen = "raised " + err.Error()
