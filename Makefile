@@ -61,7 +61,7 @@ help:
 	@echo 'make verdicts-suite   the whole of `odradek judge --suite`, with the driver of each client, for docs/verdicts.md'
 	@echo 'make verdicts-presets   docs/verdicts-presets.md: clients of today in every preset, judged'
 	@echo 'make judge-suites  the tests of franz-go and of the Java clients, judged (Go, Java; installs from registries)'
-	@echo 'make old-clients   old releases of clients, whose applications see their bugs, beside those that mend them (Node, Go)'
+	@echo 'make old-clients   old releases of clients, whose applications see their bugs, beside those that mend them (Node, Go, Maven)'
 	@echo 'make conformance-answers   of that, the same requests to both brokers, and every difference'
 	@echo 'make fixtures-test the examples for JUnit, Go, Node and Rust, each with its client, where its toolchain is there'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'

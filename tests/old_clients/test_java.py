@@ -1,0 +1,128 @@
+"""Old releases of Kafka's own clients for Java. `make old-clients`"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from odradek.client import AlterOperation, ConfigChange, ConfigResource, ConfigType
+from odradek.client.sync import Admin
+from odradek.testing.sync import Cluster, Odradek
+from tests.old_clients.row import Client, Row, check
+from tests.old_clients.states import NAME, PATIENCE_S, orders, send
+
+JAVA = Client("org.apache.kafka:kafka-clients", "KafkaClients.java")
+SHARE = Client("org.apache.kafka:kafka-clients", "KafkaShareClients.java")
+
+
+def abort_refused(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "TRANSACTION_ABORTABLE"}})
+
+
+def late_heartbeat_and_leave(kafka: Cluster) -> None:
+    """A member leaves before its last heartbeat is answered, and wants to join before it is told that it left."""
+    orders(kafka)
+    for when, rule in (
+        ("MemberEpoch > 0", {"at": "applied", "do": {"delay_ms": 2_000}}),
+        ("MemberEpoch == -1", {"do": {"delay_ms": 1_000}}),
+        ("MemberEpoch == 0", {"do": {"delay_ms": 500}, "after": 1}),
+    ):
+        kafka.fault({"match": {"api": "ConsumerGroupHeartbeat", "when": when}, "times": 1, **rule})
+
+
+def epochs_of_joins(kafka: Cluster) -> str:
+    asked = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]
+    return f"at epochs {sorted({each['memberEpoch'] for each in asked if each['subscribedTopicNames']})}"
+
+
+def late_heartbeat_of_an_old_generation(kafka: Cluster) -> None:
+    """A commit ends the generation while a heartbeat of it waits behind."""
+    orders(kafka)
+    kafka.fault({"match": {"api": "OffsetCommit"}, "do": {"delay_ms": 1_000}, "times": 1})
+    kafka.fault({"match": {"api": "OffsetCommit"}, "at": "applied", "do": {"error": "ILLEGAL_GENERATION"}, "times": 1})
+    kafka.fault({"match": {"api": "Heartbeat"}, "do": {"delay_ms": 500}, "times": 1})
+    kafka.fault({"match": {"api": "Heartbeat"}, "at": "applied", "do": {"error": "FENCED_INSTANCE_ID"}, "times": 1})
+
+
+def two_to_share(kafka: Cluster) -> None:
+    orders(kafka)
+    send(kafka, "a", "b")
+    with Admin(bootstrap_servers=kafka.bootstrap, client_id=NAME) as admin:
+        earliest = ConfigChange(AlterOperation.SET, "share.auto.offset.reset", "earliest")
+        admin.alter_configs({ConfigResource(ConfigType.GROUP, "g"): [earliest]})
+
+
+def share_session_lost(kafka: Cluster) -> None:
+    two_to_share(kafka)
+    kafka.fault({"match": {"api": "ShareAcknowledge"}, "do": {"delay_ms": 500}, "times": 1})
+    lost = {"error": "SHARE_SESSION_NOT_FOUND"}
+    kafka.fault({"match": {"api": "ShareAcknowledge"}, "at": "applied", "do": lost, "times": 1})
+
+
+def acknowledged_at_first(kafka: Cluster) -> str:
+    first = [each["request"] for each in kafka.requests(api="ShareFetch") if not each["request"]["shareSessionEpoch"]]
+    partitions = [partition for fetch in first for topic in fetch["topics"] for partition in topic["partitions"]]
+    return f"{sum(bool(each['acknowledgementBatches']) for each in partitions)} at the start of a session"
+
+
+def same_leader_for_ever(kafka: Cluster) -> None:
+    two_to_share(kafka)
+    kafka.fault({"name": "idle", "match": {"api": "DescribeCluster"}, "at": "applied", "do": {"observe": True}})
+    epoch = {"Topics[*].Partitions[*].LeaderEpoch": 0}
+    kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": epoch}})
+
+
+def restart_while_idle(kafka: Cluster) -> None:
+    kafka.wait(fault="idle", hits=1, timeout_s=PATIENCE_S)
+    kafka.crash()
+    kafka.restart()
+
+
+ROWS = (
+    Row(
+        "apache/kafka#19656", JAVA, "4.0.0", "4.1.0", "abort", abort_refused,
+        "raised TransactionAbortableException", "raised KafkaException",
+    ),
+    Row(
+        "apache/kafka#19818", JAVA, "4.0.0", "4.1.0", "leaveAndJoin", late_heartbeat_and_leave,
+        "joined, at epochs [-1, 0]", "joined, at epochs [0]", traffic=epochs_of_joins,
+    ),
+    Row(
+        "apache/kafka#8445", JAVA, "2.5.0", "2.7.0", "commitAmongHeartbeats", late_heartbeat_of_an_old_generation,
+        "raised FencedInstanceIdException", "polled",
+    ),
+    Row(
+        "apache/kafka#20135", SHARE, "4.1.0", "4.1.1", "acknowledgeTwice", share_session_lost,
+        "heard of 2, 1 at the start of a session", "heard of 2, 0 at the start of a session",
+        traffic=acknowledged_at_first,
+    ),
+    Row(
+        "apache/kafka#21824", SHARE, "4.2.0", "4.3.0", "acknowledgeAfterRestart", same_leader_for_ever,
+        "refused by ShareSessionNotFoundException", "refused by NotLeaderOrFollowerException", restart_while_idle,
+    ),
+)  # fmt: skip
+
+NOT_SHOWN: Mapping[str, str] = {
+    "apache/kafka#17849": "No release has it: 3.9 uses no transactions of version 2, and 4.0.0 is mended.",
+    "apache/kafka#12392": (
+        "The pull request was closed and no client mends it; the broker does: it refuses a batch that comes behind the "
+        "end of its transaction (KIP-890)."
+    ),
+    "apache/kafka#15392": (
+        "Another bug hides it in 3.7.2: behind FENCED_MEMBER_EPOCH it sends no heartbeat any more, since it takes the "
+        "one that was refused to be on its way still. 3.8.1 is mended."
+    ),
+    "apache/kafka#23266": "The pull request is open: no release mends it.",
+    "apache/kafka#16567": "The pull request was closed: no release up to 4.4.0 mends it.",
+    **dict.fromkeys(
+        ("apache/kafka#17824", "apache/kafka#18029", "apache/kafka#17136"),
+        "4.0.0 is mended, and the share consumer of 3.9 asks for ShareFetch 0, which Kafka 4.1 took away.",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
+def test_the_old_release_fails_and_the_mended_one_passes(row: Row, odradek: Odradek) -> None:
+    check(row, odradek)

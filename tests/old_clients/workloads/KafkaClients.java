@@ -1,0 +1,68 @@
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/** Small applications of Java's producer and consumer; the last line that each prints is what it sees. */
+public class KafkaClients {
+    static final String AT = System.getenv("ODRADEK_BOOTSTRAP");
+
+    static KafkaConsumer<String, String> joined(Map<String, Object> more) {
+        var settings = new HashMap<String, Object>(more);
+        settings.putAll(Map.of("bootstrap.servers", AT, "group.id", "g", "enable.auto.commit", false));
+        var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
+        consumer.subscribe(List.of("orders"));
+        while (consumer.assignment().isEmpty()) consumer.poll(Duration.ofMillis(10));
+        return consumer;
+    }
+
+    static void poll(KafkaConsumer<String, String> consumer, long ms) {
+        var end = System.currentTimeMillis() + ms;
+        while (System.currentTimeMillis() < end) consumer.poll(Duration.ofMillis(100));
+    }
+
+    static String abort() {
+        var settings = Map.<String, Object>of("bootstrap.servers", AT, "transactional.id", "t");
+        var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
+        producer.initTransactions();
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>("orders", "a"));
+        producer.flush();
+        producer.abortTransaction();
+        return "aborted";
+    }
+
+    static String leaveAndJoin() throws InterruptedException {
+        var consumer = joined(Map.of("group.protocol", "consumer"));
+        Thread.sleep(700);  // there is a heartbeat for the assignment
+        consumer.unsubscribe();
+        consumer.subscribe(List.of("orders"));
+        poll(consumer, 3000);
+        return "joined";
+    }
+
+    static String commitAmongHeartbeats() {
+        var consumer = joined(Map.of("heartbeat.interval.ms", 300, "group.instance.id", "i"));
+        consumer.commitAsync(Map.of(new TopicPartition("orders", 0), new OffsetAndMetadata(0)), null);
+        poll(consumer, 4000);
+        return "polled";
+    }
+
+    public static void main(String[] words) throws Exception {
+        try {
+            System.out.println(KafkaClients.class.getDeclaredMethod(words[0]).invoke(null));
+        } catch (java.lang.reflect.InvocationTargetException raised) {
+            if (!(raised.getCause() instanceof KafkaException)) throw raised;
+            System.out.println("raised " + raised.getCause().getClass().getSimpleName());
+        }
+        System.exit(0);
+    }
+}
