@@ -32,7 +32,7 @@ class Row:
     sees        begins what the application sees with the old release; `instead` is all that it sees with the mended one
     state       before the application starts; `meanwhile` happens while it runs
     traffic     tells what is seen of the application's requests besides, behind its own words
-    settings    of the cluster
+    settings    of the cluster, which is like the release `emulate` of Kafka
     python      whose wheels the releases have, where that is not this one
     """
 
@@ -48,6 +48,7 @@ class Row:
     traffic: Callable[[Cluster], str] | None = None
     nodes: int | None = None
     settings: Mapping[str, str] | None = None
+    emulate: str | None = None
     python: str | None = None
 
 
@@ -63,7 +64,7 @@ def check(row: Row, odradek: Odradek) -> None:
 
 def _run(row: Row, version: str, python: str, odradek: Odradek) -> str:
     release = install(row.client.package, version, PROGRAMS / row.client.program, row.client.needs, python)
-    with odradek.cluster(nodes=row.nodes, settings=row.settings) as kafka:
+    with odradek.cluster(nodes=row.nodes, settings=row.settings, emulate=row.emulate) as kafka:
         row.state(kafka)
         seen = seen_by(release, row.application, kafka, row.meanwhile)
         if row.traffic is not None:
