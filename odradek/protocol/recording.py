@@ -28,6 +28,7 @@ _BLOCK: Final = Packing(">IIB")  # size, CRC, compression
 _COUNT: Final = Packing(">I")
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
 _NUMBERS_OF_AN_ENTRY: Final = 6
+_NUMBER_BYTES: Final = 8
 _NUMBERS: Final = Packing(">6Q")  # kind, connection, exchange, time, waited, size of the body
 # Flags, in the byte of the kind.
 MASKED: Final = 16
@@ -86,26 +87,47 @@ def pack_head(started_ms: int) -> bytes:
 
 
 class PackedEntries:
-    """Entries that gather into a block; after `add` the body goes to `bodies`."""
+    """Entries that gather into a block. What they are made of is not kept: their bodies are copied."""
 
-    __slots__ = ("_numbers", "bodies", "size_bytes")
+    __slots__ = ("_bodies", "_numbers")
 
     def __init__(self) -> None:
         self._numbers: list[int] = []  # of all entries, one behind the other
-        self.bodies: list[Buffer] = []
-        self.size_bytes = 0
+        self._bodies = bytearray()
 
-    def add(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, size: int) -> None:
-        """kind: with its flags. size: of the body, which may consist of several buffers."""
-        self._numbers += (kind, connection, exchange, time_us, waited_us, size)
-        self.size_bytes += size + _NUMBERS.size
+    @property
+    def size_bytes(self) -> int:
+        return _NUMBER_BYTES * len(self._numbers) + len(self._bodies)
+
+    def add(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, body: Buffer) -> None:
+        """kind: with its flags."""
+        self._bodies += body  # of a view, bytes(body) takes several times as long
+        self._number(kind, connection, exchange, time_us, waited_us, len(body))
+
+    def add_parts(
+        self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, parts: list[Buffer]
+    ) -> None:
+        """parts: of the body"""
+        size_before = len(self._bodies)
+        for part in parts:
+            self._bodies += part
+        self._number(kind, connection, exchange, time_us, waited_us, len(self._bodies) - size_before)
+
+    def _number(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, size: int) -> None:
+        numbers = self._numbers  # to append a tuple of them takes longer
+        numbers.append(kind)
+        numbers.append(connection)
+        numbers.append(exchange)
+        numbers.append(time_us)
+        numbers.append(waited_us)
+        numbers.append(size)
 
     def pack(self) -> bytes:
         numbers = array("Q", self._numbers)  # three times as fast as struct
         if sys.byteorder == "little":
             numbers.byteswap()
         count = _COUNT.pack(len(self._numbers) // _NUMBERS_OF_AN_ENTRY)
-        return b"".join([count, numbers.tobytes(), *self.bodies])
+        return b"".join([count, numbers.tobytes(), self._bodies])
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
@@ -113,9 +135,8 @@ def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
     for entry in entries:
         flags = (MASKED if entry.is_masked else 0) | (BEHIND if entry.is_behind else 0)
         packed.add(
-            entry.kind.value | flags, entry.connection, entry.exchange, entry.time_us, entry.waited_us, len(entry.body)
+            entry.kind.value | flags, entry.connection, entry.exchange, entry.time_us, entry.waited_us, entry.body
         )
-        packed.bodies.append(entry.body)
     return packed.pack()
 
 

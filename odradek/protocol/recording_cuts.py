@@ -29,6 +29,7 @@ MOST_FRAME_BYTES: Final = 2**31 - 1
 CUT_FROM_BYTES: Final = 4096  # a smaller request is kept whole, which costs less
 MOST_BATCHES: Final = 1_000  # of a request: one of more is kept whole, since they are counted in one turn of the loop
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
+_TABLE_OF_ONE: Final = Packing(">5I")  # of a frame with one batch
 # Of the header of a batch, from where its length stands: length, magic, CRC; attributes and count of records.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
@@ -39,7 +40,8 @@ SMALLEST_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
 def cut_request(frame: memoryview) -> list[Buffer] | None:
     """A Produce request without its records; None where anything is unusual, so that a judge has to see all of it.
 
-    Of a request that is cut each partition has one whole batch, whose CRC is right. frame: without its length.
+    Of a request that is cut each partition has one whole batch, whose CRC is right. frame: without its length; what is
+    kept are views into it.
     """
     try:
         places = _batches_at(frame)
@@ -53,10 +55,10 @@ def cut_request(frame: memoryview) -> list[Buffer] | None:
     for at, end in places:
         headers_end = at + HEADER_BYTES
         sizes += (headers_end - kept_from, end - headers_end)
-        parts.append(bytes(frame[kept_from:headers_end]))
+        parts.append(frame[kept_from:headers_end])
         kept_from = end
     sizes += (len(frame) - kept_from, 0)
-    parts.append(bytes(frame[kept_from:]))
+    parts.append(frame[kept_from:])
     parts[0] = _table(sizes)
     return parts
 
@@ -77,7 +79,8 @@ def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
         for _ in range(partitions):
             size, at = _count(frame, at + INDEX_BYTES, is_flexible)
             end = at + size
-            length, magic, crc = _LENGTH_TO_CRC.unpack_from(frame, at + LENGTH_AT)
+            start: tuple[int, int, int] = _LENGTH_TO_CRC.unpack_from(frame, at + LENGTH_AT)
+            length, magic, crc = start
             if magic != MAGIC or length != size - LOG_OVERHEAD or length < SMALLEST_LENGTH or end > len(frame):
                 return []
             if crc32c(frame[at + CRC_START : end]) != crc:
@@ -133,13 +136,13 @@ def cut_answer(chunks: list[Chunk]) -> list[Buffer] | None:
             return None
         else:
             kept = len(chunk)
-            parts.append(chunk if isinstance(chunk, (bytes, bytearray)) else bytes(chunk))
+            parts.append(chunk)
     sizes += (kept, 0)
     parts[0] = _table(sizes)
     return parts
 
 
-def _headers(chunk: Chunk) -> bytes:
+def _headers(chunk: Chunk) -> Buffer:
     at, size = 0, len(chunk)
     while at + HEADER_BYTES <= size:
         start = _bytes_of(chunk, at, at + HEADER_BYTES)
@@ -152,17 +155,19 @@ def _headers(chunk: Chunk) -> bytes:
     return _bytes_of(chunk, 0, size)
 
 
-def _bytes_of(chunk: Chunk, start: int, end: int) -> bytes:
+def _bytes_of(chunk: Chunk, start: int, end: int) -> Buffer:
     """None of a file that cannot be read: what sends it will find out, and tell."""
     if isinstance(chunk, FileSlice):
         try:
-            return bytes(chunk.file.read_at(end - start, chunk.position + start))
+            return chunk.file.read_at(end - start, chunk.position + start)
         except OSError:
             return b""
-    return bytes(chunk[start:end])
+    return chunk[start:end]
 
 
 def _table(sizes: list[int]) -> bytes:
+    if len(sizes) == 4:
+        return _TABLE_OF_ONE.pack(2, sizes[0], sizes[1], sizes[2], sizes[3])
     return pack(f">{len(sizes) + 1}I", len(sizes) // 2, *sizes)
 
 

@@ -1,6 +1,6 @@
 """The recording of a broker's connections: to a file, or to a judge in a process of its own.
 
-The loop notes a few numbers of each request and each answer, and keeps the bytes that are there anyway; all else is the
+The loop notes a few numbers of each request and each answer, and copies the bytes into one buffer; all else is the
 reader's work. What has gathered for GATHERS_S, or GATHERS_BYTES, becomes a block. A thread compresses and writes those
 of a file. With more than MOST_WAITING_BYTES waiting the loop itself writes, so that memory stays bounded and nothing is
 left out.
@@ -18,7 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.runtime.delayed import CloseConnection, ReplyAround
+from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.runtime.delayed import Parked
-    from odradek.protocol.struct import Buffer
 
 log = logging.getLogger("odradek.recording")
 
@@ -113,6 +112,8 @@ class Recorder:
         self._most_waiting_bytes = most_waiting_bytes
         self._gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
         self._workers = ThreadWorkers(loop, 1, "recorder")
+        # Needed in each exchange, and found faster here than in a module.
+        self._clock_ns, self._harmless = time.monotonic_ns, HARMLESS
         self._began_ns = time.monotonic_ns()
         self._file = output
         self._file.write(pack_head(time.time_ns() // 1_000_000))
@@ -141,7 +142,7 @@ class Recorder:
 
     def received(self, peer: Peer, frame: memoryview) -> SafeRequest | None:
         """Numbers an exchange. Returns what is kept of a request that may hold secrets; None for another."""
-        now_us = (time.monotonic_ns() - self._began_ns) // 1000
+        now_us = (self._clock_ns() - self._began_ns) // 1000
         info = peer.info
         arrived_us = self._tick_before_us
         waiting_since_us = peer.waiting_since_us
@@ -159,23 +160,22 @@ class Recorder:
         peer.unanswered += 1
         self.exchanges += 1
         waiting = self._waiting
-        waited_us = now_us - arrived_us
-        if not self._keeps_records and len(frame) >= CUT_FROM_BYTES and info.is_authenticated:
-            parts = cut_request(frame)
-            if parts is not None:
-                self._add_parts(flags + RECEIVED_CUT - RECEIVED, peer, self.exchanges, now_us, waited_us, parts)
-                return None
-        body = bytes(frame)
         masked: SafeRequest | None = None
-        if len(body) < FRAME_START_BYTES or body[0] or not HARMLESS[body[1]] or not info.is_authenticated:
+        size = len(frame)
+        if size < FRAME_START_BYTES or not self._harmless[frame[1]] or not info.is_authenticated:
             masked = safe_request(frame, is_authenticated=info.is_authenticated, sends_tokens=peer.sends_tokens)
             if masked.api is ApiKey.SASL_HANDSHAKE and masked.version == 0:
                 peer.sends_tokens = True
-            body = masked.body
             if masked.is_masked:
                 flags |= MASKED
-        waiting.add(flags, peer.number, self.exchanges, now_us, waited_us, len(body))
-        waiting.bodies.append(body)
+            waiting.add(flags, peer.number, self.exchanges, now_us, now_us - arrived_us, masked.body)
+        else:
+            parts = cut_request(frame) if size >= CUT_FROM_BYTES and not self._keeps_records else None
+            if parts is None:
+                waiting.add(flags, peer.number, self.exchanges, now_us, now_us - arrived_us, frame)
+            else:
+                flags += RECEIVED_CUT - RECEIVED
+                waiting.add_parts(flags, peer.number, self.exchanges, now_us, now_us - arrived_us, parts)
         if self._gathers is None or waiting.size_bytes >= self._gathers_bytes:
             self._gather()
         return masked
@@ -194,27 +194,23 @@ class Recorder:
                 peer.waiting_since_us = None
             elif peer.waiting_since_us is None:
                 peer.waiting_since_us = arrived_us
-        now_us = (time.monotonic_ns() - self._began_ns) // 1000
+        now_us = (self._clock_ns() - self._began_ns) // 1000
         waiting = self._waiting
         if not answer:
-            waiting.add(HUNG_UP if answer is None else UNANSWERED, peer.number, exchange, now_us, 0, 0)
+            waiting.add(HUNG_UP if answer is None else UNANSWERED, peer.number, exchange, now_us, 0, b"")
             self._gather()
             return
         chunk = answer[0]
         if masked is not None:
             whole = b"".join(in_memory(answer))
             body, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
-            waiting.add(ANSWERED | MASKED if is_masked else ANSWERED, peer.number, exchange, now_us, 0, len(body))
-            waiting.bodies.append(body)
+            waiting.add(ANSWERED | MASKED if is_masked else ANSWERED, peer.number, exchange, now_us, 0, body)
         elif len(answer) == 1 and isinstance(chunk, (bytes, bytearray)):
-            waiting.add(ANSWERED | WITH_LENGTH, peer.number, exchange, now_us, 0, len(chunk))
-            waiting.bodies.append(chunk)
+            waiting.add(ANSWERED | WITH_LENGTH, peer.number, exchange, now_us, 0, chunk)
         else:
             parts = None if self._keeps_records else cut_answer(answer)
             kind = ANSWERED if parts is None else ANSWERED_CUT
-            if parts is None:
-                parts = [b"".join(in_memory(answer))]  # views may be of what changes
-            self._add_parts(kind | WITH_LENGTH, peer, exchange, now_us, 0, parts)
+            waiting.add_parts(kind | WITH_LENGTH, peer.number, exchange, now_us, 0, parts or in_memory(answer))
         peer.unwritten_read = info.reads
         if not peer.is_listed:
             peer.is_listed = True
@@ -227,15 +223,7 @@ class Recorder:
         if self.is_closed:
             return
         body = json.dumps(about).encode()
-        self._waiting.add(TOLD, 0, 0, self._now_us(), 0, len(body))
-        self._waiting.bodies.append(body)
-        self._gather()
-
-    def _add_parts(
-        self, kind: int, peer: Peer, exchange: int, now_us: int, waited_us: int, parts: list[Buffer]
-    ) -> None:
-        self._waiting.add(kind, peer.number, exchange, now_us, waited_us, sum(map(len, parts)))
-        self._waiting.bodies += parts
+        self._waiting.add(TOLD, 0, 0, self._now_us(), 0, body)
         self._gather()
 
     def close(self) -> None:
@@ -265,8 +253,7 @@ class Recorder:
             "is_sasl": not connection.is_authenticated,
         }
         body = json.dumps(about).encode()
-        self._waiting.add(OPENED, peer.number, 0, self._now_us(), 0, len(body))
-        self._waiting.bodies.append(body)
+        self._waiting.add(OPENED, peer.number, 0, self._now_us(), 0, body)
         self._gather()
         return peer
 
@@ -275,8 +262,8 @@ class Recorder:
             return
         now_us = self._now_us()
         if peer.unwritten_read and peer.info.got_all and not peer.unanswered:
-            self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, 0)
-        self._waiting.add(CLOSED, peer.number, 0, now_us, 0, 0)
+            self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, b"")
+        self._waiting.add(CLOSED, peer.number, 0, now_us, 0, b"")
         self._gather()
         peer.unwritten_read = (
             0  # it stays listed until the next tick: to find it takes longer where many close at a time
@@ -300,7 +287,7 @@ class Recorder:
             peer.is_listed = False
             if peer.unwritten_read:
                 peer.unwritten_read = 0
-                self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, 0)
+                self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, b"")
         self.unwritten = left
         self._gather()
 
@@ -409,8 +396,19 @@ class RecordedRequests:
         return RecordedReply(reply, recorder, peer, exchange, masked, arrived_us)
 
 
-class RecordedReply(ReplyAround):
+class RecordedReply:
     """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+
+    __slots__ = (
+        "_arrived_us",
+        "_exchange",
+        "_masked",
+        "_peer",
+        "_recorder",
+        "_reply",
+        "overlapping_key",
+        "size_bytes",
+    )
 
     def __init__(
         self,
@@ -421,12 +419,18 @@ class RecordedReply(ReplyAround):
         masked: SafeRequest | None,
         arrived_us: int,
     ) -> None:
-        super().__init__(reply)
+        self.size_bytes = reply.size_bytes
+        self.overlapping_key = reply.overlapping_key
+        self._reply = reply
         self._recorder = recorder
         self._peer = peer
         self._exchange = exchange
         self._masked = masked
         self._arrived_us = arrived_us
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._reply.waits_for_others
 
     @property
     def is_done(self) -> bool:
@@ -435,15 +439,15 @@ class RecordedReply(ReplyAround):
     def when_done(self, action: Callable[[object], None]) -> None:
         self._reply.when_done(action)
 
+    def abandon(self) -> None:
+        self._reply.abandon()
+
     def chunks(self) -> list[Chunk]:
         """Raises CloseConnection."""
         try:
             answer = self._reply.chunks()
         except CloseConnection:
-            self._end(None)
+            self._recorder.answered(self._peer, self._exchange, self._masked, self._arrived_us, None)
             raise
-        self._end(answer)
-        return answer
-
-    def _end(self, answer: list[Chunk] | None) -> None:
         self._recorder.answered(self._peer, self._exchange, self._masked, self._arrived_us, answer)
+        return answer
