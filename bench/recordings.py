@@ -25,7 +25,8 @@ from bench.process_usage import cpu_seconds
 from tests.support.broker_process import BrokerProcess
 
 FIRST_TURNS = 1
-TURN_S = 0.3  # many blocks of a recording are sent meanwhile
+TURN_S = 0.1
+SENT_S = 0.08  # after a turn: then the last block of its recording has been sent, and counts
 OPERATIONS = [
     Operation("Produce of 100 B", produce([0], 100, 12, acks=1)),
     Operation("Fetch of 100 B", fetch_at_the_tail(100, 12)),
@@ -87,6 +88,7 @@ def compare(name: str, brokers: Mapping[str, BrokerProcess], turns: Sequence[Tur
             spent, done, ends_s = cpu_seconds(pid), 0, time.monotonic() + TURN_S
             while time.monotonic() < ends_s:
                 done += turns[side]()
+            time.sleep(SENT_S)
             if number >= FIRST_TURNS:
                 costs[side].append((cpu_seconds(pid) - spent) / done * 1e6)
     alone, *others = costs
@@ -99,7 +101,7 @@ def compare(name: str, brokers: Mapping[str, BrokerProcess], turns: Sequence[Tur
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=16)
     parser.add_argument("--control", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder, ExitStack() as stack:
