@@ -1,7 +1,7 @@
 """The text of docs/verdicts.md: `python -m tests.judge_history.verdicts_page > docs/verdicts.md`.
 
 Runs a tour of each client (its idempotent producer, its transactions, its groups) in each scene, on a fresh broker,
-and judges what was recorded. A break that EXAMINED does not know is printed with its proof, and there is no page then.
+and judges what was recorded. Breaks are printed with their proof; there is no page where examined.toml lacks one.
 How clients ended in the whole suite is read from played.toml (tests/judge_history/suite.py).
 """
 
@@ -180,18 +180,20 @@ def page(
     yield from of_the_suite(played)
     yield "\n## Examined breaks\n"
     yield "| client | rule | clause | the exchanges show |\n|---|---|---|---|"
+    in_suite = {(each.client, rule) for each in played for rule in each.broken}
     for each in examined:
-        if each.suite or (each.client in matrix and matrix[each.client].get(each.rule, Cell()).broken):
+        in_tour = each.client in matrix and matrix[each.client].get(each.rule, Cell()).broken
+        if each.suite or in_tour or (each.client, each.rule) in in_suite:
             yield each.row()
     yield from old_bugs()
 
 
 def of_the_suite(played: Sequence[Played]) -> Iterator[str]:
     """A row for each scenario, and for each rule that other traffic of a scenario broke."""
-    days = sorted({each.on for each in played})
+    days = sorted({f"{each.on:%Y-%m-%d}" for each in played})
     yield "\n## The suite\n"
     yield f"All {len(SCENARIOS)} scenarios of `odradek judge --suite` were played with each of"
-    yield f"[these drivers](../examples/judge_drivers/README.md), {days[0]} to {days[-1]}, by `python -m"
+    yield f"[these drivers](../examples/judge_drivers/README.md), {' and '.join(days)}, by `python -m"
     yield "tests.judge_history.suite`. A rule is kept or **broken** by what the application saw and by the traffic of"
     yield "all scenarios; – says that the client, or its driver, has no such feature; nothing, that the client never"
     yield "met what was prepared.\n"
@@ -248,6 +250,9 @@ def main() -> int:
                         alone = Software(found.name, found.version, verdicts={rule_id: verdict})
                         proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
             print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
+            for (client, rule_id), proof in proofs.items():  # also of breaks that were examined: this one may be new
+                if client == tour.name:
+                    print("\n".join([rule_id, *proof]), file=sys.stderr)
     played = read_played()
     missing = unexamined(matrix, examined, played)
     for each in missing:
