@@ -75,9 +75,32 @@ func sendMany() (string, error) {
 	return fmt.Sprint("in order: ", inOrder), nil
 }
 
+func readThreeInRack() (string, error) {
+	config := config()
+	config.RackID = "near"
+	config.Consumer.MaxWaitTime = 100 * time.Millisecond
+	consumer, err := sarama.NewConsumer(at, config)
+	if err != nil {
+		return "", err
+	}
+	reader, err := consumer.ConsumePartition("orders", 0, sarama.OffsetOldest)
+	if err != nil {
+		return "", err
+	}
+	until := time.After(25 * time.Second)
+	for read := 0; read < 3; read++ {
+		select {
+		case <-reader.Messages():
+		case <-until:
+			return fmt.Sprint("read ", read, " of 3"), nil
+		}
+	}
+	return "read 3 of 3", nil
+}
+
 func main() {
 	functions := map[string]func() (string, error){
-		"send": send, "sendThree": sendThree, "sendMany": sendMany,
+		"send": send, "sendThree": sendThree, "sendMany": sendMany, "readThreeInRack": readThreeInRack,
 	}
 	seen, err := functions[os.Args[1]]()
 	if err != nil {
