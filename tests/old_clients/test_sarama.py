@@ -76,7 +76,7 @@ ROWS = (
 
 NOT_SHOWN: Mapping[str, str] = {
     "IBM/sarama#1661": "1.26.0 sends its batch again, and it has arrived, whichever way the connection ends.",
-    "IBM/sarama#1927": "Not tried with 1.27.0 and 1.29.1; 1.29.0 follows a leader that moves (1936).",
+    "IBM/sarama#1927": "1.27.0 turns to a new leader at once, as 1.29.1 does, with one replica or two.",
     "IBM/sarama#2915": "1.42.1 to 1.45.0 wait until a held marker is written, and commit the next transaction.",
     "IBM/sarama#3354": (
         "1.46.2 sees an out of order sequence number when its leader moves once; 1.46.3, which mends it, at times as "
