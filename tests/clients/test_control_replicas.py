@@ -18,7 +18,7 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.testing.sync import Cluster, Odradek
+from odradek.testing.sync import Cluster, Odradek, Refused
 from tests.clients.admin import create_topic
 from tests.support.wire import Wire
 
@@ -185,3 +185,15 @@ def test_a_follower_tells_of_producers_too(kafka: Cluster) -> None:
     assert [each.error_code for each in told] == [0, 0, 0]
     assert [each.active_producers for each in told] == [told[0].active_producers] * 3
     assert len(told[0].active_producers) == 1
+
+
+def test_internal_topics_have_as_many_replicas_as_there_are_nodes(odradek: Odradek) -> None:
+    settings = {"offsets.topic.replication.factor": "3", "transaction.state.log.replication.factor": "3"}
+    with odradek.cluster(nodes=3, settings=settings) as kafka:
+        create_topic(kafka.bootstrap, "orders", 1)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
+        producer.init_transactions(30)
+        topics = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
+        assert sorted(topics["__transaction_state"].partitions[0].replicas) == [1, 2, 3]
+    with pytest.raises(Refused, match="allowed: 1 to 3, since there are 3 brokers"):
+        odradek.cluster(nodes=3, settings={"offsets.topic.replication.factor": "4"})

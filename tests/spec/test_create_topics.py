@@ -6,7 +6,7 @@ The expected words are Kafka 4.3.1's answers to the same requests.
 import pytest
 
 from odradek.broker.configuration.config import configure
-from odradek.broker.configuration.contradictions import CREATABLE
+from odradek.broker.configuration.contradictions import creatable
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.topic_creation import TopicCreation, internal_topic
 from odradek.broker.metadata.topics import NewTopic, TopicResult
@@ -307,7 +307,7 @@ def test_internal_topics_are_made_with_the_settings_for_them() -> None:
 def test_internal_topics_can_be_created_with_every_value_that_a_start_allows(at_most: bool) -> None:
     values = {
         name: str(allowed.most if at_most and allowed.most is not None else allowed.least)
-        for name, (allowed, _) in CREATABLE.items()
+        for name, (allowed, _) in creatable(1).items()
     }
     config, _ = configure({}, {}, values)
     for name in (GROUP_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE):

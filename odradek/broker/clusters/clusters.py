@@ -309,7 +309,8 @@ class Clusters:
         own["node.id"] = str(cluster.node_ids[0])
         began = self._objects.begin()
         try:
-            config, _ = configure({}, {}, {**MADE_WITH, **cluster.settings, **own})
+            settings = {**MADE_WITH, **cluster.settings, **own}
+            config, _ = configure({}, {}, settings, brokers=len(cluster.node_ids))
             await self._start(cluster, self._serving(cluster, config))
         except (CannotStart, ConfigError, KafkaError, OSError) as error:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error

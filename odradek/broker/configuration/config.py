@@ -47,8 +47,8 @@ class ConfigError(Exception):
 class BrokerConfig(BrokerSettings):
     """The settings that this broker heeds, with current values: AlterConfigs changes them, so keep no copies."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        """`given` holds no unknown names. Raises ConfigError."""
+    def __init__(self, given: Mapping[str, str], brokers: int = 1) -> None:
+        """`given` holds no unknown names. brokers: how many the cluster has. Raises ConfigError."""
         self.given = dict(given)
         # Two names for one thing: node.id counts, and is shown under both.
         self.given["broker.id"] = self.given.get("node.id") or self.given.get("broker.id") or DEFAULT_NODE_ID
@@ -70,7 +70,7 @@ class BrokerConfig(BrokerSettings):
         self._set_attributes()
         self.published: Mapping[str, Published] | None = None  # by listener; None where nothing is said
         self.serving, self._advertised = self._read_listeners()
-        for contradiction in contradictions(self, self.current_text, self.topic_defaults()):
+        for contradiction in contradictions(self, self.current_text, self.topic_defaults(), brokers):
             raise ConfigError(*contradiction)
 
     def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
@@ -199,9 +199,12 @@ def load_config(
 
 
 def configure(
-    from_file: Mapping[str, str], environ: Mapping[str, str], overrides: Mapping[str, str]
+    from_file: Mapping[str, str], environ: Mapping[str, str], overrides: Mapping[str, str], brokers: int = 1
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Does the work of `load_config` once the file is read; a later source's value replaces an earlier one's."""
+    """Does the work of `load_config` once the file is read; a later source's value replaces an earlier one's.
+
+    brokers: how many the cluster has
+    """
     given = {**from_file, **settings_of_environment(environ), **overrides}
     known = {name: text for name, text in given.items() if setting_named(name) is not None}
     unknown = sorted(given.keys() - known.keys())
@@ -210,7 +213,7 @@ def configure(
         warnings.append(f"unknown settings, ignored: {', '.join(unknown)}")
     if idle := without_effect(given):
         warnings.append(f"settings without effect in this broker: {', '.join(idle)}")
-    return BrokerConfig(known), tuple(warnings)
+    return BrokerConfig(known, brokers), tuple(warnings)
 
 
 def without_effect(given: Mapping[str, str]) -> list[str]:

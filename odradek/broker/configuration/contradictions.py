@@ -54,18 +54,6 @@ AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
 # A change of the metadata log has 10,000 records at most; the topic and its settings take up to 6.
 MAX_PARTITIONS = 9_994
 _PREFIXES = ("offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.")
-_SEGMENT_BYTES = TOPIC_SETTINGS["segment.bytes"].allowed
-assert isinstance(_SEGMENT_BYTES, Range)
-# Setting → what its topic can be created with, and why no other value.
-CREATABLE: Mapping[str, tuple[Range, str]] = {
-    prefix + suffix: limit
-    for prefix in _PREFIXES
-    for suffix, limit in {
-        "num.partitions": (Range(1, MAX_PARTITIONS), ""),
-        "replication.factor": (Range(1, 1), ", since this broker is the only one"),
-        "segment.bytes": (_SEGMENT_BYTES, ", as for every topic"),
-    }.items()
-}
 
 
 class Contradiction(NamedTuple):
@@ -77,7 +65,7 @@ class Contradiction(NamedTuple):
 
 
 def contradictions(
-    config: BrokerSettings, current_text: Callable[[str], str | None], topic_defaults: Mapping[str, str]
+    config: BrokerSettings, current_text: Callable[[str], str | None], topic_defaults: Mapping[str, str], brokers: int
 ) -> Iterator[Contradiction]:
     roles = current_text("process.roles") or ""
     if "broker" not in [role.strip() for role in roles.split(",")]:
@@ -100,7 +88,7 @@ def contradictions(
             check(current_text(name) or "")
         except InvalidSetting as error:
             yield Contradiction(name, current_text(name), str(error))
-    yield from uncreatable(lambda name: getattr(config, name.replace(".", "_")))
+    yield from uncreatable(lambda name: getattr(config, name.replace(".", "_")), brokers)
     most_ms = config.group_max_session_timeout_ms
     if config.group_min_session_timeout_ms > most_ms:
         why = f"must not exceed group.max.session.timeout.ms ({most_ms})"
@@ -127,9 +115,22 @@ def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction
         yield Contradiction("group.consumer.assignors", ",".join(config.group_consumer_assignors), why)
 
 
-def uncreatable(value_of: Callable[[str], int]) -> Iterator[Contradiction]:
+def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
+    """Returns for each setting of an internal topic what that can be created with, and why no other value."""
+    segment_bytes = TOPIC_SETTINGS["segment.bytes"].allowed
+    assert isinstance(segment_bytes, Range)
+    one = ", since this broker is the only one"
+    limits = {
+        "num.partitions": (Range(1, MAX_PARTITIONS), ""),
+        "replication.factor": (Range(1, brokers), one if brokers == 1 else f", since there are {brokers} brokers"),
+        "segment.bytes": (segment_bytes, ", as for every topic"),
+    }
+    return {prefix + suffix: limit for prefix in _PREFIXES for suffix, limit in limits.items()}
+
+
+def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contradiction]:
     """Finds settings with which an internal topic cannot be created; value_of: a broker setting, by its name."""
-    for name, (allowed, reason) in CREATABLE.items():
+    for name, (allowed, reason) in creatable(brokers).items():
         value = value_of(name)
         if value < allowed.least or (allowed.most is not None and value > allowed.most):
             rule = f"{allowed.least}" if allowed.least == allowed.most else allowed.describe()
