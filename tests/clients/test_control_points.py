@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,9 +16,15 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
+from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.sync import Cluster, Odradek, Unused
 from tests.clients.admin import list_topics
 from tests.support.wire import ClosedByBroker, Wire
+
+PATIENCE_S = 10
 
 
 @pytest.fixture
@@ -46,6 +53,12 @@ def in_transaction(kafka: Cluster) -> Producer:
 def end_offset(kafka: Cluster, partition: int) -> int:
     offset: int = kafka.wait(topic="orders", partition=partition, log_end_offset=0)["log_end_offset"]
     return offset
+
+
+def has_left(kafka: Cluster, client_id: str) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while any(each["client_id"] == client_id for each in kafka.connections()):
+        assert time.monotonic() < until_s
 
 
 def send(kafka: Cluster, *, idempotent: bool = False) -> dict[int | None, KafkaError | None]:
@@ -270,6 +283,31 @@ def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, c
     answers = [each["answer"]["responses"] for each in kafka.requests(api="Fetch") if each["answer"]]
     listed = [part["abortedTransactions"] for topics in answers for each in topics for part in each["partitions"]]
     assert [{"producerId": producer_id, "firstOffset": 0}] in listed
+
+
+def test_what_is_held_is_handled_though_its_client_is_gone(kafka: Cluster) -> None:
+    """A late Produce is what transactions of before were hung by (KIP-890)."""
+    kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "late"}})
+    batch = build_batch([NewRecord(None, b"late", 0)])
+    data = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
+    with Wire(kafka.bootstrap, "gone") as wire:
+        wire.send(ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[data]), 12)
+        kafka.wait(hold="late")
+    has_left(kafka, "gone")
+    assert end_offset(kafka, 0) == 0
+    assert kafka.release("late") == 1
+    assert kafka.wait(topic="orders", partition=0, log_end_offset=1)["log_end_offset"] == 1
+
+
+@pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.SHARE_FETCH])
+def test_a_held_request_of_a_session_ends_with_its_connection(kafka: Cluster, api: ApiKey) -> None:
+    kafka.fault({"match": {"api": api.kafka_name}, "do": {"hold": "late"}})
+    request = FetchRequest() if api is ApiKey.FETCH else ShareFetchRequest()
+    with Wire(kafka.bootstrap, "gone") as wire:
+        wire.send(request, 12 if api is ApiKey.FETCH else 1)
+        kafka.wait(hold="late")
+    has_left(kafka, "gone")
+    assert kafka.release("late") == 0
 
 
 def test_a_rule_that_nothing_used_is_an_error(kafka: Cluster) -> None:

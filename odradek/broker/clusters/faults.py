@@ -63,6 +63,7 @@ log = logging.getLogger("odradek.control")
 MOST_RULES = 1000
 REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
+OF_CONNECTIONS = (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.SASL_AUTHENTICATE)  # end with them
 NO_LINGERING = struct.pack("ii", 1, 0)
 CODES = {code.value: code for code in ErrorCode}
 
@@ -290,6 +291,7 @@ class FaultyExchange:
         self._reply: Parked | None = None
         self._outcome: list[Chunk] | CloseConnection = []
         self._on_done: Callable[[object], None] | None = None
+        self._is_dispatched = False
         self._stop_waiting: Callable[[], None] | None = None
         self._refused: Struct | None = None  # what the answer says of partitions that a rule refuses
         self._bytes_per_s: int | None = None  # at which the answer leaves; the last point that says so decides
@@ -311,8 +313,9 @@ class FaultyExchange:
         return self._outcome
 
     def abandon(self) -> None:
+        """The client is gone. As at Kafka, what was received is handled, though nobody hears the answer."""
         self._on_done = None
-        if self._stop_waiting is not None:
+        if self._stop_waiting is not None and (self._is_dispatched or self._seen.api in OF_CONNECTIONS):
             self._stop_waiting()
         if self._reply is not None:
             self._reply.abandon()
@@ -336,6 +339,7 @@ class FaultyExchange:
             go_on(action)
 
     def _dispatch(self, action: Action) -> None:
+        self._is_dispatched = True
         if action.disconnects:
             self._disconnect(action)
         elif action.drops:
