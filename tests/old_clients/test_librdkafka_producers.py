@@ -2,13 +2,135 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
 
-from odradek.testing.sync import Odradek
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from odradek.testing.sync import Cluster, Odradek
 from tests.old_clients import states
 from tests.old_clients.row import Client, Row, check
+from tests.old_clients.states import NAME, PATIENCE_S, commit, orders, transaction
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_producers.py")
+WITHOUT_KIP_890 = "3.9"  # a coordinator that fences whoever wants a new epoch twice in a transaction
+
+
+def refused_between_two(kafka: Cluster) -> None:
+    """Of two batches in flight the first is refused once, so that the second is out of order."""
+    orders(kafka, partitions=2)
+    refusal = {"error": "NOT_LEADER_OR_FOLLOWER", "delay_ms": 300}
+    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": refusal})
+
+
+def offsets_held(kafka: Cluster) -> None:
+    orders(kafka)
+    transaction(kafka, ["x"], committed=True)
+    commit(kafka, 0)
+    kafka.move_coordinator("transaction", "t", 1)
+    kafka.move_coordinator("group", "g", 2)
+    kafka.fault({"match": {"api": "AddOffsetsToTxn"}, "times": 1, "do": {"hold": "offsets"}})
+
+
+def coordinator_moves(kafka: Cluster) -> None:
+    kafka.wait(hold="offsets", timeout_s=PATIENCE_S)
+    kafka.move_coordinator("transaction", "t", 2)
+    kafka.release("offsets")
+
+
+def second_batch_unknown(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": {"error": "UNKNOWN_PRODUCER_ID"}})
+
+
+def second_batch_unanswered(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"name": "second", "match": {"api": "Produce"}, "after": 1, "do": {"drop": True}, "times": 1})
+
+
+def transaction_times_out(kafka: Cluster) -> None:
+    kafka.wait(fault="second", hits=1, timeout_s=PATIENCE_S)
+    kafka.clock.advance(120_000)
+
+
+def batch_and_new_epoch_unanswered(kafka: Cluster) -> None:
+    """Node 2 coordinates the transaction, and leads its partition."""
+    orders(kafka)
+    transaction(kafka, ["x"], committed=True)
+    kafka.move_coordinator("transaction", "t", 2)
+    kafka.move_leader("orders", 0, 2)
+    kafka.fault({"match": {"api": "Produce"}, "do": {"drop": True}, "times": 1})
+    kafka.fault({"name": "epoch", "match": {"api": "InitProducerId"}, "after": 1, "do": {"hold": "epoch"}})
+
+
+def coordinator_killed_then_unknown(kafka: Cluster) -> None:
+    """The first search still finds the killed node; some fail; then it is back."""
+    kafka.wait(hold="epoch", timeout_s=PATIENCE_S)
+    refusal = {"error": "COORDINATOR_NOT_AVAILABLE"}
+    kafka.fault({"name": "search", "match": {"api": "FindCoordinator"}, "after": 1, "times": 5, "do": refusal})
+    kafka.stop_node(2, clean=False)
+    kafka.wait(fault="search", hits=1, timeout_s=PATIENCE_S)
+    kafka.clear_faults("epoch")
+    kafka.start_node(2)
+
+
+def first_record_observed(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"name": "first", "match": {"api": "Produce"}, "at": "applied", "do": {"observe": True}})
+
+
+def topic_disappears_for_a_while(kafka: Cluster) -> None:
+    kafka.wait(fault="first", hits=1, timeout_s=PATIENCE_S)
+    nothing = {"Topics[0].ErrorCode": 3, "Topics[0].Partitions": []}
+    kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": nothing}, "times": 6})
+
+
+def written_and_refused(kafka: Cluster) -> None:
+    orders(kafka)
+    refusal = {"error": "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}
+    kafka.fault({"match": {"api": "Produce"}, "at": "applied", "do": refusal, "times": 20, "unused": "ok"})
+
+
+def disconnected_and_refused(kafka: Cluster) -> None:
+    """Batches in flight are lost with their connection; the first of them is refused once when they come again."""
+    orders(kafka)
+    loss = {"disconnect": True, "delay_ms": 300}
+    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": loss})
+    refusal = {"error": "NOT_ENOUGH_REPLICAS", "delay_ms": 300}
+    kafka.fault({"match": {"api": "Produce"}, "after": 2, "times": 1, "do": refusal})
+
+
+def second_batch_held(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": {"hold": "second"}})
+    refusal = {"error": "NOT_LEADER_OR_FOLLOWER", "delay_ms": 300}
+    kafka.fault({"match": {"api": "Produce"}, "after": 2, "times": 1, "do": refusal})
+
+
+def only_node_restarts(kafka: Cluster) -> None:
+    kafka.wait(hold="second", timeout_s=PATIENCE_S)
+    kafka.stop_node(1)
+    kafka.start_node(1)
+
+
+def in_the_log(kafka: Cluster) -> str:
+    """What a consumer of committed records reads from all partitions."""
+    at = {"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "group.id": NAME, "enable.partition.eof": True}
+    consumer = Consumer(at)
+    ends = [TopicPartition("orders", index, 0) for index in consumer.list_topics("orders").topics["orders"].partitions]
+    consumer.assign(ends)
+    values: list[str] = []
+    unread = len(ends)
+    while unread:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        if message.error() is None:
+            values.append((message.value() or b"").decode())
+        else:
+            unread -= 1
+    consumer.close()
+    return f"read [{' '.join(sorted(values))}]"
+
 
 ROWS = (
     Row(
@@ -19,7 +141,74 @@ ROWS = (
         "confluentinc/librdkafka#3971", LIBRDKAFKA, "1.9.2", "2.0.2", "commit_without_answer", states.lost_commit,
         "raised KafkaError{code=_TIMED_OUT", "committed", python="3.8",
     ),
+    Row(
+        "confluentinc/librdkafka#3575", LIBRDKAFKA, "1.7.0", "1.8.2", "transaction_of_two_partitions",
+        refused_between_two, "committed, read [d]", "committed, read [a b c d]", traffic=in_the_log,
+        settings={"transaction.partition.verification.enable": "false"}, python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#3571", LIBRDKAFKA, "1.7.0", "1.8.2", "offsets_in_a_transaction", offsets_held,
+        "raised KafkaError{code=NOT_COORDINATOR", "committed", coordinator_moves, nodes=2, python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#3928", LIBRDKAFKA, "1.9.2", "2.0.2", "next_transaction", second_batch_unanswered,
+        "raised KafkaError{FATAL,code=_FENCED", "committed", emulate=WITHOUT_KIP_890, python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#4058", LIBRDKAFKA, "1.9.2", "2.0.2", "next_transaction", second_batch_unknown,
+        "raised KafkaError{FATAL,code=_FENCED", "committed", emulate=WITHOUT_KIP_890, python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#4020", LIBRDKAFKA, "1.9.2", "2.0.2", "short_transaction",
+        batch_and_new_epoch_unanswered, "dies of SIGABRT", "aborted", coordinator_killed_then_unknown, nodes=2,
+        python="3.8",
+    ),
+    Row(  # 2.0.2 and 2.16.1, which end the transaction first, are fenced in this state
+        "confluentinc/librdkafka#3297", LIBRDKAFKA, "1.7.0", "1.8.2", "transaction_that_timed_out",
+        second_batch_unanswered, "raised KafkaError{FATAL,code=INVALID_TXN_STATE", "aborted", transaction_times_out,
+        python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka 1.9.0 changelog", LIBRDKAFKA, "1.8.2", "1.9.0", "topic_comes_and_goes",
+        first_record_observed, "flushed, read [a]", "flushed, read [a b]", topic_disappears_for_a_while, in_the_log,
+        python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#4736", LIBRDKAFKA, "2.3.0", "2.5.0", "large_batch", written_and_refused,
+        "raised KafkaError{FATAL,code=_INCONSISTENT", "flushed", python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#4438", LIBRDKAFKA, "2.2.0", "2.3.0", "several_in_flight", disconnected_and_refused,
+        "raised KafkaError{FATAL,code=OUT_OF_ORDER_SEQUENCE_NUMBER", "flushed, read [0 1 2 3 4 5]", traffic=in_the_log,
+        python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#3584", LIBRDKAFKA, "2.2.0", "2.3.0", "outage", second_batch_held,
+        "raised KafkaError{FATAL,code=OUT_OF_ORDER_SEQUENCE_NUMBER", "flushed, read [0 1 2]", only_node_restarts,
+        in_the_log, nodes=1, python="3.8",
+    ),
+    Row(
+        "confluentinc/confluent-kafka-python#1125", LIBRDKAFKA, "1.7.0", "2.0.2", "purge_in_a_transaction",
+        states.orders, "raised KafkaError{code=_TIMED_OUT", "committed", emulate=WITHOUT_KIP_890, python="3.8",
+    ),
 )  # fmt: skip
+
+NOT_SHOWN: Mapping[str, str] = {
+    "confluentinc/librdkafka#4420": (
+        "Seen once by its author; with PRODUCER_FENCED at InitProducerId, held or not, 2.1.0 and 2.16.1 raise an error."
+    ),
+    "confluentinc/librdkafka#2749": (
+        "Mended before 1.4.0, the first release with transactions, which gets each new epoch from the coordinator."
+    ),
+    "confluentinc/librdkafka#5423": (
+        "Open: 2.16.1 repeats an EndTxn that has timed out, and begins the next transaction in the same epoch. That the"
+        " first EndTxn takes effect then is not shown: a held request is forgotten with the connection it came by."
+    ),
+    "confluentinc/confluent-kafka-dotnet#1321": (
+        "The binding for .NET overflows the stack when it frees an error (confluent-kafka-dotnet#1249), which no wheel"
+        " has; 1.4.0 and 1.4.2 raise an error in this state."
+    ),
+}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
