@@ -35,6 +35,40 @@ def read_in_a_group() -> str:
     return "read " + ", ".join(values)
 
 
+def read_three() -> str:
+    consumer = Consumer({**AT, "group.id": "g", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    return f"read {count(consumer, 3, 15)} of 3"
+
+
+def count(consumer: Consumer, at_most: int, timeout_s: float) -> int:
+    read = 0
+    until_s = time.monotonic() + timeout_s
+    while read < at_most and time.monotonic() < until_s:
+        message = consumer.poll(0.2)
+        read += message is not None and message.error() is None
+    return read
+
+
+def commit() -> str:
+    consumer = Consumer({**AT, "group.id": "g"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    return "committed"
+
+
+def read_in_a_new_group() -> str:
+    """With the protocol of KIP-848; tells of the first error."""
+    consumer = Consumer({**AT, "group.id": "g", "group.protocol": "consumer"})
+    consumer.subscribe(["orders"])
+    until_s = time.monotonic() + 10
+    while time.monotonic() < until_s:
+        message = consumer.poll(0.2)
+        error = None if message is None else message.error()
+        if error is not None:
+            return f"sees {error.name()}"
+    return "sees no error"
+
+
 try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
