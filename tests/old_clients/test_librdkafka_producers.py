@@ -201,8 +201,8 @@ NOT_SHOWN: Mapping[str, str] = {
         "Mended before 1.4.0, the first release with transactions, which gets each new epoch from the coordinator."
     ),
     "confluentinc/librdkafka#5423": (
-        "Open: 2.16.1 repeats an EndTxn that has timed out, and begins the next transaction in the same epoch. That the"
-        " first EndTxn takes effect then is not shown: a held request is forgotten with the connection it came by."
+        "Open: 2.16.1 repeats an EndTxn that has timed out, and begins the next transaction in the same epoch. If the"
+        " first one comes then, it commits what the application is about to abort, which raises INVALID_TXN_STATE."
     ),
     "confluentinc/confluent-kafka-dotnet#1321": (
         "The binding for .NET overflows the stack when it frees an error (confluent-kafka-dotnet#1249), which no wheel"
