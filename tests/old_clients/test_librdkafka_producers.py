@@ -169,7 +169,7 @@ ROWS = (
         python="3.8",
     ),
     Row(
-        "confluentinc/librdkafka 1.9.0 changelog", LIBRDKAFKA, "1.8.2", "1.9.0", "topic_comes_and_goes",
+        "librdkafka before 1.9.0", LIBRDKAFKA, "1.8.2", "1.9.0", "topic_comes_and_goes",
         first_record_observed, "flushed, read [a]", "flushed, read [a b]", topic_disappears_for_a_while, in_the_log,
         python="3.8",
     ),

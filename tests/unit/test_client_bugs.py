@@ -1,0 +1,57 @@
+"""Each bug of a client that `client_bugs.py` names is shown with old releases, or why it is not is told.
+
+Shown: an application sees it (tests/old_clients), or a rule convicts it (tests/judge_history).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+
+import tests.old_clients
+from tests.judge_history import test_old_bugs
+from tests.unit.client_bugs import BY_CALLS, BY_NOTHING, BY_ODDITY, BY_PRESET, BY_RULES
+
+NO_REGISTRY = "the registry of its language, Hex or NuGet, is not at hand"
+ELSEWHERE: Mapping[str, str] = {
+    "thomhurst/Dekaf#3342": NO_REGISTRY,
+    "thomhurst/Dekaf#2364": NO_REGISTRY,
+    "kafka4beam/brod#659": NO_REGISTRY,
+    "kafkaex/kafka_ex#554": NO_REGISTRY,
+    "tulios/kafkajs#598": "the same as #1050, which a rule convicts",
+    "librdkafka 2.16, from 2²⁴ on": "tests/clients/test_control_odd_logs.py",
+}
+NAME = re.compile(r"(?:([\w.-]+/[\w.-]+))?#(\d+)")
+
+
+def names(told: str) -> Iterator[str]:
+    """`project#1, #2` names two bugs of a project, and text without a number is one name."""
+    project = ""
+    for found in NAME.finditer(told):
+        project = found[1] or project
+        yield f"{project}#{found[2]}"
+    if NAME.search(told) is None:
+        yield told
+
+
+def of_old_clients() -> tuple[set[str], set[str]]:
+    """Returns the bugs that are shown there, and those that are told not to be."""
+    shown: set[str] = set()
+    told: set[str] = set()
+    for path in sorted(Path(tests.old_clients.__file__).parent.glob("test_*.py")):
+        module = import_module(f"tests.old_clients.{path.stem}")
+        shown |= set(chain.from_iterable(names(row.bug) for row in module.ROWS))
+        told |= set(chain.from_iterable(names(bug) for bug in getattr(module, "NOT_SHOWN", ())))
+    return shown, told
+
+
+def test_each_bug_is_shown_or_why_it_is_not_is_told() -> None:
+    shown, told = of_old_clients()
+    shown |= set(chain.from_iterable(names(row.bug) for row in test_old_bugs.ROWS))
+    tables = (*BY_PRESET.values(), *BY_ODDITY.values(), *BY_CALLS.values(), *BY_NOTHING.values())
+    bugs = set(chain.from_iterable((*tables, *(of_rule for _, of_rule in BY_RULES))))
+    assert [bug for bug in sorted(bugs) if not {*names(bug)} & {*shown, *told, *ELSEWHERE}] == []
+    assert not told & shown
