@@ -286,9 +286,10 @@ def test_a_static_member_is_refused_while_its_twin_is_there(kafka: Cluster) -> N
 @pytest.mark.parametrize("state", ["CompletingRebalance", "PreparingRebalance"])
 def test_a_member_joins_in_the_middle_of_a_rebalance(kafka: Cluster, state: str) -> None:
     kafka.preset("classic-rebalance", state=state, rebalance_timeout_ms=60_000)
-    kafka.wait(group="g", state=state)
+    silent = kafka.wait(group="g", state=state)["members"]
     assert produce(kafka) is None
     consumer = consumer_of(kafka, max_poll_interval_ms=60_000)
+    kafka.wait(group="g", members=silent + 1)  # else the clock passes before it joins
     assert poll(consumer, 1, timeout_s=1) == []
     kafka.clock.advance(61_000)
     if state == "PreparingRebalance":  # the silent member that has joined leads the next generation
