@@ -109,7 +109,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Homeless:
+class WithoutTopic:
     """Sequences of one producer id and epoch for partitions of an index, whose topic was no more when they came. A
     retry keeps its sequence (IDM.3), also where it is the first batch of a topic that was created again."""
 
@@ -167,10 +167,10 @@ def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
     if line.next < 0:
         header = batch.header
-        homeless = scene.at(Homeless, header.producer_id, header.producer_epoch, batch.partition).sequences
-        if issued.by is not None and sequence not in homeless:
+        untaken = scene.at(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
+        if issued.by is not None and sequence not in untaken:
             scene.decide("IDM.1", sequence == 0, exchange, f"it begins with sequence {sequence}", issued.by)
-        homeless.clear()
+        untaken.clear()
         line.acked = sequence
     elif sequence in line.counts and sequence != line.next:
         if not line.is_split:
@@ -232,8 +232,9 @@ def answered(exchange: Exchange, scene: Scene) -> None:
         elif code == TOO_LARGE:
             line.is_split = True
         elif code == UNKNOWN_TOPIC_ID:
-            homeless = scene.at(Homeless, header.producer_id, header.producer_epoch, batch.partition)
-            homeless.sequences.add(header.base_sequence)
+            sequences = scene.at(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
+            if len(sequences) < MOST_REMEMBERED:
+                sequences.add(header.base_sequence)
         elif code == UNKNOWN_PRODUCER and (batch.place in nowhere or header.base_sequence == 0):
             # Kafka's own client asks again until it is told where the log starts; and the same batch, if it is the
             # first one, since a broker takes that of any producer.
