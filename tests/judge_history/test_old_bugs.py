@@ -117,9 +117,8 @@ ROWS = (
         "2.7.0",
         "2.8.0",
         "IDM.1",
-        DRIVERS / "KafkaClients.java",
+        "KafkaClientsSends.java",
         unknown_producer_on_one_of_two_partitions,
-        script=("produce orders 0 a", "produce orders 1 b", "produce orders 0 c", "produce orders 1 d"),
     ),
     Row(
         "librdkafka 1.6.1, its changelog",
