@@ -45,6 +45,72 @@ def group_is_unknown(kafka: Cluster) -> None:
     kafka.fault({"match": match, "after": 1, "do": {"error": "GROUP_ID_NOT_FOUND"}})
 
 
+def led_by_one(kafka: Cluster) -> None:
+    states.orders(kafka)
+    kafka.move_leader("orders", 0, 1)
+    states.send(kafka, "a")
+    kafka.fault({"name": "read", "match": {"api": "Fetch"}, "at": "applied", "do": {"observe": True}})
+
+
+def led_by_one_without_epochs_in_fetch(kafka: Cluster) -> None:
+    """Nor does Fetch tell of leaders."""
+    edit = {"ApiKeys[1].MaxVersion": 8}
+    kafka.fault({"match": {"api": "ApiVersions"}, "at": "applied", "do": {"edit": edit}})
+    led_by_one(kafka)
+
+
+def wait_for_reads(kafka: Cluster) -> None:
+    kafka.wait(fault="read", hits=3, timeout_s=states.PATIENCE_S)
+
+
+def metadata(kafka: Cluster, edit: Mapping[str, int], **counts: int) -> None:
+    told = {f"Topics[*].Partitions[*].{field}": value for field, value in edit.items()}
+    match = {"api": "Metadata", "client_id": "rdkafka"}
+    kafka.fault({"match": match, "at": "applied", "do": {"edit": told}, **counts})
+
+
+def stale_while_validating(kafka: Cluster) -> None:
+    """The first validation fails, and from then on metadata tells of the leader before."""
+    epoch = kafka.wait(topic="orders", partition=0, leader=1)["leader_epoch"]
+    refusal = {"error": "KAFKA_STORAGE_ERROR", "hold": "validation"}
+    kafka.fault({"match": {"api": "OffsetForLeaderEpoch"}, "do": refusal, "times": 1})
+    wait_for_reads(kafka)
+    kafka.move_leader("orders", 0, 2)
+    kafka.wait(hold="validation", timeout_s=states.PATIENCE_S)
+    metadata(kafka, {"LeaderId": 1, "LeaderEpoch": epoch})
+    kafka.release("validation")
+    states.send(kafka, "b", "c")
+
+
+def no_leader_for_a_while(kafka: Cluster) -> None:
+    """Metadata tells of the new epoch first, and of its leader later."""
+    wait_for_reads(kafka)
+    metadata(kafka, {"LeaderId": -1, "ErrorCode": 5}, times=2)
+    kafka.move_leader("orders", 0, 2)
+    states.send(kafka, "b", "c")
+
+
+def metadata_without_epochs(kafka: Cluster) -> None:
+    """As of a node that is older than those that the client has asked so far."""
+    wait_for_reads(kafka)
+    metadata(kafka, {"LeaderEpoch": -1})
+    kafka.move_leader("orders", 0, 2)
+    states.send(kafka, "b", "c")
+
+
+def leader_moves_back_while_validating(kafka: Cluster) -> None:
+    """The first validation fails, and the leader moves on before the second one."""
+    match = {"api": "OffsetForLeaderEpoch"}
+    kafka.fault({"match": match, "do": {"error": "KAFKA_STORAGE_ERROR", "delay_ms": 900}, "times": 1})
+    kafka.fault({"match": match, "after": 1, "times": 1, "do": {"hold": "second"}})
+    wait_for_reads(kafka)
+    kafka.move_leader("orders", 0, 2)
+    kafka.wait(hold="second", timeout_s=states.PATIENCE_S)
+    kafka.move_leader("orders", 0, 1)
+    kafka.release("second")
+    states.send(kafka, "b", "c")
+
+
 ROWS = (
     Row(
         "confluentinc/librdkafka#4806", LIBRDKAFKA, "2.5.3", "2.6.0", "read_three", topic_ids_are_not_told,
@@ -74,15 +140,32 @@ ROWS = (
         "confluentinc/librdkafka#3020", LIBRDKAFKA, "1.5.0", "1.6.0", "read_two", states.compressed_aborted_batch,
         "read aborted, aborted", "read a, b", python="3.8",
     ),
+    Row(
+        "confluentinc/librdkafka#4672", LIBRDKAFKA, "2.11.1", "2.12.0", "commit_and_tell", coordinator_moved,
+        "committed, KafkaError{code=NOT_COORDINATOR", "committed, None",
+    ),
+    Row(
+        "confluentinc/librdkafka#4687", LIBRDKAFKA, "2.3.0", "2.4.0", "read_three", led_by_one,
+        "read 1 of 3", "read 3 of 3", stale_while_validating, nodes=2,
+    ),
+    Row(
+        "confluentinc/librdkafka#4804", LIBRDKAFKA, "2.6.1", "2.8.0", "read_three",
+        led_by_one_without_epochs_in_fetch, "read 1 of 3", "read 3 of 3", no_leader_for_a_while, nodes=2,
+    ),
+    Row(
+        "confluentinc/librdkafka#4796", LIBRDKAFKA, "2.6.1", "2.8.0", "read_three",
+        led_by_one_without_epochs_in_fetch, "read 1 of 3", "read 3 of 3", metadata_without_epochs, nodes=2,
+    ),
+    Row(
+        "confluentinc/librdkafka#4433", LIBRDKAFKA, "2.2.0", "2.3.0", "read_three", led_by_one,
+        "read 1 of 3", "read 3 of 3", leader_moves_back_while_validating, nodes=2,
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
     "confluentinc/librdkafka#2944": "1.4.2 commits again once the coordinator of its group has moved.",
     "confluentinc/librdkafka#4616": (
         "2.6.0 reads on where the follower that it reads from lags, and where the log begins behind its position."
-    ),
-    "confluentinc/librdkafka#4687, #4796, #4804": (
-        "2.6.1 turns to the new leader although metadata tells no leader epochs; of 2.3.0 nothing was tried."
     ),
     "confluentinc/librdkafka#5592": "No release mends it; today's breaks CON.2.",
     "confluentinc/librdkafka#5106": "Client telemetry is not served, as by Kafka without a plugin for it.",
@@ -92,9 +175,7 @@ NOT_SHOWN: Mapping[str, str] = {
     "confluentinc/librdkafka#4059, #4908": (
         "ILLEGAL_GENERATION on a commit after the second member has joined takes the partitions of 2.10.0, too."
     ),
-    "confluentinc/librdkafka#4433": "2.2.0 validates twice as the leader moves on while an answer is held.",
     "confluentinc/librdkafka#4634": "Not tried.",
-    "confluentinc/librdkafka#4672": "Not tried.",
     "confluentinc/librdkafka#4964, #4778": "Memory that was freed is read, which shows at times only; not tried.",
     "confluentinc/librdkafka#4970": "Not tried.",
     "confluentinc/librdkafka#5088, #5142, #5178": "2.10.0 reads on after its node was gone for 3 s.",

@@ -56,6 +56,12 @@ def commit() -> str:
     return "committed"
 
 
+def commit_and_tell() -> str:
+    consumer = Consumer({**AT, "group.id": "g"})
+    (committed,) = consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    return f"committed, {committed.error}"
+
+
 def read_in_a_new_group() -> str:
     """With the protocol of KIP-848; tells of the first error."""
     consumer = Consumer({**AT, "group.id": "g", "group.protocol": "consumer"})
