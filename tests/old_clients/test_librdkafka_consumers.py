@@ -111,6 +111,22 @@ def leader_moves_back_while_validating(kafka: Cluster) -> None:
     states.send(kafka, "b", "c")
 
 
+def out_of_range_at_the_follower(kafka: Cluster) -> None:
+    states.orders(kafka)
+    kafka.move_leader("orders", 0, 1)
+    kafka.put_in_rack(2, "near")
+    states.send(kafka, "a")
+    edit = {"Responses[*].Partitions[*].ErrorCode": 1}
+    kafka.fault({"match": {"api": "Fetch", "node": 2}, "at": "applied", "do": {"edit": edit}, "times": 1})
+    match = {"api": "ListOffsets", "client_id": "rdkafka"}
+    kafka.fault({"name": "reset", "match": match, "at": "applied", "do": {"observe": True}})
+
+
+def record_after_the_reset(kafka: Cluster) -> None:
+    kafka.wait(fault="reset", hits=1, timeout_s=states.PATIENCE_S)
+    states.send(kafka, "b")
+
+
 ROWS = (
     Row(
         "confluentinc/librdkafka#4806", LIBRDKAFKA, "2.5.3", "2.6.0", "read_three", topic_ids_are_not_told,
@@ -160,13 +176,14 @@ ROWS = (
         "confluentinc/librdkafka#4433", LIBRDKAFKA, "2.2.0", "2.3.0", "read_three", led_by_one,
         "read 1 of 3", "read 3 of 3", leader_moves_back_while_validating, nodes=2,
     ),
+    Row(
+        "confluentinc/librdkafka#4616", LIBRDKAFKA, "2.6.0", "2.6.1", "read_nearby_from_the_end",
+        out_of_range_at_the_follower, "read nothing", "read b", record_after_the_reset, nodes=2,
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
     "confluentinc/librdkafka#2944": "1.4.2 commits again once the coordinator of its group has moved.",
-    "confluentinc/librdkafka#4616": (
-        "2.6.0 reads on where the follower that it reads from lags, and where the log begins behind its position."
-    ),
     "confluentinc/librdkafka#5592": "No release mends it; today's breaks CON.2.",
     "confluentinc/librdkafka#5106": "Client telemetry is not served, as by Kafka without a plugin for it.",
     "confluentinc/librdkafka#2830": (

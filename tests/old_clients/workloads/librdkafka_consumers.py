@@ -41,6 +41,19 @@ def read_three() -> str:
     return f"read {count(consumer, 3, 15)} of 3"
 
 
+def read_nearby_from_the_end() -> str:
+    """Begins at 0; a position that is out of range becomes the end."""
+    settings = {"auto.offset.reset": "latest", "client.rack": "near"}
+    consumer = Consumer({**AT, "group.id": "g", **settings})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    until_s = time.monotonic() + 15
+    while time.monotonic() < until_s:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            return f"read {(message.value() or b'').decode()}"
+    return "read nothing"
+
+
 def count(consumer: Consumer, at_most: int, timeout_s: float) -> int:
     read = 0
     until_s = time.monotonic() + timeout_s
