@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from odradek.broker.clusters.holds import MANY
 from odradek.client import TopicPartition as OwnPartition
 from odradek.client import sync as own
 from odradek.protocol.api_keys import ApiKey
@@ -17,6 +18,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
 from odradek.protocol.records import NewRecord, build_batch
@@ -297,6 +299,18 @@ def test_what_is_held_is_handled_though_its_client_is_gone(kafka: Cluster) -> No
     assert end_offset(kafka, 0) == 0
     assert kafka.release("late") == 1
     assert kafka.wait(topic="orders", partition=0, log_end_offset=1)["log_end_offset"] == 1
+
+
+def test_of_very_many_that_are_held_those_whose_clients_have_gone_are_forgotten(kafka: Cluster) -> None:
+    kafka.fault({"match": {"api": "Metadata", "client_id": "gone"}, "do": {"hold": "late"}})
+    wires = [Wire(kafka.bootstrap, "gone") for _ in range(MANY + 10)]
+    for wire in wires:
+        wire.send(MetadataRequest(), 12)
+    kafka.wait(hold="late", waiting=MANY + 10)
+    for wire in wires:
+        wire.close()
+    has_left(kafka, "gone")
+    assert kafka.release("late") == MANY
 
 
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.SHARE_FETCH])

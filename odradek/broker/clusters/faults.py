@@ -315,7 +315,8 @@ class FaultyExchange:
     def abandon(self) -> None:
         """The client is gone. As at Kafka, what was received is handled, though nobody hears the answer."""
         self._on_done = None
-        if self._stop_waiting is not None and (self._is_dispatched or self._seen.api in OF_CONNECTIONS):
+        ends = self._is_dispatched or self._seen.api in OF_CONNECTIONS or self._host.faults.holds.are_many
+        if self._stop_waiting is not None and ends:
             self._stop_waiting()
         if self._reply is not None:
             self._reply.abandon()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from odradek.broker.clusters.rules import Point, Seen
 
 TOLD = 20  # of those that wait at one hold
+MANY = 500  # as Kafka's queue of requests takes, queued.max.requests
 About: TypeAlias = Mapping[str, object]  # who waits
 
 
@@ -43,6 +44,11 @@ class Holds:
 
     def counts(self) -> dict[str, int]:
         return {name: len(waiting) for name, waiting in self._waiting.items() if waiting}
+
+    @property
+    def are_many(self) -> bool:
+        """Whether so many wait that requests whose client has gone are forgotten."""
+        return sum(map(len, self._waiting.values())) > MANY
 
     def told(self) -> list[dict[str, object]]:
         """Returns each hold with how many wait, and who the first `TOLD` of them are."""
