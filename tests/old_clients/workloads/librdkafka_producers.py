@@ -70,15 +70,20 @@ def offsets_in_a_transaction() -> str:
     return "committed"
 
 
-def next_transaction() -> str:
-    """The second batch of a transaction fails, so it is aborted; the next one goes well."""
+def whose_second_batch_fails() -> Producer:
+    """In a transaction."""
     producer = Producer({**TRANSACTIONAL, "message.timeout.ms": 4_000})
     producer.init_transactions(10)
     producer.begin_transaction()
-    producer.produce("orders", "a")
-    producer.flush(10)
-    producer.produce("orders", "b")
-    producer.flush(10)
+    for value in ("a", "b"):
+        producer.produce("orders", value)
+        producer.flush(10)
+    return producer
+
+
+def next_transaction() -> str:
+    """That of before is aborted; this one goes well."""
+    producer = whose_second_batch_fails()
     producer.abort_transaction(10)
     producer.begin_transaction()
     producer.produce("orders", "c")
@@ -87,14 +92,8 @@ def next_transaction() -> str:
 
 
 def transaction_that_timed_out() -> str:
-    """Its second batch times out, and with it the producer wants a new epoch; then it is aborted."""
-    producer = Producer({**TRANSACTIONAL, "message.timeout.ms": 4_000})
-    producer.init_transactions(10)
-    producer.begin_transaction()
-    producer.produce("orders", "a")
-    producer.flush(10)
-    producer.produce("orders", "b")
-    producer.flush(10)
+    """With its second batch the producer wants a new epoch; then it is aborted."""
+    producer = whose_second_batch_fails()
     producer.poll(2)
     producer.abort_transaction(10)
     return "aborted"
