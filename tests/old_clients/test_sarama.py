@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from odradek.testing.sync import Cluster, Odradek
@@ -11,8 +9,10 @@ from tests.old_clients import states
 from tests.old_clients.row import Client, Row, check
 
 SARAMA = Client("github.com/IBM/sarama", "sarama.go")
+INTERCEPTORS = Client("github.com/IBM/sarama", "sarama_interceptors.go")
 TRANSACTIONS = Client("github.com/IBM/sarama", "sarama_transactions.go")
 SHOPIFY = Client("github.com/Shopify/sarama", "sarama.go")  # until 1.38
+READERS = Client("github.com/Shopify/sarama", "sarama_consumers.go")
 
 
 def last_epoch(kafka: Cluster) -> None:
@@ -33,6 +33,12 @@ def coordinator_loads(kafka: Cluster) -> None:
     kafka.fault({"match": {"api": "InitProducerId"}, "do": {"error": "COORDINATOR_LOAD_IN_PROGRESS"}, "times": 2})
 
 
+def node_away_for_one_record(kafka: Cluster) -> None:
+    """The second record and its three retries meet a connection that ends."""
+    states.orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "do": {"disconnect": True}, "after": 1, "times": 4})
+
+
 def follower_is_near(kafka: Cluster) -> None:
     states.orders(kafka)
     states.send(kafka, "a")
@@ -51,6 +57,23 @@ def follower_goes_and_returns(kafka: Cluster) -> None:
     states.send(kafka, "c")
 
 
+def followers_serve(kafka: Cluster) -> None:
+    """Each node has a rack, and so serves who asks it, from Fetch v11 on, though another leads."""
+    kafka.put_in_rack(1, "here")
+    kafka.put_in_rack(2, "there")
+    states.orders(kafka)
+    kafka.move_leader("orders", 0, 1)
+    states.send(kafka, "a")
+    kafka.fault({"name": "read", "match": {"api": "Fetch", "node": 1}, "at": "applied", "do": {"observe": True}})
+
+
+def leader_moves_and_is_not_followed(kafka: Cluster) -> None:
+    kafka.wait(fault="read", hits=2, timeout_s=states.PATIENCE_S)
+    kafka.move_leader("orders", 0, 2)
+    kafka.follow("orders", 0, 1, 1)
+    states.send(kafka, "b", "c")
+
+
 ROWS = (
     Row(
         "IBM/sarama#2178", SHOPIFY, "1.32.0", "1.33.0", "sendThree", last_epoch,
@@ -65,24 +88,31 @@ ROWS = (
         "raised kafka server: The broker is still loading", "committed",
     ),
     Row(
-        "IBM/sarama#2090", SHOPIFY, "1.30.1", "1.31.1", "readThreeInRack", follower_is_near,
+        "IBM/sarama#2090", READERS, "1.30.1", "1.31.1", "readThreeInRack", follower_is_near,
         "read 2 of 3", "read 3 of 3", follower_goes_and_returns, nodes=2,
     ),
     Row(
         "IBM/sarama#2939", SARAMA, "1.43.2", "1.43.3", "send", states.storage_error,
         "raised kafka server: Disk error", "sent",
     ),
-)  # fmt: skip
-
-NOT_SHOWN: Mapping[str, str] = {
-    "IBM/sarama#1661": "1.26.0 sends its batch again, and it has arrived, whichever way the connection ends.",
-    "IBM/sarama#1927": "1.27.0 turns to a new leader at once, as 1.29.1 does, with one replica or two.",
-    "IBM/sarama#2915": "1.42.1 to 1.45.0 wait until a held marker is written, and commit the next transaction.",
-    "IBM/sarama#3354": (
-        "1.46.2 sees an out of order sequence number when its leader moves once; 1.46.3, which mends it, at times as "
-        "well, by the order of its records (2619)."
+    Row(
+        "IBM/sarama#1661, #1430", SHOPIFY, "1.26.1", "1.26.4", "sendThree", node_away_for_one_record,
+        "raised kafka server: The broker received an out of order sequence number", "sent",
     ),
-}
+    Row(
+        "IBM/sarama#1927", READERS, "1.27.0", "1.29.1", "readThreeOfTheLeader", followers_serve,
+        "read 1 of 3", "read 3 of 3", leader_moves_and_is_not_followed, nodes=2,
+    ),
+    Row(
+        "IBM/sarama#3354", INTERCEPTORS, "1.46.2", "1.46.3", "sendThreeAmongRetries", leader_is_elsewhere_once,
+        "sent to offsets [0 1 0]", "sent to offsets [0 1 2]",
+    ),
+    Row(
+        "IBM/sarama#2915, #2859", TRANSACTIONS, "1.50.3", "1.61.1", "sendOne", states.dead_producer,
+        "raised kafka server: The producer attempted to update a transaction while another concurrent", "committed",
+        states.dead_producer_is_ended,
+    ),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)

@@ -14,7 +14,7 @@ var at = strings.Split(os.Getenv("ODRADEK_BOOTSTRAP"), ",")
 
 func config() *sarama.Config {
 	config := sarama.NewConfig()
-	config.Version = sarama.V2_5_0_0
+	config.Version = sarama.V2_4_0_0
 	config.Producer.Return.Successes = true
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	return config
@@ -75,33 +75,8 @@ func sendMany() (string, error) {
 	return fmt.Sprint("in order: ", inOrder), nil
 }
 
-func readThreeInRack() (string, error) {
-	config := config()
-	config.RackID = "near"
-	config.Consumer.MaxWaitTime = 100 * time.Millisecond
-	consumer, err := sarama.NewConsumer(at, config)
-	if err != nil {
-		return "", err
-	}
-	reader, err := consumer.ConsumePartition("orders", 0, sarama.OffsetOldest)
-	if err != nil {
-		return "", err
-	}
-	until := time.After(25 * time.Second)
-	for read := 0; read < 3; read++ {
-		select {
-		case <-reader.Messages():
-		case <-until:
-			return fmt.Sprint("read ", read, " of 3"), nil
-		}
-	}
-	return "read 3 of 3", nil
-}
-
 func main() {
-	functions := map[string]func() (string, error){
-		"send": send, "sendThree": sendThree, "sendMany": sendMany, "readThreeInRack": readThreeInRack,
-	}
+	functions := map[string]func() (string, error){"send": send, "sendThree": sendThree, "sendMany": sendMany}
 	seen, err := functions[os.Args[1]]()
 	if err != nil {
 		seen = "raised " + err.Error()

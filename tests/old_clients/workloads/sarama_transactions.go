@@ -34,8 +34,22 @@ func commitOffsets() (string, error) {
 	return "committed", producer.CommitTxn()
 }
 
+func sendOne() (string, error) {
+	producer, err := producer()
+	if err != nil {
+		return "", err
+	}
+	if err = producer.BeginTxn(); err != nil {
+		return "", err
+	}
+	if _, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: "orders"}); err != nil {
+		return "", err
+	}
+	return "committed", producer.CommitTxn()
+}
+
 func main() {
-	functions := map[string]func() (string, error){"commitOffsets": commitOffsets}
+	functions := map[string]func() (string, error){"commitOffsets": commitOffsets, "sendOne": sendOne}
 	seen, err := functions[os.Args[1]]()
 	if err != nil {
 		seen = "raised " + err.Error()
