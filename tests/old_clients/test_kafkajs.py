@@ -6,11 +6,20 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.testing.sync import Odradek
+from odradek.testing.sync import Cluster, Odradek
 from tests.old_clients import states
 from tests.old_clients.row import Client, Row, check
 
 KAFKAJS = Client("kafkajs", "kafkajs.js")
+
+
+def coordinator_loads(kafka: Cluster) -> None:
+    """The node is back, and has not read its groups yet."""
+    states.orders(kafka)
+    states.send(kafka, "a")
+    states.commit(kafka, 0)
+    kafka.fault({"match": {"api": "JoinGroup"}, "do": {"error": "COORDINATOR_LOAD_IN_PROGRESS"}, "times": 1})
+
 
 ROWS = (
     Row(
@@ -29,19 +38,19 @@ ROWS = (
         "tulios/kafkajs#1402, #1408", KAFKAJS, "2.0.1", "2.1.0", "readUntilCrash", states.orders,
         "hangs", "crashed", states.only_node_stops,
     ),
+    Row(
+        "tulios/kafkajs#335, #267", KAFKAJS, "1.4.6", "1.5.0", "readOne", coordinator_loads,
+        "read nothing", "read a",
+    ),
+    Row(
+        "tulios/kafkajs#1310", KAFKAJS, "1.16.0", "2.0.1", "sendFive", states.orders,
+        'raised The value of "value" is out of range. It must be >= -2147483648 and <= 2147483647', "sent",
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
-    "tulios/kafkajs#335, #267": (
-        "1.4.6, the release of the thread, restarts and reads on after NOT_LEADER_OR_FOLLOWER, after metadata that "
-        "tells of no leader for some seconds, and after a node that was gone for 6 s; 1.5.0 does the same."
-    ),
     "tulios/kafkajs#299": "It was mended in a beta of 1.5.0, the first release with transactions.",
-    "tulios/kafkajs#1310": (
-        "Its counters begin at 0 and no answer of a broker sets them: it takes 2³¹ records, or requests, of one "
-        "producer."
-    ),
-    "tulios/kafkajs#1616": "The issue is open: no release mends it.",
+    "tulios/kafkajs#1616": "The issue is open: 2.2.4 has it, and 2.3.0-beta.3 has the same sources.",
 }
 
 

@@ -41,11 +41,25 @@ async function sendLong() {
   return Promise.race([Promise.all(sending).then(() => "sent"), after(20_000, "sends no more")])
 }
 
+// Each connection counts its requests from three below the end of 32 bits.
+async function sendFive() {
+  const { prototype } = require("kafkajs/src/network/connection")
+  const { nextCorrelationId } = prototype
+  prototype.nextCorrelationId = function () {
+    this.correlationId ||= 2 ** 31 - 3
+    return nextCorrelationId.call(this)
+  }
+  const producer = kafka.producer()
+  await producer.connect()
+  for (let sent = 0; sent < 5; sent++) await producer.send({ topic: "orders", messages: [{ value: "a" }] })
+  return "sent"
+}
+
 function after(ms, seen) {
   return new Promise((done) => setTimeout(done, ms, seen))
 }
 
-const functions = { emptyTransaction, readOne, readUntilCrash, sendLong }
+const functions = { emptyTransaction, readOne, readUntilCrash, sendLong, sendFive }
 functions[process.argv[2]]()
   .then((seen) => console.log(seen), (error) => console.log(`raised ${error.message}`))
   .then(() => process.exit(0))
