@@ -31,10 +31,21 @@ def api_versions_too_new(kafka: Cluster) -> None:
     kafka.fault({"match": match, "do": {"error": "UNSUPPORTED_VERSION"}, "times": 1})
 
 
+def leader_is_elsewhere_behind_the_wrap(kafka: Cluster) -> None:
+    """Of four records the last, of sequence 0 behind 2³¹ - 1, is refused once; the first is in another partition."""
+    states.orders(kafka, 2)
+    refusal = {"error": "NOT_LEADER_OR_FOLLOWER"}
+    kafka.fault({"match": {"api": "Produce"}, "do": refusal, "after": 3, "times": 1})
+
+
 ROWS = (
     Row(
         "twmb/franz-go#239", FRANZ_GO, "1.8.0", "1.10.3", "twoTransactions", states.second_held("AddPartitionsToTxn"),
         "hangs", "committed", states.coordinator_ends, nodes=3,
+    ),
+    Row(
+        "twmb/franz-go#227", FRANZ_GO, "1.8.0", "1.9.0", "sendThreeFromTheEnd", leader_is_elsewhere_behind_the_wrap,
+        "raised INVALID_RECORD", "sent",
     ),
     Row(
         "twmb/franz-go#758", FRANZ_GO, "1.17.0", "1.17.1", "readUncommitted", aborted_list_without_asking,
@@ -60,7 +71,6 @@ ROWS = (
 
 NOT_SHOWN: Mapping[str, str] = {
     "twmb/franz-go#967": "No release has it: 1.18.1 does not write version 12 of Produce, and 1.19.0 mends it.",
-    "twmb/franz-go#227": "Its counters begin at 0: it takes 2³¹ records of one producer.",
     "franz-go before 1.21.6": (
         "A race inside the client: the answer to a heartbeat has to be read after the metadata named the topic, and "
         "before the same update added it to what the group uses."

@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -104,10 +107,43 @@ func readUncommitted() (string, error) {
 	return fmt.Sprintf("read %d of 2", read), nil
 }
 
+// Takes the field of that name, as if it were exported, and what a pointer or an atomic value in it leads to.
+func field(of reflect.Value, name string) reflect.Value {
+	found := of.FieldByName(name)
+	found = reflect.NewAt(found.Type(), unsafe.Pointer(found.UnsafeAddr())).Elem()
+	if held, ok := found.Addr().Interface().(*atomic.Value); ok {
+		found = reflect.ValueOf(held.Load())
+	}
+	return reflect.Indirect(found)
+}
+
+// Sends three to partition 0, whose sequence numbers begin with the last but one there is in place of 0.
+func sendThreeFromTheEnd() (string, error) {
+	client, err := kgo.NewClient(at, kgo.DefaultProduceTopic("orders"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		return "", err
+	}
+	if err := client.ProduceSync(within(), &kgo.Record{Partition: 1}).FirstErr(); err != nil {
+		return "", err
+	}
+	topics := field(field(field(reflect.ValueOf(client).Elem(), "producer"), "topics"), "v")
+	partitions := field(field(topics.MapIndex(reflect.ValueOf("orders")).Elem(), "v"), "partitions")
+	records := field(partitions.Index(0).Elem(), "records")
+	field(records, "needSeqReset").SetBool(false) // to 0, by the first request
+	for _, name := range []string{"seq", "batch0Seq"} {
+		field(records, name).SetInt(1<<31 - 2)
+	}
+	for sent := 0; sent < 3 && err == nil; sent++ {
+		err = client.ProduceSync(within(), &kgo.Record{Partition: 0}).FirstErr()
+	}
+	return "sent", err
+}
+
 func main() {
 	functions := map[string]func() (string, error){
 		"send": send, "twoTransactions": twoTransactions, "readUncommitted": readUncommitted,
 		"readTwo": readTwo, "copyOne": copyOne, "oneTransaction": oneTransaction,
+		"sendThreeFromTheEnd": sendThreeFromTheEnd,
 	}
 	seen, err := functions[os.Args[1]]()
 	if err != nil {
