@@ -198,6 +198,7 @@ def test_what_a_stopped_node_led_is_led_by_others(kafka: Cluster) -> None:
     kafka.stop_node(gone)
     admin = AdminClient({"bootstrap.servers": survivors})
     assert set(list_topics(admin).brokers) == set(NODES) - {gone}
+    assert {list_topics(admin).controller_id, admin.describe_cluster().result(10).controller.id} <= set(NODES) - {gone}
     for partition in list_topics(admin, "orders").topics["orders"].partitions.values():
         assert partition.leader != gone
     kafka.start_node(gone)

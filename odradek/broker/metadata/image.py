@@ -147,6 +147,14 @@ class MetadataImage:
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
+    def controller_for_clients(self, wanted: int) -> int:
+        """Kafka's brokers tell clients that any broker that is not fenced is the controller; -1 when all are.
+
+        wanted: it, if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
+        """
+        alive = [broker.broker_id for broker in self.brokers.values() if not broker.is_fenced]
+        return wanted if wanted in alive else next(iter(alive), -1)
+
     def replay(self, record: Message) -> None:
         """Apply one record. A record that contradicts what came before raises KeyError or IndexError: a broken log."""
         apply = REPLAYS.get(type(record).__name__)

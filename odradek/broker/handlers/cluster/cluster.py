@@ -57,7 +57,7 @@ def describe_cluster(
         error_message=None,
         endpoint_type=BROKERS,
         cluster_id=broker.cluster_id,
-        controller_id=broker.metadata.node.node_id,
+        controller_id=broker.metadata.image.controller_for_clients(broker.metadata.node.node_id),
         brokers=brokers,
         cluster_authorized_operations=operations,
     )

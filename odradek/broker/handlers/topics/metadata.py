@@ -55,7 +55,8 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
     Kafka: clients ask again.
     """
     image = broker.metadata.image
-    response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=broker.config.node_id)
+    controller_id = image.controller_for_clients(broker.config.node_id)
+    response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=controller_id)
     for registration in image.brokers.values():
         endpoint = context.connection.endpoint(registration.endpoints)
         if endpoint is not None and not registration.is_fenced:
