@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from odradek.testing.sync import Cluster, Odradek
 from tests.old_clients import states
@@ -127,6 +128,46 @@ def record_after_the_reset(kafka: Cluster) -> None:
     states.send(kafka, "b")
 
 
+def metadata_held_once(kafka: Cluster, after: int) -> None:
+    match = {"api": "Metadata", "client_id": "rdkafka"}
+    kafka.fault({"match": match, "after": after, "times": 1, "do": {"hold": "metadata"}})
+
+
+def topic_is_known(kafka: Cluster) -> None:
+    states.orders(kafka)
+    metadata_held_once(kafka, after=2)
+
+
+def topic_is_made_again(kafka: Cluster) -> None:
+    """Between two answers, which tell of different ids."""
+    kafka.wait(hold="metadata", timeout_s=states.PATIENCE_S)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "client.id": states.NAME})
+    admin.delete_topics(["orders"])["orders"].result(states.PATIENCE_S)
+    states.orders(kafka, 40)
+    kafka.release("metadata")
+
+
+def no_controller_at_first(kafka: Cluster) -> None:
+    """Whoever asks the only node that runs again waits."""
+    match = {"api": "Metadata", "client_id": "rdkafka"}
+    kafka.fault({"match": match, "at": "applied", "do": {"edit": {"ControllerId": -1}}, "times": 1})
+    metadata_held_once(kafka, after=1)
+    kafka.stop_node(2)
+
+
+def other_node_runs_instead(kafka: Cluster) -> None:
+    kafka.wait(hold="metadata", timeout_s=states.PATIENCE_S)
+    kafka.start_node(2)
+    kafka.stop_node(1)
+
+
+def heartbeats_fail(kafka: Cluster) -> None:
+    """For a reason that the member does not know."""
+    states.orders(kafka)
+    match = {"api": "ConsumerGroupHeartbeat"}
+    kafka.fault({"match": match, "after": 1, "do": {"error": "UNKNOWN_SERVER_ERROR"}})
+
+
 ROWS = (
     Row(
         "confluentinc/librdkafka#4806", LIBRDKAFKA, "2.5.3", "2.6.0", "read_three", topic_ids_are_not_told,
@@ -180,6 +221,18 @@ ROWS = (
         "confluentinc/librdkafka#4616", LIBRDKAFKA, "2.6.0", "2.6.1", "read_nearby_from_the_end",
         out_of_range_at_the_follower, "read nothing", "read b", record_after_the_reset, nodes=2,
     ),
+    Row(
+        "confluentinc/librdkafka#4964, #4778", LIBRDKAFKA, "2.8.0", "2.10.0", "list_one_topic_again_and_again",
+        topic_is_known, "dies of SIGSEGV", "lists up to 40 partitions", topic_is_made_again,
+    ),
+    Row(
+        "confluentinc/librdkafka#4970", LIBRDKAFKA, "2.8.0", "2.10.0", "create_topic", no_controller_at_first,
+        "raised KafkaError{code=_TIMED_OUT", "created", other_node_runs_instead, nodes=2,
+    ),
+    Row(  # node-rdkafka has the library of the old release
+        "Blizzard/node-rdkafka#1146", LIBRDKAFKA, "2.12.0", "2.15.0", "read_in_a_new_group", heartbeats_fail,
+        "sees no error", "sees _FATAL",
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
@@ -192,11 +245,8 @@ NOT_SHOWN: Mapping[str, str] = {
     "confluentinc/librdkafka#4059, #4908": (
         "ILLEGAL_GENERATION on a commit after the second member has joined takes the partitions of 2.10.0, too."
     ),
-    "confluentinc/librdkafka#4634": "Not tried.",
-    "confluentinc/librdkafka#4964, #4778": "Memory that was freed is read, which shows at times only; not tried.",
-    "confluentinc/librdkafka#4970": "Not tried.",
+    "confluentinc/librdkafka#4634": "Mended before 2.4.0, the first release with the protocol of KIP-848.",
     "confluentinc/librdkafka#5088, #5142, #5178": "2.10.0 reads on after its node was gone for 3 s.",
-    "Blizzard/node-rdkafka#1146": "Not tried.",
 }
 
 

@@ -1,4 +1,7 @@
-"""Applications that consume with librdkafka, one function each. The last line that one prints is all that it sees."""
+"""Applications with librdkafka that do not produce, one function each.
+
+The last line that one prints is all that it sees.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ import sys
 import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 AT = {"bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"]}
+FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
 
 
 def read_two() -> str:
@@ -86,6 +92,21 @@ def read_in_a_new_group() -> str:
         if error is not None:
             return f"sees {error.name()}"
     return "sees no error"
+
+
+def list_one_topic_again_and_again() -> str:
+    """Whatever it reads of memory that was freed is garbage, whose addresses nobody has."""
+    if not FREED_IS_GARBAGE.keys() <= os.environ.keys():
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **FREED_IS_GARBAGE})
+    consumer = Consumer({**AT, "group.id": "g"})
+    listed = [len(consumer.list_topics("orders", timeout=10).topics["orders"].partitions) for _ in range(5)]
+    return f"lists up to {max(listed)} partitions"
+
+
+def create_topic() -> str:
+    admin = AdminClient({**AT, "topic.metadata.refresh.interval.ms": 500})
+    admin.create_topics([NewTopic("orders", num_partitions=1)], request_timeout=10)["orders"].result()
+    return "created"
 
 
 try:
