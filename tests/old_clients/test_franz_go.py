@@ -11,6 +11,8 @@ from tests.old_clients import states
 from tests.old_clients.row import Client, Row, check
 
 FRANZ_GO = Client("github.com/twmb/franz-go", "franz_go.go")
+REGEX = Client("github.com/twmb/franz-go", "franz_go_regex.go")
+OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 
 
 def aborted_list_without_asking(kafka: Cluster) -> None:
@@ -36,6 +38,25 @@ def leader_is_elsewhere_behind_the_wrap(kafka: Cluster) -> None:
     states.orders(kafka, 2)
     refusal = {"error": "NOT_LEADER_OR_FOLLOWER"}
     kafka.fault({"match": {"api": "Produce"}, "do": refusal, "after": 3, "times": 1})
+
+
+def other_topic_matches(kafka: Cluster) -> None:
+    states.topic(kafka, "orders-of-yesterday")
+    kafka.fault({"name": "read", "match": {"api": "Fetch"}, "do": {"observe": True}})
+
+
+def topic_is_assigned_while_metadata_tells_of_it(kafka: Cluster) -> None:
+    """The application logs for long what metadata tells; the coordinator asks its regular expressions every 10 s."""
+    asked = {"api": "Metadata", "client_id": "kgo"}
+    kafka.wait(fault="read", hits=2, timeout_s=states.PATIENCE_S)
+    kafka.fault({"match": asked, "do": {"hold": "metadata"}, "times": 1})
+    kafka.wait(hold="metadata", timeout_s=states.PATIENCE_S)
+    states.orders(kafka)
+    states.send(kafka, "a")
+    kafka.fault({"name": "told", "match": asked, "at": "applied", "do": {"observe": True}})
+    kafka.release("metadata")
+    kafka.wait(fault="told", hits=1, timeout_s=states.PATIENCE_S)
+    kafka.clock.advance(11_000)
 
 
 ROWS = (
@@ -67,14 +88,14 @@ ROWS = (
         "twmb/franz-go#1348, 40", FRANZ_GO, "1.21.3", "1.21.4", "oneTransaction", states.dead_producer,
         "raised producer ID has a fatal, unrecoverable error", "committed", states.dead_producer_is_ended,
     ),
+    Row(
+        "franz-go before 1.21.6", REGEX, "1.21.5", "1.21.6", "readOne", other_topic_matches,
+        "read nothing", "read a", topic_is_assigned_while_metadata_tells_of_it, settings=OFTEN,
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
     "twmb/franz-go#967": "No release has it: 1.18.1 does not write version 12 of Produce, and 1.19.0 mends it.",
-    "franz-go before 1.21.6": (
-        "A race inside the client: the answer to a heartbeat has to be read after the metadata named the topic, and "
-        "before the same update added it to what the group uses."
-    ),
 }
 
 
