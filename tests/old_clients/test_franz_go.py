@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from odradek.testing.sync import Cluster, Odradek
@@ -12,6 +10,7 @@ from tests.old_clients.row import Client, Row, check
 
 FRANZ_GO = Client("github.com/twmb/franz-go", "franz_go.go")
 REGEX = Client("github.com/twmb/franz-go", "franz_go_regex.go")
+BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"  # no release: with transactions of version 2, two days before 967
 OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 
 
@@ -38,6 +37,11 @@ def leader_is_elsewhere_behind_the_wrap(kafka: Cluster) -> None:
     states.orders(kafka, 2)
     refusal = {"error": "NOT_LEADER_OR_FOLLOWER"}
     kafka.fault({"match": {"api": "Produce"}, "do": refusal, "after": 3, "times": 1})
+
+
+def record_refused(kafka: Cluster) -> None:
+    states.orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "do": {"error": "INVALID_RECORD"}, "times": 1})
 
 
 def other_topic_matches(kafka: Cluster) -> None:
@@ -73,6 +77,10 @@ ROWS = (
         "read 1 of 2", "read 2 of 2",
     ),
     Row(
+        "twmb/franz-go#967", FRANZ_GO, BEFORE_1_19, "1.19.0", "oneFailedRecord", record_refused,
+        "raised INVALID_TXN_STATE", "committed",
+    ),
+    Row(
         "twmb/franz-go#1011", FRANZ_GO, "1.19.0", "1.19.1", "send", api_versions_too_new,
         "raised context deadline exceeded", "sent", emulate="3.9",
     ),
@@ -93,10 +101,6 @@ ROWS = (
         "read nothing", "read a", topic_is_assigned_while_metadata_tells_of_it, settings=OFTEN,
     ),
 )  # fmt: skip
-
-NOT_SHOWN: Mapping[str, str] = {
-    "twmb/franz-go#967": "No release has it: 1.18.1 does not write version 12 of Produce, and 1.19.0 mends it.",
-}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)

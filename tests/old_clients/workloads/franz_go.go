@@ -68,6 +68,21 @@ func oneTransaction() (string, error) {
 	return "committed", nil
 }
 
+// Commits though its only record has failed.
+func oneFailedRecord() (string, error) {
+	client, err := kgo.NewClient(at, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("orders"))
+	if err != nil {
+		return "", err
+	}
+	if err := client.BeginTransaction(); err != nil {
+		return "", err
+	}
+	if client.ProduceSync(within(), kgo.StringRecord("a")).FirstErr() == nil {
+		return "sent", nil
+	}
+	return "committed", client.EndTransaction(within(), kgo.TryCommit)
+}
+
 func twoTransactions() (string, error) {
 	client, err := kgo.NewClient(at, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("orders"))
 	if err != nil {
@@ -143,7 +158,7 @@ func main() {
 	functions := map[string]func() (string, error){
 		"send": send, "twoTransactions": twoTransactions, "readUncommitted": readUncommitted,
 		"readTwo": readTwo, "copyOne": copyOne, "oneTransaction": oneTransaction,
-		"sendThreeFromTheEnd": sendThreeFromTheEnd,
+		"sendThreeFromTheEnd": sendThreeFromTheEnd, "oneFailedRecord": oneFailedRecord,
 	}
 	seen, err := functions[os.Args[1]]()
 	if err != nil {
