@@ -111,11 +111,13 @@ NOT_SHOWN: Mapping[str, str] = {
         "end of its transaction (KIP-890)."
     ),
     "apache/kafka#15392": (
-        "Another bug hides it in 3.7.2: behind FENCED_MEMBER_EPOCH it sends no heartbeat any more, since it takes the "
-        "one that was refused to be on its way still. 3.8.1 is mended."
+        "Another bug hides it in 3.7.0 to 3.7.2, whose heartbeats are the same: behind FENCED_MEMBER_EPOCH none comes "
+        "any more, since the one that was refused counts as on its way still. 3.8.0 mends both."
     ),
-    "apache/kafka#23266": "The pull request is open: no release mends it.",
-    "apache/kafka#16567": "The pull request was closed: no release up to 4.4.0 mends it.",
+    "apache/kafka#23266": "The pull request is open: 4.4.0 forgets the id of a member that leaves, static or not.",
+    "apache/kafka#16567": (
+        "The pull request was closed: 4.4.0, as 4.1.2, keeps a member id that comes behind the close, and tells nobody."
+    ),
     **dict.fromkeys(
         ("apache/kafka#17824", "apache/kafka#18029", "apache/kafka#17136"),
         "4.0.0 is mended, and the share consumer of 3.9 asks for ShareFetch 0, which Kafka 4.1 took away.",
