@@ -92,12 +92,33 @@ def test_a_partition_is_led_by_the_first_running_node_that_a_client_assigns(kafk
     more = NewPartitions("orders", 4, replica_assignment=[[third, first]])
     admin.create_partitions([more])["orders"].result(10)
     assert leaders(kafka, "orders") == [third, first, second, third]
+    told = list_topics(admin, "orders").topics["orders"].partitions
+    assert told[0].replicas == told[0].isrs == [third, first, second]  # those that were not assigned come last
+    assert told[1].replicas == told[1].isrs == [first, third, second]
     kafka.stop_node(third)
     admin.create_topics([NewTopic("payments", 1, replica_assignment=[[third, second]])])["payments"].result(10)
     assert leaders(kafka, "payments") == [second]
+    payments = list_topics(admin, "payments").topics["payments"].partitions[0]
+    assert (payments.replicas, payments.isrs) == ([third, second, first], [second, first])
     nobody = NewTopic("bills", 1, replica_assignment=[[max(NODES) + 1]])
     with pytest.raises(KafkaException, match="no such broker"):
         admin.create_topics([nobody])["bills"].result(10)
+
+
+def test_replicas_of_a_node_that_is_stopped_are_out_of_sync_until_it_is_back(kafka: Cluster) -> None:
+    admin, (first, second, third) = AdminClient({"bootstrap.servers": kafka.bootstrap}), NODES
+    assigned = NewTopic("orders", 2, replica_assignment=[[first, second, third], [second, third, first]])
+    admin.create_topics([assigned])["orders"].result(10)
+
+    def in_sync() -> list[list[int]]:
+        partitions = list_topics(admin, "orders").topics["orders"].partitions
+        return [sorted(partitions[index].isrs) for index in range(2)]
+
+    kafka.stop_node(first)
+    assert in_sync() == [sorted([second, third])] * 2
+    assert leaders(kafka, "orders")[1] == second
+    kafka.start_node(first)
+    assert in_sync() == [sorted(NODES)] * 2
 
 
 def test_a_producer_and_a_consumer_follow_a_leader_that_moves(kafka: Cluster) -> None:

@@ -167,6 +167,7 @@ class Nodes:
         if image.brokers[node.id].is_fenced:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=-1)])
+        await self._commit(self._in_sync(node))
         leaderless = [(topic, index, node.id) for topic, index, one in self._partitions() if one.leader is None]
         await self._lead(leaderless)
 
@@ -275,6 +276,18 @@ class Nodes:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=1)])
         await self._lead([(*each, self._next_leader()) for each in led])
+        await self._commit(self._in_sync(node))
+
+    def _in_sync(self, node: Node) -> list[Message]:
+        """The changes to the in-sync replicas of what others lead, now that the node runs, or no longer does."""
+        image = self._serving.broker.metadata.image
+        changes: list[Message] = []
+        for topic, index, one in self._partitions():
+            isr = [each for each in one.isr if each != node.id] + ([] if node.server is None else [node.id])
+            if one.leader not in (None, node.id) and set(isr) != set(one.isr):
+                topic_id = image.topics[topic].topic_id
+                changes.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr))
+        return changes
 
     def _partitions(self) -> Iterator[tuple[str, int, Any]]:
         for topic in self._serving.broker.metadata.image.topics.values():
@@ -283,16 +296,14 @@ class Nodes:
 
     def _placed(self, decision: Decision[Any]) -> Decision[Any]:
         """New partitions have all nodes for replicas, and are led by one after the other, or as assigned."""
+        live = {node.id for node in self.live}
         for record in decision.records:
             if isinstance(record, PartitionRecord):
-                if len(record.replicas) == 1:
-                    leader = self._next_leader()
-                else:
-                    live = {node.id for node in self.live}
-                    leader = next((one for one in record.replicas if one in live), NO_LEADER)
-                others = [node.id for node in self if node.id != leader]
-                first = [] if leader == NO_LEADER else [leader]
-                record.leader, record.replicas, record.isr = leader, [*first, *others], [*first, *others]
+                first = [self._next_leader()] if len(record.replicas) == 1 else record.replicas
+                ids = [node.id for node in self]
+                record.replicas = [*(one for one in first if one in ids), *(one for one in ids if one not in first)]
+                in_sync = [one for one in record.replicas if one in live]
+                record.leader, record.isr = in_sync[0] if live else NO_LEADER, in_sync or record.replicas
                 record.directories = self._directories(record.replicas)
         return decision
 
@@ -320,7 +331,7 @@ class Nodes:
                 partition_id=index,
                 topic_id=image.topics[topic].topic_id,
                 leader=leader,
-                isr=[node.id for node in self.live] or [leader],
+                isr=[node.id for node in self.live] or known.isr,
             )
             new = [node.id for node in self if node.id not in known.replicas]
             if new:  # of a fork that has more nodes than its source
