@@ -161,6 +161,28 @@ def other_node_runs_instead(kafka: Cluster) -> None:
     kafka.stop_node(1)
 
 
+def coordinated_by_one(kafka: Cluster) -> None:
+    states.orders(kafka)
+    states.commit(kafka, 0)
+    kafka.move_coordinator("group", "g", 1)
+    match = {"api": "OffsetCommit", "client_id": "rdkafka"}
+    kafka.fault({"name": "commits", "match": match, "at": "applied", "do": {"observe": True}})
+
+
+def coordinator_moves(kafka: Cluster) -> None:
+    kafka.wait(fault="commits", hits=2, timeout_s=states.PATIENCE_S)
+    kafka.move_coordinator("group", "g", 2)
+
+
+def topic_is_gone_for_a_while(kafka: Cluster) -> None:
+    wait_for_reads(kafka)
+    nothing = {"Topics[0].ErrorCode": 3, "Topics[0].Partitions": []}
+    match = {"api": "Metadata", "client_id": "rdkafka"}
+    kafka.fault({"name": "gone", "match": match, "at": "applied", "do": {"edit": nothing}, "times": 6})
+    kafka.wait(fault="gone", hits=6, timeout_s=states.PATIENCE_S)
+    states.send(kafka, "b", "c")
+
+
 def heartbeats_fail(kafka: Cluster) -> None:
     """For a reason that the member does not know."""
     states.orders(kafka)
@@ -233,15 +255,19 @@ ROWS = (
         "Blizzard/node-rdkafka#1146", LIBRDKAFKA, "2.12.0", "2.15.0", "read_in_a_new_group", heartbeats_fail,
         "sees no error", "sees _FATAL",
     ),
+    Row(
+        "confluentinc/librdkafka#2944", LIBRDKAFKA, "1.6.1", "1.7.0", "commit_for_a_while", coordinated_by_one,
+        "NOT_COORDINATOR", "committed", coordinator_moves, nodes=2, python="3.8",
+    ),
+    Row(
+        "confluentinc/librdkafka#2830", LIBRDKAFKA, "1.4.0", "1.4.2", "read_three_with_fresh_metadata", led_by_one,
+        "read 1 of 3", "read 3 of 3", topic_is_gone_for_a_while, nodes=2, python="3.8",
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
-    "confluentinc/librdkafka#2944": "1.4.2 commits again once the coordinator of its group has moved.",
     "confluentinc/librdkafka#5592": "No release mends it; today's breaks CON.2.",
     "confluentinc/librdkafka#5106": "Client telemetry is not served, as by Kafka without a plugin for it.",
-    "confluentinc/librdkafka#2830": (
-        "When its follower is killed, 1.4.2 does not turn to the leader within 15 s; neither do 1.5.0 and 1.9.2."
-    ),
     "confluentinc/librdkafka#4059, #4908": (
         "ILLEGAL_GENERATION on a commit after the second member has joined takes the partitions of 2.10.0, too."
     ),

@@ -41,10 +41,15 @@ def read_in_a_group() -> str:
     return "read " + ", ".join(values)
 
 
-def read_three() -> str:
-    consumer = Consumer({**AT, "group.id": "g", "isolation.level": "read_committed"})
+def read_three(refresh_ms: int = 300_000) -> str:
+    settings = {"isolation.level": "read_committed", "topic.metadata.refresh.interval.ms": refresh_ms}
+    consumer = Consumer({**AT, "group.id": "g", **settings})
     consumer.assign([TopicPartition("orders", 0, 0)])
     return f"read {count(consumer, 3, 15)} of 3"
+
+
+def read_three_with_fresh_metadata() -> str:
+    return read_three(refresh_ms=200)
 
 
 def read_nearby_from_the_end() -> str:
@@ -79,6 +84,21 @@ def commit_and_tell() -> str:
     consumer = Consumer({**AT, "group.id": "g"})
     (committed,) = consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
     return f"committed, {committed.error}"
+
+
+def commit_for_a_while() -> str:
+    """Tells of the last commit. An address that was looked up serves for a minute."""
+    consumer = Consumer({**AT, "group.id": "g", "broker.address.ttl": 60_000})
+    seen = ""
+    until_s = time.monotonic() + 10
+    while time.monotonic() < until_s:
+        try:
+            consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+            seen = "committed"
+        except KafkaException as error:
+            seen = error.args[0].name()
+        time.sleep(0.1)
+    return seen
 
 
 def read_in_a_new_group() -> str:
