@@ -2,10 +2,13 @@ package org.apache.kafka.common.test.junit;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import kafka.network.SocketServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
+import kafka.server.KafkaConfig;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.Node;
@@ -18,6 +21,8 @@ import org.apache.kafka.common.test.ClusterInstance;
 
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.metadata.BrokerState;
+import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.MetadataCache;
 import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.fault.FaultHandlerException;
@@ -29,6 +34,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 import org.junit.jupiter.api.extension.LifecycleMethodExecutionExceptionHandler;
 import org.junit.jupiter.api.extension.TestExecutionExceptionHandler;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
+import org.mockito.Mockito;
 import org.opentest4j.TestAbortedException;
 
 import java.io.IOException;
@@ -40,14 +46,15 @@ import java.net.HttpURLConnection;
 import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.EnumSet;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -115,8 +122,6 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         private static final ObjectMapper JSON = new ObjectMapper();
         private static final Set<String> KAFKAS = Set.of(
             "listener.security.protocol.map", "log.cleaner.dedupe.buffer.size", "unstable.api.versions.enable",
-            "offsets.topic.replication.factor", "transaction.state.log.replication.factor",
-            "share.coordinator.state.topic.replication.factor", "default.replication.factor",
             "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr");
 
         private final ClusterConfig config;
@@ -127,7 +132,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         private String bootstrap;
         private boolean isStopped;
         private TestAbortedException lacking;
-        private final Set<Integer> running = new HashSet<>();
+        private final Set<Integer> running = ConcurrentHashMap.newKeySet();
 
         OdradekCluster(ClusterConfig config, boolean isCombined) {
             this.config = config;
@@ -163,16 +168,74 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             return lacking;
         }
 
-        /** Knows which nodes run; all else that a test asks of it aborts the test. */
-        private KafkaBroker broker() {
-            MetadataCache cache = proxy(MetadataCache.class, (self, method, given) -> {
-                if (!method.getName().equals("getAliveBrokerNodes")) throw needsKafka(method.getName());
-                return running.stream().map(id -> new Node(id, "localhost", brokerBoundPorts().get(id))).toList();
+        /** Stops and starts its node, and knows what metadata tells; all else that a test asks of it aborts it. */
+        private KafkaBroker broker(int node) {
+            return proxy(KafkaBroker.class, (self, method, given) -> switch (method.getName()) {
+                case "metadataCache" -> cache();
+                case "config" -> new Settings(node);
+                case "socketServer" -> Mockito.mock(SocketServer.class, call -> {
+                    if (!call.getMethod().getName().equals("boundPort")) throw needsKafka(call.getMethod().getName());
+                    return brokerBoundPorts().get(node);
+                });
+                case "isShutdown" -> !running.contains(node);
+                case "shutdown" -> {
+                    shutdownBroker(node);
+                    yield null;
+                }
+                case "awaitShutdown" -> null;
+                case "brokerState" -> running.contains(node) ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN;
+                case "startup" -> {
+                    startBroker(node);
+                    yield null;
+                }
+                default -> throw needsKafka(method.getName());
             });
-            return proxy(KafkaBroker.class, (self, method, given) -> {
-                if (!method.getName().equals("metadataCache")) throw needsKafka(method.getName());
-                return cache;
+        }
+
+        /** What the test has set, for those who ask for a number; there are no directories of logs. */
+        private final class Settings extends KafkaConfig {
+            private final boolean isMade;
+
+            Settings(int node) {
+                super(settings(node));
+                isMade = true;
+            }
+
+            @Override
+            public List<String> logDirs() {
+                if (isMade) throw needsKafka("logDirs");
+                return super.logDirs();
+            }
+        }
+
+        private Map<String, String> settings(int node) {
+            Map<String, String> settings = new HashMap<>(config.serverProperties());
+            settings.putAll(config.perServerOverrideProperties().getOrDefault(node, Map.of()));
+            settings.putAll(Map.of("process.roles", "broker", "node.id", String.valueOf(node),
+                "controller.quorum.voters", "3000@localhost:1", "controller.listener.names", "CONTROLLER"));
+            return settings;
+        }
+
+        private MetadataCache cache() {
+            return proxy(MetadataCache.class, (self, method, given) -> switch (method.getName()) {
+                case "getAliveBrokerNodes" -> running.stream()
+                    .map(id -> new Node(id, "localhost", brokerBoundPorts().get(id))).toList();
+                case "numPartitions" -> topic((String) given[0]).map(topic -> topic.partitions().size());
+                case "getLeaderAndIsr" -> topic((String) given[0]).flatMap(topic -> topic.partitions().stream()
+                    .filter(one -> one.partition() == (int) given[1])
+                    .map(one -> new LeaderAndIsr(
+                        one.leader() == null ? LeaderAndIsr.NO_LEADER : one.leader().id(),
+                        one.isr().stream().map(Node::id).toList())).findFirst());
+                default -> throw needsKafka(method.getName());
             });
+        }
+
+        private Optional<TopicDescription> topic(String name) throws InterruptedException {
+            try (Admin admin = admin()) {
+                return Optional.of(admin.describeTopics(List.of(name)).allTopicNames().get().get(name));
+            } catch (ExecutionException unknown) {
+                return Optional.empty();
+            }
         }
 
         private static <T> T proxy(Class<T> kind, InvocationHandler handler) {
@@ -185,13 +248,22 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT)
                 throw new TestAbortedException("needs " + config.brokerSecurityProtocol());
             Map<String, String> settings = new HashMap<>(config.serverProperties());
-            settings.keySet().removeAll(KAFKAS);
+            if ("true".equals(settings.get("remote.log.storage.system.enable")))
+                throw new TestAbortedException("needs remote storage");
             Map<Integer, String> racks = new HashMap<>();
+            Map<String, List<String>> ofBrokers = new HashMap<>();
             config.perServerOverrideProperties().forEach((node, own) -> own.forEach((name, value) -> {
                 if (name.equals("broker.rack")) racks.put(node, value);
-                else if (node == 0 && config.numBrokers() == 1) settings.put(name, value);
-                else if (node < config.numBrokers()) throw new TestAbortedException("needs " + name + " of a node");
+                else if (node < config.numBrokers())
+                    ofBrokers.computeIfAbsent(name, key -> new ArrayList<>()).add(value);
+                else settings.putIfAbsent(name, value);  // of the controller, which is in each node here
             }));
+            ofBrokers.forEach((name, values) -> {  // nodes have their settings in common
+                if (values.size() < config.numBrokers() || Set.copyOf(values).size() > 1)
+                    throw new TestAbortedException("needs " + name + " of a node");
+                settings.put(name, values.get(0));
+            });
+            settings.keySet().removeAll(KAFKAS);
             JsonNode told = created(settings);
             id = told.get("id").asText();
             bootstrap = told.get("bootstrap").asText();
@@ -273,12 +345,14 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public void shutdownBroker(int node) {
+            if (!running.contains(node)) return;
             call("POST", "/" + id + "/nodes/" + node + "/stop", Map.of("clean", true));
             running.remove(node);
         }
 
         @Override
         public void startBroker(int node) {
+            if (running.contains(node)) return;
             call("POST", "/" + id + "/nodes/" + node + "/start", Map.of());
             running.add(node);
         }
@@ -292,10 +366,10 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override public ListenerName clientListener() { return config.brokerListenerName(); }
         @Override public ListenerName controllerListenerName() { return config.controllerListenerName(); }
         @Override public Map<Integer, KafkaBroker> brokers() {
-            return brokerIds().stream().collect(Collectors.toMap(id -> id, id -> broker()));
+            return brokerIds().stream().collect(Collectors.toMap(id -> id, this::broker));
         }
         @Override public Map<Integer, KafkaBroker> aliveBrokers() {
-            return running.stream().collect(Collectors.toMap(id -> id, id -> broker()));
+            return running.stream().collect(Collectors.toMap(id -> id, this::broker));
         }
         @Override public Map<Integer, ControllerServer> controllers() { throw needsKafka("controllers"); }
         @Override public Set<Integer> controllerIds() { return Set.of(0); }
