@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "suites"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
 TOLD_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}  # by the software that ApiVersions names
-OURS = {"wire"}  # client ids of frames that a test makes, some of them wrong on purpose
+OURS = {"wire", "client-id"}  # client ids of frames that tests make, ours and Kafka's, some wrong on purpose
 RECORDS = 5_000  # of franz-go's largest tests, in place of 500,000
 PIECE_S = 280
 # Those that take long have a recording each.
