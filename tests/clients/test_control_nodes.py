@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as Place
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
@@ -379,3 +381,22 @@ def test_a_node_lists_the_groups_that_it_coordinates(kafka: Cluster) -> None:
     assert sorted(each.group_id for each in listed.valid) == groups
     told = [each["answer"]["groups"] for each in kafka.requests(api="ListGroups")]
     assert sorted(len(each) for each in told) == [1, 1, 1]
+
+
+def test_a_reassignment_that_leaves_the_leader_out_moves_it(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    kafka.move_leader("orders", 0, NODES[0])
+    produce(kafka, "orders", "a")
+    (before,) = [each for each in kafka.partitions() if each["topic"] == "orders"]
+    kafka.stop_node(NODES[1])
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    moved = admin.alter_partition_reassignments({Place("orders", 0): [NODES[1], NODES[2]]})
+    admin.close()
+    assert moved == {Place("orders", 0): None}
+    assert leaders(kafka, "orders") == [NODES[2]]
+    kafka.wait(topic="orders", partition=0, leader=NODES[2], leader_epoch=before["leader_epoch"] + 1)
+    produce(kafka, "orders", "b")
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    assert read(consumer, 2) == [b"a", b"b"]
+    consumer.close()

@@ -148,12 +148,27 @@ def test_nodes_that_share_a_log_stay_replicas_and_a_leader_is_kept_among_them() 
     for replicas, code in (
         ([NODE.node_id], None),
         ([ELSEWHERE, NODE.node_id], None),
-        ([ELSEWHERE], E.INVALID_REPLICA_ASSIGNMENT),
+        ([ELSEWHERE], E.INVALID_REPLICA_ASSIGNMENT),  # which does not run
         ([NODE.node_id, ELSEWHERE + 1], E.INVALID_REPLICA_ASSIGNMENT),
     ):
         decision = reassign(image, [Reassignment("t", 0, replicas)], node=nodes, factor_may_change=True)
         assert [said(each)[0] for each in decision.response] == [code]
         assert decision.records == ()
+
+
+def test_a_leader_that_is_not_wanted_gives_way_to_the_first_in_sync() -> None:
+    stopped, runs, too = ELSEWHERE, ELSEWHERE + 1, ELSEWHERE + 2
+    image = image_of_a_larger_cluster(NODE.node_id, stopped, runs, too)
+    partition = image.topics["t"].partitions[0]
+    partition.isr = [NODE.node_id, too, runs]
+    replicas, epoch = partition.replicas, partition.leader_epoch
+
+    nodes = NODE._replace(others=(stopped, runs, too))
+    wish = Reassignment("t", 0, [stopped, runs, too])
+    decision = reassign(image, [wish], node=nodes, factor_may_change=True)
+    assert decision.response == [None]
+    apply(image, decision)
+    assert (partition.leader, partition.leader_epoch, partition.replicas) == (runs, epoch + 1, replicas)
 
 
 def test_they_are_kept_where_the_number_of_replicas_must_not_change() -> None:

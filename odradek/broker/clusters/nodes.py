@@ -295,9 +295,14 @@ class Nodes:
                 yield topic.name, partition.partition_id, partition
 
     def _placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """New partitions have all nodes for replicas, and are led by one after the other, or as assigned."""
-        live = {node.id for node in self.live}
+        """New partitions have all nodes for replicas, and are led by one after the other, or as assigned.
+
+        A reassignment that moves a leader tells the leader only.
+        """
+        live, moved = {node.id for node in self.live}, []
         for record in decision.records:
+            if isinstance(record, PartitionChangeRecord) and record.isr is None:  # ours say who is in sync
+                moved.append((record.topic_id, record.partition_id))
             if isinstance(record, PartitionRecord):
                 first = [self._next_leader()] if len(record.replicas) == 1 else record.replicas
                 ids = [node.id for node in self]
@@ -305,7 +310,14 @@ class Nodes:
                 in_sync = [one for one in record.replicas if one in live]
                 record.leader, record.isr = in_sync[0] if live else NO_LEADER, in_sync or record.replicas
                 record.directories = self._directories(record.replicas)
+        if moved:
+            self._serving.broker.spawn(self._led_elsewhere(moved))
         return decision
+
+    async def _led_elsewhere(self, moved: Sequence[tuple[bytes, int]]) -> None:
+        await self._commit([])  # behind the decision that moved them
+        topics = self._serving.broker.metadata.image.topics_by_id  # of which some may have been deleted
+        await self._begin_epochs([(topics[which].name, index) for which, index in moved if which in topics])
 
     def _directories(self, replicas: Sequence[int]) -> list[bytes]:
         own = self._serving.broker.metadata.node
@@ -323,7 +335,7 @@ class Nodes:
         """
         if not places:
             return
-        broker, image = self._serving.broker, self._serving.broker.metadata.image
+        image = self._serving.broker.metadata.image
         changes = []
         for topic, index, leader in places:
             known = image.topics[topic].partitions[index]
@@ -339,8 +351,13 @@ class Nodes:
                 change.directories = self._directories(change.replicas)
             changes.append(change)
         await self._commit(changes)
+        await self._begin_epochs([(topic, index) for topic, index, _ in places], cut_at)
+
+    async def _begin_epochs(self, led: Sequence[tuple[str, int]], cut_at: int | None = None) -> None:
+        """Partitions whose leader and epoch are new in metadata."""
+        broker, image = self._serving.broker, self._serving.broker.metadata.image
         broker.flush_appends()
-        for topic, index, _ in places:
+        for topic, index in led:
             partition = broker.partitions.get(topic, index)
             while cut_at is not None and partition.log.is_busy:
                 await asyncio.sleep(LOOK_AGAIN_S)
@@ -362,9 +379,7 @@ class Nodes:
             broker.share_coordinator.shards.reload(index)
 
     async def _commit(self, records: Sequence[Message]) -> None:
-        """Returns once metadata says so. Raises KafkaError."""
-        if not records:
-            return
+        """Returns once metadata says so, and what was asked before. Raises KafkaError."""
         broker = self._serving.broker
         done = broker.loop.create_future()
         answer = broker.metadata.commit(records)

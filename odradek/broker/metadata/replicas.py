@@ -78,7 +78,7 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
     check_replicas(node, wish.replicas)
     partition = topic.partitions[wish.partition]
     if node.others:
-        return _among_nodes(partition, wish, wish.replicas)
+        return _among_nodes(partition, topic.topic_id, wish, wish.replicas)
     if not factor_may_change and len(wish.replicas) != len(partition.replicas):
         what = f"The replication factor is changed from {len(partition.replicas)} to {len(wish.replicas)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
@@ -90,15 +90,21 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
     return [_only_here(partition, topic.topic_id, node)]
 
 
-def _among_nodes(partition: PartitionImage, wish: Reassignment, replicas: Sequence[int]) -> list[Message]:
-    """Nodes that share a log stay replicas of what is in it; tests move leaders otherwise.
+def _among_nodes(
+    partition: PartitionImage, topic_id: bytes, wish: Reassignment, replicas: Sequence[int]
+) -> list[Message]:
+    """Nodes that share a log stay replicas of what is in it. A leader that is not wanted any more gives way to the
+    first that is, and is in sync.
 
-    Raises INVALID_REPLICA_ASSIGNMENT.
+    Raises INVALID_REPLICA_ASSIGNMENT where none of them is, for which Kafka waits.
     """
-    if partition.leader not in replicas:
-        what = f"{wish.topic}-{wish.partition} is led by {partition.leader}: the control interface moves leaders"
+    if partition.leader in replicas:
+        return []
+    leader = next((one for one in replicas if one in partition.isr), None)
+    if leader is None:
+        what = f"None of the replicas wanted of {wish.topic}-{wish.partition} is in sync."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
-    return []
+    return [PartitionChangeRecord(partition_id=partition.partition_id, topic_id=topic_id, leader=leader)]
 
 
 def _only_here(partition: PartitionImage, topic_id: bytes, node: Node) -> PartitionChangeRecord:
