@@ -124,12 +124,13 @@ def test_rules_are_counted_and_deleted(browser: Browser, odradek: Odradek, kafka
 def test_a_cluster_is_made_crashed_restarted_and_deleted(browser: Browser, odradek: Odradek) -> None:
     page = visited(browser, odradek, "clusters")
     page.get_by_role("button", name="Create a cluster…").click()
-    page.fill("input[name=nodes]", "2")
+    page.fill("input[name=nodes]", "1, 4")
     page.get_by_role("button", name="Create", exact=True).click()
     page.wait_for_selector("dialog .good")
     page.get_by_role("button", name="Close").click()
     page.wait_for_selector("h1:has-text('Cluster c')")
     name = page.inner_text("h1").removeprefix("Cluster ")
+    assert [each["id"] for each in odradek.call("GET", f"/clusters/{name}")[1]["nodes"]] == [1, 4]
     page.get_by_role("button", name="Crash…").click()
     page.get_by_role("button", name="Crash", exact=True).click()
     page.wait_for_selector("dialog .good")

@@ -27,13 +27,15 @@ class OrdersTest {
 
   @Test
   void eachTestHasAClusterOfItsOwn(
-      @Odradek(settings = "log.retention.hours=1", topics = {"orders=3", "paid=1"}) Cluster other) throws Exception {
+      @Odradek(nodeIds = {1, 4}, settings = "log.retention.hours=1", topics = {"orders=3", "paid=1"}) Cluster other)
+      throws Exception {
     try (KafkaProducer<String, String> producer = producer()) {
       long offset = producer.send(new ProducerRecord<>("orders", "a")).get().offset();
       producer.commitTransaction();
       assertEquals(0, offset);
     }
     cluster.await("{\"topic\": \"orders\", \"last_stable_offset\": 2}");
+    other.call("POST", "/partitions/orders/2/leader", "{\"node\": 4}");
     other.await("{\"topic\": \"orders\", \"partition\": 2, \"log_end_offset\": 0, \"timeout_ms\": 1}");
     assertThrows(IllegalStateException.class,
         () -> other.await("{\"topic\": \"orders\", \"log_end_offset\": 1, \"timeout_ms\": 1}"));

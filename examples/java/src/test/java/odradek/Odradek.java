@@ -20,6 +20,7 @@ import org.junit.platform.commons.support.AnnotationSupport;
 @ExtendWith(Odradek.Extension.class)
 public @interface Odradek {
   int nodes() default 1;
+  int[] nodeIds() default {}; // in place of their number
   String[] settings() default {};
   String[] topics() default {}; // with partitions: "orders=3"
 
@@ -30,8 +31,9 @@ public @interface Odradek {
     private boolean called; // so there may be rules
 
     private Cluster(Odradek options) {
-      String told = send("POST", "/clusters", "{\"nodes\":%d,\"settings\":%s,\"topics\":%s}".formatted(
-          options.nodes(), object("\"%s\":\"%s\"", options.settings()), object("\"%s\":%s", options.topics())));
+      Object nodes = options.nodeIds().length == 0 ? options.nodes() : Arrays.toString(options.nodeIds());
+      String told = send("POST", "/clusters", "{\"nodes\":%s,\"settings\":%s,\"topics\":%s}".formatted(
+          nodes, object("\"%s\":\"%s\"", options.settings()), object("\"%s\":%s", options.topics())));
       bootstrap = found("\"bootstrap\": \"([^\"]+)\"", told);
       path = "/clusters/" + found("\"id\": \"([^\"]+)\"", told);
     }

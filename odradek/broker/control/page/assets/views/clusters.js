@@ -48,18 +48,20 @@ const rules = (each) => {
   return [whole(each.rules), each.unused ? [" ", tag(`${whole(each.unused)} unused`, "wait")] : null];
 };
 
+const nodes = (given) => given?.includes(",") ? given.split(",").map(Number) : wholeOr(given, null);
+
 const CREATE = {
   title: "Create a cluster",
   words: "A broker of its own in this process, on a free port, with a log that goes with it.",
   go: "Create",
   fields: [
-    ["nodes", "Nodes", { type: "number", min: 1, placeholder: "1" }],
+    ["nodes", "Nodes", { pattern: "\\d+(, *\\d+)*", placeholder: "1; or their ids, as 1, 4, 9" }],
     ["fork", "Copy of", { placeholder: "id of a cluster, or nothing" }],
     ["ttl_s", "Lease in seconds", { type: "number", min: 1, placeholder: "never" }],
   ],
   send: (given) =>
     control("POST", "/clusters", {
-      nodes: wholeOr(given.nodes, null),
+      nodes: nodes(given.nodes),
       fork: given.fork || null,
       ttl_s: wholeOr(given.ttl_s, null),
     }),
