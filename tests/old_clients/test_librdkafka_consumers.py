@@ -174,6 +174,17 @@ def coordinator_moves(kafka: Cluster) -> None:
     kafka.move_coordinator("group", "g", 2)
 
 
+def third_join_lasts(kafka: Cluster) -> None:
+    """With the first, a member asks for its id; what is asked behind the third waits for it."""
+    states.orders(kafka)
+    kafka.fault({"match": {"api": "JoinGroup"}, "after": 2, "times": 1, "do": {"delay_ms": 2_000}})
+
+
+def member_joins_again(kafka: Cluster) -> None:
+    kafka.wait(member="rdkafka", group="g", owns=["orders-0"], timeout_s=states.PATIENCE_S)
+    kafka.fault({"match": {"api": "Heartbeat"}, "times": 1, "do": {"error": "REBALANCE_IN_PROGRESS"}})
+
+
 def topic_is_gone_for_a_while(kafka: Cluster) -> None:
     wait_for_reads(kafka)
     nothing = {"Topics[0].ErrorCode": 3, "Topics[0].Partitions": []}
@@ -263,16 +274,30 @@ ROWS = (
         "confluentinc/librdkafka#2830", LIBRDKAFKA, "1.4.0", "1.4.2", "read_three_with_fresh_metadata", led_by_one,
         "read 1 of 3", "read 3 of 3", topic_is_gone_for_a_while, nodes=2, python="3.8",
     ),
+    Row(
+        "confluentinc/librdkafka#4059, #4908", LIBRDKAFKA, "2.8.0", "2.10.0", "commit_over_a_rebalance",
+        third_join_lasts, "loses partitions", "gets partitions", member_joins_again,
+    ),
+    Row(
+        "confluentinc/librdkafka#5142", LIBRDKAFKA, "2.11.0", "2.11.1", "be_idle", states.orders,
+        "sees _ALL_BROKERS_DOWN", "sees no error",
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
     "confluentinc/librdkafka#5592": "No release mends it; today's breaks CON.2.",
     "confluentinc/librdkafka#5106": "Client telemetry is not served, as by Kafka without a plugin for it.",
-    "confluentinc/librdkafka#4059, #4908": (
-        "ILLEGAL_GENERATION on a commit after the second member has joined takes the partitions of 2.10.0, too."
+    "confluentinc/librdkafka#4634": (
+        "Mended before 2.4.0, the first release with the protocol of KIP-848; fenced as another member joins, it joins"
+        " again and gets its partitions."
     ),
-    "confluentinc/librdkafka#4634": "Mended before 2.4.0, the first release with the protocol of KIP-848.",
-    "confluentinc/librdkafka#5088, #5142, #5178": "2.10.0 reads on after its node was gone for 3 s.",
+    "confluentinc/librdkafka#5088": (
+        "Once its node has hung up on four connections, 2.10.0 begins again up to eight times and then stays with it,"
+        " as does 2.10.1."
+    ),
+    "confluentinc/librdkafka#5178": (
+        "With a trigger of 1 s and a refresh of 2 s, 2.11.1 and 2.12.0 connect equally often: three times in 9 s."
+    ),
 }
 
 

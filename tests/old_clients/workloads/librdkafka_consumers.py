@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -101,6 +101,24 @@ def commit_for_a_while() -> str:
     return seen
 
 
+def commit_over_a_rebalance() -> str:
+    """Whether it has lost its partitions, or got them, since it has got them first."""
+    seen: list[str] = []
+    cooperative = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 500}
+    consumer = Consumer({**AT, **cooperative, "group.id": "g", "enable.auto.commit": False})
+    callbacks = {"on_assign": lambda *_: seen.append("gets"), "on_lost": lambda *_: seen.append("loses")}
+    consumer.subscribe(["orders"], **callbacks)
+    while len(seen) < 2:
+        consumer.poll(0.2)
+        try:
+            if seen:
+                consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.ILLEGAL_GENERATION:
+                raise
+    return f"{seen[1]} partitions"
+
+
 def read_in_a_new_group() -> str:
     """With the protocol of KIP-848; tells of the first error."""
     consumer = Consumer({**AT, "group.id": "g", "group.protocol": "consumer"})
@@ -121,6 +139,15 @@ def list_one_topic_again_and_again() -> str:
     consumer = Consumer({**AT, "group.id": "g"})
     listed = [len(consumer.list_topics("orders", timeout=10).topics["orders"].partitions) for _ in range(5)]
     return f"lists up to {max(listed)} partitions"
+
+
+def be_idle() -> str:
+    errors: list[KafkaError] = []
+    producer = Producer({**AT, "connections.max.idle.ms": 1_000, "error_cb": errors.append})
+    until_s = time.monotonic() + 6
+    while not errors and time.monotonic() < until_s:
+        producer.poll(0.2)
+    return f"sees {errors[0].name() if errors else 'no error'}"
 
 
 def create_topic() -> str:
