@@ -157,12 +157,11 @@ async def _serve(
     if config.odradek_control_enable:
         clusters = _clusters(loop)
         serving = await clusters.start_default(config, partial(_add_control, clusters), recorder, first.release())
-    else:
+    elif recorder is None:
         serving = ServingBroker(config, loop)
         await serving.start()
-        if recorder is not None:
-            for server in serving.servers:
-                server.requests = recorder.wrap(server.requests, config.node_id)
+    else:
+        serving = await _recorded(config, loop, recorder)
     # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
     # has no cycles, except after errors: looking for some every 700 objects took a tenth of the time of a Produce.
     gc.freeze()
@@ -192,6 +191,16 @@ def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
     from odradek.broker.clusters.clusters import Clusters  # here: most brokers are not controlled
 
     return Clusters(loop)
+
+
+async def _recorded(config: BrokerConfig, loop: asyncio.AbstractEventLoop, recorder: Recorder) -> ServingBroker:
+    from odradek.broker.network.controlled_connection import ControlledConnection, observe  # here: as below
+
+    serving = ServingBroker(config, loop, make_connection=ControlledConnection)
+    await serving.start()
+    for server in serving.servers:
+        observe(server, [recorder.at(config.node_id)])
+    return serving
 
 
 def _recorder(path: Path, loop: asyncio.AbstractEventLoop) -> Recorder:

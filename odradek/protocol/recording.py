@@ -22,20 +22,29 @@ from odradek.protocol.recording_cuts import restored
 from odradek.protocol.struct import Buffer
 
 MAGIC: Final = b"ODRADEKR"
-VERSION: Final = 3
+VERSION: Final = 4
 _HEAD: Final = Packing(">8sHq")
 _BLOCK: Final = Packing(">IIB")  # size, CRC, compression
 _COUNT: Final = Packing(">I")
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
-_NUMBERS_OF_AN_ENTRY: Final = 6
+_NUMBERS_OF_AN_ENTRY: Final = 4
 _NUMBER_BYTES: Final = 8
-_NUMBERS: Final = Packing(">6Q")  # kind, connection, exchange, time, waited, size of the body
-# Flags, in the byte of the kind.
+# Kind, flags and connection; time; how long it waited, and the size of the body; what `PackedEntries` says.
+_NUMBERS: Final = Packing(">4Q")
+# Flags, beside the kind.
 MASKED: Final = 16
 BEHIND: Final = 32
 WITH_LENGTH: Final = 64  # the body begins with the length of its frame
 ALL_WRITTEN: Final = 128  # of a request: the answers to all before it, on its connection, have left
+UNSURE: Final = 256
 _KIND_BITS: Final = 15
+CONNECTION_SHIFT: Final = 16
+_FLAG_BITS: Final = (1 << CONNECTION_SHIFT) - 1
+_SHIFT: Final = 32
+_LOW_BITS: Final = (1 << _SHIFT) - 1
+MOST_WAITED_US: Final = _LOW_BITS
+CUT_BIT: Final = 1 << _SHIFT  # of what is told of an answer behind its request
+TOOK_SHIFT: Final = _SHIFT + 1
 _LENGTH_BYTES: Final = 4
 
 
@@ -56,6 +65,7 @@ class Kind(IntEnum):
 
 _KINDS: Final = {kind.value: kind for kind in Kind}  # Enum's own look-up is slow
 _PLAIN_KINDS: Final = {Kind.RECEIVED_CUT.value: Kind.RECEIVED, Kind.ANSWERED_CUT.value: Kind.ANSWERED}
+_ENDINGS: Final = (Kind.ANSWERED, Kind.UNANSWERED, Kind.HUNG_UP)
 
 
 @dataclass(slots=True)
@@ -66,7 +76,8 @@ class RecordingEntry:
     time_us        since the recording began, by a clock that never goes back
     waited_us      how much earlier than `time_us` the last byte may have arrived
     is_masked      whether the body ends where secrets begin
-    is_behind      of a request: whether it may have been sent before the answer before it was written
+    is_behind      of a request: whether it was sent before the answer before it was written
+    is_unsure      of a request: whether nobody looked if it is behind
     lacks_records  zeros stand in the place of records, all of them of batches whose CRC was right
     """
 
@@ -79,6 +90,7 @@ class RecordingEntry:
     is_masked: bool = False
     is_behind: bool = False
     lacks_records: bool = False
+    is_unsure: bool = False
 
 
 def pack_head(started_ms: int) -> bytes:
@@ -87,13 +99,21 @@ def pack_head(started_ms: int) -> bytes:
 
 
 class PackedEntries:
-    """Entries that gather into a block. What they are made of is not kept: their bodies are copied."""
+    """Entries that gather into a block. What they are made of is not kept: their bodies are copied.
 
-    __slots__ = ("_bodies", "_numbers")
+    The last number of a request is 0, or tells of its answer, whose body follows that of the request then: how many µs
+    it took, CUT_BIT, and its size. That of another entry is its exchange; 0 stands for the oldest of its connection
+    that has not ended.
+
+    last: whose entry the last one is; None for one that no answer can follow
+    """
+
+    __slots__ = ("_bodies", "_numbers", "last")
 
     def __init__(self) -> None:
         self._numbers: list[int] = []  # of all entries, one behind the other
         self._bodies = bytearray()
+        self.last: object | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -108,19 +128,32 @@ class PackedEntries:
         self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, parts: list[Buffer]
     ) -> None:
         """parts: of the body"""
+        self._number(kind, connection, exchange, time_us, waited_us, self._add_bodies(parts))
+
+    def answer(self, took_us: int, body: Buffer) -> None:
+        """Ends the exchange of the last entry. body: with its length"""
+        self._bodies += body
+        self._numbers[-1] = took_us << TOOK_SHIFT | len(body)
+        self.last = None
+
+    def answer_parts(self, took_us: int, parts: list[Buffer], is_cut: bool) -> None:
+        size = self._add_bodies(parts)
+        self._numbers[-1] = took_us << TOOK_SHIFT | (CUT_BIT if is_cut else 0) | size
+        self.last = None
+
+    def _add_bodies(self, parts: list[Buffer]) -> int:
         size_before = len(self._bodies)
         for part in parts:
             self._bodies += part
-        self._number(kind, connection, exchange, time_us, waited_us, len(self._bodies) - size_before)
+        return len(self._bodies) - size_before
 
     def _number(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, size: int) -> None:
         numbers = self._numbers  # to append a tuple of them takes longer
-        numbers.append(kind)
-        numbers.append(connection)
-        numbers.append(exchange)
+        numbers.append(kind | connection << CONNECTION_SHIFT)
         numbers.append(time_us)
-        numbers.append(waited_us)
-        numbers.append(size)
+        numbers.append(waited_us << _SHIFT | size)
+        numbers.append(exchange)
+        self.last = None
 
     def pack(self) -> bytes:
         numbers = array("Q", self._numbers)  # three times as fast as struct
@@ -131,12 +164,15 @@ class PackedEntries:
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
+    """Requests are numbered by the reader, in their order."""
     packed = PackedEntries()
     for entry in entries:
-        flags = (MASKED if entry.is_masked else 0) | (BEHIND if entry.is_behind else 0)
-        packed.add(
-            entry.kind.value | flags, entry.connection, entry.exchange, entry.time_us, entry.waited_us, entry.body
+        flags = (
+            (MASKED if entry.is_masked else 0) | (BEHIND if entry.is_behind else 0) | (UNSURE if entry.is_unsure else 0)
         )
+        exchange = 0 if entry.kind is Kind.RECEIVED else entry.exchange
+        waited_us = min(entry.waited_us, MOST_WAITED_US)
+        packed.add(entry.kind.value | flags, entry.connection, exchange, entry.time_us, waited_us, entry.body)
     return packed.pack()
 
 
@@ -164,6 +200,8 @@ class Recording:
             raise MalformedMessage(f"it is a recording of version {version}; {VERSION} is the one that can be read")
         self.position = len(head)
         self.is_cut = False
+        self._exchanges = 0
+        self._asked: dict[int, list[int]] = {}  # exchanges that have not ended, by connection
         self._unwritten: dict[int, list[int]] = {}  # answers, by connection
 
     def entries(self) -> Iterator[RecordingEntry]:
@@ -183,16 +221,35 @@ class Recording:
             elif compression != Compression.NONE.value:
                 raise MalformedMessage(f"the block at byte {self.position} has the unknown compression {compression}")
             for flags, entry in _entries(body):
-                if flags & ALL_WRITTEN or (entry.kind is Kind.WRITTEN and not entry.exchange):
-                    for exchange in self._unwritten.pop(entry.connection, ()):
-                        yield RecordingEntry(Kind.WRITTEN, entry.connection, exchange, entry.time_us)
-                if entry.kind is Kind.ANSWERED:
-                    self._unwritten.setdefault(entry.connection, []).append(entry.exchange)
-                elif entry.kind is Kind.CLOSED:
-                    self._unwritten.pop(entry.connection, None)
-                if entry.kind is not Kind.WRITTEN or entry.exchange:
-                    yield entry
+                yield from self._placed(flags, entry)
             self.position += len(head) + size
+
+    def _placed(self, flags: int, entry: RecordingEntry) -> Iterator[RecordingEntry]:
+        """Yields it with the number of its exchange, behind the entries that its flags stand for."""
+        kind, connection = entry.kind, entry.connection
+        if kind is Kind.RECEIVED:
+            self._exchanges += 1
+            entry.exchange = self._exchanges
+            self._asked.setdefault(connection, []).append(entry.exchange)
+        elif kind in _ENDINGS:
+            asked = self._asked.get(connection, [])
+            if not entry.exchange:
+                if not asked:
+                    raise MalformedMessage(f"an answer on connection {connection}, where no request is open")
+                entry.exchange = asked.pop(0)
+            elif entry.exchange in asked:
+                asked.remove(entry.exchange)
+        elif kind is Kind.CLOSED:
+            self._asked.pop(connection, None)
+            self._unwritten.pop(connection, None)
+        is_all_written = kind is Kind.WRITTEN and not entry.exchange
+        if flags & ALL_WRITTEN or is_all_written:
+            for exchange in self._unwritten.pop(connection, ()):
+                yield RecordingEntry(Kind.WRITTEN, connection, exchange, entry.time_us)
+        if kind is Kind.ANSWERED:
+            self._unwritten.setdefault(connection, []).append(entry.exchange)
+        if not is_all_written:
+            yield entry
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
@@ -200,24 +257,36 @@ def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
     (count,) = _COUNT.unpack_from(data)
     position = _COUNT.size + count * _NUMBERS.size
     numbers = memoryview(data)[_COUNT.size : position]
-    for kind, connection, exchange, time_us, waited_us, size in _NUMBERS.iter_unpack(numbers):
-        start, position = position, position + size
-        plain_kind = _PLAIN_KINDS.get(kind & _KIND_BITS)
-        if plain_kind is not None:
-            body = restored(data[start:position])
-            if kind & WITH_LENGTH:
-                body = body[_LENGTH_BYTES:]
-        else:
-            body = data[start + _LENGTH_BYTES if kind & WITH_LENGTH else start : position]
+    for first, time_us, sizes, last in _NUMBERS.iter_unpack(numbers):
+        flags, connection = first & _FLAG_BITS, first >> CONNECTION_SHIFT
+        number = flags & _KIND_BITS
+        start, position = position, position + (sizes & _LOW_BITS)
+        kind = _PLAIN_KINDS.get(number) or _KINDS[number]
+        is_cut = number in _PLAIN_KINDS
+        is_request = kind is Kind.RECEIVED
         entry = RecordingEntry(
-            plain_kind or _KINDS[kind & _KIND_BITS],
+            kind,
             connection,
-            exchange,
+            0 if is_request else last,
             time_us,
-            body,
-            waited_us,
-            bool(kind & MASKED),
-            bool(kind & BEHIND),
-            plain_kind is not None,
+            _body(data, start, position, is_cut, bool(flags & WITH_LENGTH)),
+            sizes >> _SHIFT,
+            bool(flags & MASKED),
+            bool(flags & BEHIND),
+            is_cut,
+            bool(flags & UNSURE),
         )
-        yield kind, entry
+        yield flags, entry
+        if is_request and last:
+            start, position = position, position + (last & _LOW_BITS)
+            is_cut = bool(last & CUT_BIT)
+            body = _body(data, start, position, is_cut, True)
+            time_us += last >> TOOK_SHIFT
+            yield 0, RecordingEntry(Kind.ANSWERED, connection, 0, time_us, body, lacks_records=is_cut)
+
+
+def _body(data: bytes, start: int, end: int, is_cut: bool, has_length: bool) -> bytes:
+    if is_cut:
+        whole = restored(data[start:end])
+        return whole[_LENGTH_BYTES:] if has_length else whole
+    return data[start + _LENGTH_BYTES if has_length else start : end]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher, HandlerCall
 from odradek.broker.api.served import ServedApi
 from odradek.broker.handlers.by_api_key import handler_of
@@ -15,8 +16,10 @@ from odradek.broker.network.connection import Connection
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.clock import Clock
+from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode
+from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages import response_class
 from odradek.protocol.struct import Message
@@ -71,10 +74,14 @@ class Peer:
     """What a client would see. Bytes that the connection does not want to read yet stay unread, as in a socket."""
 
     def __init__(
-        self, server: Server, host: str = "127.0.0.1", make_connection: Callable[[Server], Connection] = Connection
+        self,
+        server: Server,
+        host: str = "127.0.0.1",
+        make_connection: Callable[[Server], Connection] = Connection,
+        transport: FakeTransport | None = None,
     ) -> None:
         self.connection = make_connection(server)
-        self.transport = FakeTransport(host)
+        self.transport = transport or FakeTransport(host)
         self._unread = bytearray()
         self._answers_read = 0
         self.connection.connection_made(self.transport)
@@ -130,6 +137,53 @@ class Peer:
         flexible = response.FLEXIBLE_SINCE is not None and version >= response.FLEXIBLE_SINCE
         has_tags = flexible and api_key is not ApiKey.API_VERSIONS
         return decode(response, version, frame, 5 if has_tags else 4)
+
+
+class Later:
+    """An answer that a test gives when it likes."""
+
+    overlapping_key = 3  # Metadata
+    waits_for_others = True
+    size_bytes = 10
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.answer: list[Chunk] | CloseConnection = []
+        self._action: Callable[[object], None] = lambda _: None
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        self._action = action
+
+    def give(self, answer: list[Chunk] | CloseConnection) -> None:
+        self.answer, self.is_done = answer, True
+        self._action(self)
+
+    def chunks(self) -> list[Chunk]:
+        if isinstance(self.answer, CloseConnection):
+            raise self.answer
+        return self.answer
+
+    def abandon(self) -> None: ...
+
+
+class Answering:
+    """Answers each frame with the next of `replies`, and then with nothing."""
+
+    logins = None
+
+    def __init__(self, *replies: list[Chunk] | Later | CloseConnection) -> None:
+        self.replies = list(replies)
+
+    def connected(self, connection: ConnectionInfo) -> None: ...
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return None
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        reply = self.replies.pop(0) if self.replies else []
+        if isinstance(reply, CloseConnection):
+            raise reply
+        return reply
 
 
 @dataclass(frozen=True, slots=True)

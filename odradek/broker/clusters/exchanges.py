@@ -84,14 +84,14 @@ class Exchanges:
 
 @dataclass(frozen=True, slots=True)
 class SeenClient:
-    """client_id: of the first request of its connection; in_flight: requests without an answer."""
+    """client_id: of the first request of its connection; in_flight: requests without an answer that has left."""
 
     client_id: str | None
     in_flight: int
 
 
 def seen(client: KeptClient) -> SeenClient:
-    return SeenClient(client_id_in(client.first), len(client.unanswered))
+    return SeenClient(client_id_in(client.first or b""), client.in_flight)
 
 
 def client_id_in(frame: bytes) -> str | None:

@@ -1,7 +1,7 @@
 """Faults at work: they stand in the place of what answers frames while there are rules. `steps.py` has those between
 the steps of the broker itself.
 
-In front of them stand recorders. A broker without control has the dispatcher itself.
+A broker without control has the dispatcher itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_i
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
-from odradek.broker.network.controlled_connection import ControlledConnection
-from odradek.broker.network.kept_exchanges import KeptConnection
+from odradek.broker.network.controlled_connection import ControlledConnection, observe
 from odradek.broker.network.paced_answers import PacedAnswer, slow
 from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.delayed import CloseConnection, Parked
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.metadata.records import Decision
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.network.controlled_connection import ObservesConnections
     from odradek.broker.network.server import Server
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
@@ -72,7 +72,7 @@ class Faults:
     """The rules of one cluster."""
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
-        """recorder: stands in front of rules and exchanges, as all in `recorders`; `put` puts them there."""
+        """recorder: sees what clients see, as all in `recorders` do from the next `put` on"""
         self.recorders = [] if recorder is None else [recorder]
         self.timers: Timers = time
         self.exchanges = Exchanges(time, now_s)
@@ -89,9 +89,8 @@ class Faults:
 
     def connections(self, config: BrokerConfig) -> Callable[[Server], ControlledConnection]:
         """Returns what makes them at a broker with these settings."""
-        kept = self.exchanges.kept
         self.exchanges.are_kept = config.odradek_control_requests_enable
-        return (lambda server: KeptConnection(server, kept)) if self.exchanges.are_kept else ControlledConnection
+        return ControlledConnection
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
         """To a broker that has just started."""
@@ -170,7 +169,7 @@ class Faults:
         return {(topic, index) for topic, index in seen.places if index in numbers and (not topics or topic in topics)}
 
     def put(self) -> None:
-        """Stands before whatever answers requests, at each node that runs."""
+        """Stands before whatever answers requests, at each node that runs; whoever observes sees what clients do."""
         if self._serving is None or self._nodes is None:
             return
         is_needed = any(rule.at in REQUEST_POINTS for rule in self.rules.values())
@@ -178,10 +177,11 @@ class Faults:
             if self.odd is not None:
                 plain = OddRequests(plain, self.odd, self._serving, self.timers, node)
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
-            watched: FrameReceiver = answering
-            for recorder in self.recorders:
-                watched = recorder.wrap(watched, node)
-            server.requests = watched
+            observers: list[ObservesConnections] = [recorder.at(node) for recorder in self.recorders]
+            if self.exchanges.are_kept:
+                observers.append(self.exchanges.kept)
+            server.requests = answering
+            observe(server, observers)
 
 
 class FaultyRequests:

@@ -12,22 +12,21 @@ import asyncio
 import json
 import logging
 import time
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.runtime.delayed import CloseConnection
+from odradek.broker.api.observer import ExchangeObserver
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
-from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.recording import (
     ALL_WRITTEN,
     BEHIND,
     MASKED,
+    MOST_WAITED_US,
+    UNSURE,
     WITH_LENGTH,
     Kind,
     PackedEntries,
@@ -38,10 +37,9 @@ from odradek.protocol.recording_cuts import CUT_FROM_BYTES, cut_answer, cut_requ
 from odradek.protocol.recording_masks import HARMLESS, SafeRequest, safe_answer, safe_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
-    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.network.controlled_connection import ControlledConnection
 
 log = logging.getLogger("odradek.recording")
 
@@ -50,32 +48,17 @@ GATHERS_BYTES: Final = 256 * 1024
 GATHERS_S: Final = 0.05
 LACKS: Final = "the recording lacks what could not be written: %s"
 TICK_S: Final = 0.005
+# Questions to the kernel that a recorder may ask, so many more with each tick: a fifth of its work is to ask them where
+# clients wait for each answer.
+QUESTIONS_OF_A_TICK: Final = 8
+MOST_QUESTIONS: Final = 64
+NOTHING_WAITS: Final = -1
+NOT_RIGHT_BEHIND: Final = -1  # of an answer: its request is not the last entry
 FRAME_START_BYTES: Final = 10  # of a request: all before the client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
 HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
 RECEIVED_CUT, ANSWERED_CUT = Kind.RECEIVED_CUT.value, Kind.ANSWERED_CUT.value
-
-
-@dataclass(slots=True)
-class Peer:
-    """A connection.
-
-    waiting_since_us  when the oldest of the bytes may have arrived that are not handled yet; None for none
-    arrived_us        when the last request may have, at the earliest
-    unwritten_read    the read whose requests have an answer that may not have left yet; 0 for none
-    is_listed         among those that are looked at with the next tick
-    """
-
-    info: ConnectionInfo
-    number: int
-    sends_files: bool  # before it was recorded
-    waiting_since_us: int | None = None
-    arrived_us: int = 0
-    unanswered: int = 0
-    sends_tokens: bool = False  # bare bytes of a login, after SaslHandshake v0
-    unwritten_read: int = 0
-    is_listed: bool = False
 
 
 class RecordingOutput(Protocol):
@@ -89,7 +72,7 @@ class RecordingOutput(Protocol):
 
 
 class Recorder:
-    """Watches requests in front of whatever answers them, faults included; loop thread only."""
+    """Notes the exchanges of one cluster as its clients see them, behind all faults; loop thread only."""
 
     def __init__(
         self,
@@ -106,216 +89,142 @@ class Recorder:
 
         Raises OSError where it cannot be written.
         """
-        self._keeps_records = keeps_records
+        self.keeps_records = keeps_records
         self._compression = compression
         self._loop = loop
         self._most_waiting_bytes = most_waiting_bytes
-        self._gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
+        self.gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
         self._workers = ThreadWorkers(loop, 1, "recorder")
         # Needed in each exchange, and found faster here than in a module.
-        self._clock_ns, self._harmless = time.monotonic_ns, HARMLESS
-        self._began_ns = time.monotonic_ns()
+        self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
+        self.began_ns = time.monotonic_ns()
         self._file = output
         self._file.write(pack_head(time.time_ns() // 1_000_000))
         self._file.flush()
-        self._peers: dict[int, Peer] = {}  # by the identity of what is known of the connection
+        self._nodes: dict[int, RecordedNode] = {}
+        self._recorded: dict[int, RecordedConnection] = {}  # those that are open, by number
         self._connections = 0
-        self._waiting = PackedEntries()
-        self._gathers: asyncio.TimerHandle | None = None  # until the next block
+        self.waiting = PackedEntries()
+        self.gathers: asyncio.TimerHandle | None = None  # until the next block
         self._is_writing = False
         self._handed_over: PackedEntries | None = None  # to the thread, which has not begun with it
         self._lock = Lock()  # of what is handed over, and of the file
-        self.unwritten: list[Peer] = []  # those with answers that may not have left
+        self.unwritten: list[RecordedConnection] = []  # those with answers that may not have left
         self._last_tick_us = 0
-        self._tick_before_us = 0
+        self.tick_before_us = 0
+        self.questions = MOST_QUESTIONS
         self._ticker = loop.call_later(TICK_S, self._tick)
         self.exchanges = 0
         self.is_closed = False
 
-    def wrap(self, plain: FrameReceiver, node_id: int) -> FrameReceiver:
-        """node_id: of the node at which the requests arrive."""
-        return RecordedRequests(plain, self, node_id)
-
-    def peer(self, connection: ConnectionInfo, node_id: int) -> Peer:
-        peer = self._peers.get(id(connection))
-        return self._opened(connection, node_id) if peer is None else peer
-
-    def received(self, peer: Peer, frame: memoryview) -> SafeRequest | None:
-        """Numbers an exchange. Returns what is kept of a request that may hold secrets; None for another."""
-        now_us = (self._clock_ns() - self._began_ns) // 1000
-        info = peer.info
-        arrived_us = self._tick_before_us
-        waiting_since_us = peer.waiting_since_us
-        flags = RECEIVED
-        if waiting_since_us is not None:
-            flags |= BEHIND
-            if waiting_since_us < arrived_us:
-                arrived_us = waiting_since_us
-        elif peer.unanswered:
-            flags |= BEHIND
-        if peer.unwritten_read and peer.unwritten_read != info.reads and info.unsent_bytes() == 0:
-            peer.unwritten_read = 0
-            flags |= ALL_WRITTEN
-        peer.arrived_us = arrived_us
-        peer.unanswered += 1
-        self.exchanges += 1
-        waiting = self._waiting
-        masked: SafeRequest | None = None
-        size = len(frame)
-        if size < FRAME_START_BYTES or not self._harmless[frame[1]] or not info.is_authenticated:
-            masked = safe_request(frame, is_authenticated=info.is_authenticated, sends_tokens=peer.sends_tokens)
-            if masked.api is ApiKey.SASL_HANDSHAKE and masked.version == 0:
-                peer.sends_tokens = True
-            if masked.is_masked:
-                flags |= MASKED
-            waiting.add(flags, peer.number, self.exchanges, now_us, now_us - arrived_us, masked.body)
-        else:
-            parts = cut_request(frame) if size >= CUT_FROM_BYTES and not self._keeps_records else None
-            if parts is None:
-                waiting.add(flags, peer.number, self.exchanges, now_us, now_us - arrived_us, frame)
-            else:
-                flags += RECEIVED_CUT - RECEIVED
-                waiting.add_parts(flags, peer.number, self.exchanges, now_us, now_us - arrived_us, parts)
-        if self._gathers is None or waiting.size_bytes >= self._gathers_bytes:
-            self._gather()
-        return masked
-
-    def answered(
-        self, peer: Peer, exchange: int, masked: SafeRequest | None, arrived_us: int, answer: list[Chunk] | None
-    ) -> None:
-        """Ends an exchange. answer: None where the connection was closed instead; empty where there is none."""
-        if self.is_closed:
-            return
-        info = peer.info
-        peer.unanswered -= 1
-        # Of what came with this request it is known that it came with it, and the kernel is asked only once.
-        if peer.waiting_since_us is not None or peer.unwritten_read != info.reads:
-            if not info.has_unread_bytes():
-                peer.waiting_since_us = None
-            elif peer.waiting_since_us is None:
-                peer.waiting_since_us = arrived_us
-        now_us = (self._clock_ns() - self._began_ns) // 1000
-        waiting = self._waiting
-        if not answer:
-            waiting.add(HUNG_UP if answer is None else UNANSWERED, peer.number, exchange, now_us, 0, b"")
-            self._gather()
-            return
-        chunk = answer[0]
-        if masked is not None:
-            whole = b"".join(in_memory(answer))
-            body, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
-            waiting.add(ANSWERED | MASKED if is_masked else ANSWERED, peer.number, exchange, now_us, 0, body)
-        elif len(answer) == 1 and isinstance(chunk, (bytes, bytearray)):
-            waiting.add(ANSWERED | WITH_LENGTH, peer.number, exchange, now_us, 0, chunk)
-        else:
-            parts = None if self._keeps_records else cut_answer(answer)
-            kind = ANSWERED if parts is None else ANSWERED_CUT
-            waiting.add_parts(kind | WITH_LENGTH, peer.number, exchange, now_us, 0, parts or in_memory(answer))
-        peer.unwritten_read = info.reads
-        if not peer.is_listed:
-            peer.is_listed = True
-            self.unwritten.append(peer)
-        if waiting.size_bytes >= self._gathers_bytes:
-            self._gather()
+    def at(self, node_id: int) -> RecordedNode:
+        """Returns the maker of what notes the exchanges of this node."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = RecordedNode(self, node_id)
+        return node
 
     def tell(self, about: Mapping[str, object]) -> None:
         """Keeps what is no exchange, before all that comes."""
         if self.is_closed:
             return
         body = json.dumps(about).encode()
-        self._waiting.add(TOLD, 0, 0, self._now_us(), 0, body)
-        self._gather()
+        self.waiting.add(TOLD, 0, 0, self._now_us(), 0, body)
+        self.gather()
 
     def close(self) -> None:
         """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""
         self.is_closed = True
         self._ticker.cancel()
-        if self._gathers is not None:
-            self._gathers.cancel()
-        if self._keeps_records:
-            for peer in self._peers.values():
-                peer.info.sends_files = peer.sends_files
+        if self.gathers is not None:
+            self.gathers.cancel()
+        if self.keeps_records:
+            for recorded in self._recorded.values():
+                recorded.info.sends_files = recorded.sends_files
         self._workers.close()
         self._write_here()
         self._file.close()
 
-    def _opened(self, connection: ConnectionInfo, node_id: int) -> Peer:
+    def opened(self, connection: ControlledConnection, node: RecordedNode) -> RecordedConnection:
         self._connections += 1
-        peer = self._peers[id(connection)] = Peer(connection, self._connections, connection.sends_files)
-        if self._keeps_records:
-            connection.sends_files = False  # what a file sends, nobody sees
-        connection.when_closed(partial(self._closed, peer))
+        info, number = connection.info, self._connections
+        recorded = RecordedConnection(self, node, connection, number)
+        self._recorded[number] = recorded
+        if self.keeps_records:
+            info.sends_files = False  # what a file sends, nobody sees
+        info.when_closed(partial(self._closed, recorded))
         about = {
-            "node": node_id,
-            "listener": connection.listener,
-            "host": connection.client_host,
-            "port": connection.client_port,
-            "is_sasl": not connection.is_authenticated,
+            "node": node.node_id,
+            "listener": info.listener,
+            "host": info.client_host,
+            "port": info.client_port,
+            "is_sasl": not info.is_authenticated,
         }
-        body = json.dumps(about).encode()
-        self._waiting.add(OPENED, peer.number, 0, self._now_us(), 0, body)
-        self._gather()
-        return peer
+        self.waiting.add(OPENED, number, 0, self._now_us(), 0, json.dumps(about).encode())
+        self.gather()
+        return recorded
 
-    def _closed(self, peer: Peer) -> None:
+    def _closed(self, recorded: RecordedConnection) -> None:
         if self.is_closed:
             return
         now_us = self._now_us()
-        if peer.unwritten_read and peer.info.got_all and not peer.unanswered:
-            self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, b"")
-        self._waiting.add(CLOSED, peer.number, 0, now_us, 0, b"")
-        self._gather()
-        peer.unwritten_read = (
-            0  # it stays listed until the next tick: to find it takes longer where many close at a time
-        )
-        del self._peers[id(peer.info)]
+        if recorded.unwritten_read and recorded.info.got_all and not recorded.unanswered:
+            self.waiting.add(WRITTEN, recorded.number, 0, now_us, 0, b"")
+        self.waiting.add(CLOSED, recorded.number, 0, now_us, 0, b"")
+        self.gather()
+        recorded.unwritten_read = 0  # it stays listed until the next tick: to find it takes longer where many close
+        del self._recorded[recorded.number]
 
     def _tick(self) -> None:
         """Whatever arrived before the tick before the last one has been handled: the loop may be late, and it tells."""
-        self._tick_before_us, self._last_tick_us = self._last_tick_us, self._now_us()
+        self.tick_before_us, self._last_tick_us = self._last_tick_us, self._now_us()
+        self.questions = min(self.questions + QUESTIONS_OF_A_TICK, MOST_QUESTIONS)
         if self.unwritten:
             self._look()
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
     def _look(self) -> None:
         """Notes the answers of which nothing is left to be sent."""
-        now_us, left = self._now_us(), []
-        for peer in self.unwritten:
-            if peer.unwritten_read and (peer.info.unsent_bytes() or peer.info.has_unread_bytes()):
-                left.append(peer)
+        now_us = self._now_us()
+        left: list[RecordedConnection] = []
+        for each in self.unwritten:
+            if each.unwritten_read and (each.connection.unsent_bytes() or each.connection.has_unread_bytes()):
+                left.append(each)
                 continue
-            peer.is_listed = False
-            if peer.unwritten_read:
-                peer.unwritten_read = 0
-                self._waiting.add(WRITTEN, peer.number, 0, now_us, 0, b"")
+            each.is_listed = False
+            if each.unwritten_read:
+                each.unwritten_read = 0
+                if not each.unanswered:
+                    each.is_sure, each.waiting_since_us = True, NOTHING_WAITS
+                self.waiting.add(WRITTEN, each.number, 0, now_us, 0, b"")
         self.unwritten = left
-        self._gather()
+        self.gather()
 
     def _now_us(self) -> int:
-        return (time.monotonic_ns() - self._began_ns) // 1000
+        return (time.monotonic_ns() - self.began_ns) // 1000
 
-    def _gather(self) -> None:
+    def gather(self) -> None:
         """Sees to it that what waits is written in time."""
-        size_bytes = self._waiting.size_bytes
-        if size_bytes < self._gathers_bytes and self._gathers is not None:
+        size_bytes = self.waiting.size_bytes
+        if size_bytes < self.gathers_bytes and self.gathers is not None:
             return
         if size_bytes > self._most_waiting_bytes:
             self._write_now()
         elif self._is_writing:
             return
-        elif size_bytes >= self._gathers_bytes:
+        elif size_bytes >= self.gathers_bytes:
             self._hand_over()
         else:
-            self._gathers = self._loop.call_later(GATHERS_S, self._hand_over)
+            self.gathers = self._loop.call_later(GATHERS_S, self._hand_over)
 
     def _taken(self) -> PackedEntries:
-        taken, self._waiting = self._waiting, PackedEntries()
+        taken, self.waiting = self.waiting, PackedEntries()
         return taken
 
     def _hand_over(self) -> None:
-        if self._gathers is not None:
-            self._gathers.cancel()
-            self._gathers = None
+        if self.gathers is not None:
+            self.gathers.cancel()
+            self.gathers = None
         if self.is_closed or self._is_writing:
             return
         if self._compression is Compression.NONE:
@@ -331,8 +240,8 @@ class Recorder:
             result.result()
         except OSError as error:
             log.error(LACKS, error)
-        if self._waiting.size_bytes and not self.is_closed:
-            self._gather()
+        if self.waiting.size_bytes and not self.is_closed:
+            self.gather()
 
     def _write_now(self) -> None:
         try:
@@ -358,96 +267,199 @@ class Recorder:
             self._write(self._taken())
 
 
-class RecordedRequests:
-    """A recorder at one node of a cluster; `odradek.broker.network.connection_host.FrameReceiver`."""
+class RecordedNode:
+    """The connections of one node; `odradek.broker.network.connection_host.ObservesConnections`."""
 
-    def __init__(self, plain: FrameReceiver, recorder: Recorder, node_id: int) -> None:
-        self._plain = plain
+    def __init__(self, recorder: Recorder, node_id: int) -> None:
         self._recorder = recorder
-        self._node_id = node_id
+        self.node_id = node_id
 
-    @property
-    def logins(self) -> LoginCounts | None:
-        return self._plain.logins
-
-    def connected(self, connection: ConnectionInfo) -> None:
-        self._plain.connected(connection)
-        if not self._recorder.is_closed:
-            self._recorder.peer(connection, self._node_id)
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return self._plain.too_long(reason, connection)
-
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        recorder = self._recorder
-        if recorder.is_closed:
-            return self._plain.start(frame, connection)
-        peer = recorder.peer(connection, self._node_id)
-        masked = recorder.received(peer, frame)
-        exchange, arrived_us = recorder.exchanges, peer.arrived_us
-        try:
-            reply = self._plain.start(frame, connection)
-        except (CloseConnection, MalformedMessage):
-            recorder.answered(peer, exchange, masked, arrived_us, None)
-            raise
-        if isinstance(reply, list):
-            recorder.answered(peer, exchange, masked, arrived_us, reply)
-            return reply
-        return RecordedReply(reply, recorder, peer, exchange, masked, arrived_us)
+    def observe(self, connection: ControlledConnection) -> RecordedConnection:
+        return self._recorder.opened(connection, self)
 
 
-class RecordedReply:
-    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+class RecordedConnection(ExchangeObserver):
+    """Notes the exchanges of one connection.
+
+    sends_files       whether it did before it was recorded
+    waiting_since_us  when the oldest of the bytes may have arrived that are not handled yet; NOTHING_WAITS for none
+    arrived_us        when the last request may have, at the earliest
+    unwritten_read    the read whose requests have an answer that may not have left yet; 0 for none
+    is_sure           whether it is known what waited when the last answer was given
+    is_pipelined      whether a request ever came before the answer to the one before
+    is_listed         among those that are looked at with the next tick
+    """
 
     __slots__ = (
         "_arrived_us",
+        "_asked",
+        "_ended",
         "_exchange",
+        "_is_pipelined",
         "_masked",
-        "_peer",
+        "_received_us",
         "_recorder",
-        "_reply",
-        "overlapping_key",
-        "size_bytes",
+        "_sends_tokens",
+        "_size_bytes",
+        "connection",
+        "info",
+        "is_listed",
+        "is_sure",
+        "number",
+        "sends_files",
+        "unwritten_read",
+        "waiting_since_us",
     )
 
-    def __init__(
-        self,
-        reply: Parked,
-        recorder: Recorder,
-        peer: Peer,
-        exchange: int,
-        masked: SafeRequest | None,
-        arrived_us: int,
-    ) -> None:
-        self.size_bytes = reply.size_bytes
-        self.overlapping_key = reply.overlapping_key
-        self._reply = reply
+    def __init__(self, recorder: Recorder, node: RecordedNode, connection: ControlledConnection, number: int) -> None:
+        super().__init__(node)
         self._recorder = recorder
-        self._peer = peer
-        self._exchange = exchange
-        self._masked = masked
-        self._arrived_us = arrived_us
+        self.connection = connection
+        self.info = connection.info
+        self.number = number
+        self.sends_files = connection.info.sends_files
+        self.waiting_since_us = NOTHING_WAITS
+        self._arrived_us = self._received_us = self._exchange = self._size_bytes = 0
+        self._asked = self._ended = 0  # exchanges of this connection
+        self.unwritten_read = 0
+        self.is_sure = True
+        self.is_listed = self._is_pipelined = False
+        self._sends_tokens = False  # bare bytes of a login, after SaslHandshake v0
+        # By their numbers here, requests without an answer that may hold secrets; None until there is one.
+        self._masked: dict[int, SafeRequest] | None = None
 
     @property
-    def waits_for_others(self) -> bool:
-        return self._reply.waits_for_others
+    def unanswered(self) -> int:
+        return self._asked - self._ended
 
-    @property
-    def is_done(self) -> bool:
-        return self._reply.is_done
+    def received(self, frame: memoryview) -> None:
+        recorder, info = self._recorder, self.info
+        if recorder.is_closed:
+            return
+        now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
+        arrived_us = recorder.tick_before_us
+        flags = RECEIVED
+        if self._asked != self._ended or self.waiting_since_us != NOTHING_WAITS:
+            flags |= BEHIND
+            if NOTHING_WAITS != self.waiting_since_us < arrived_us:
+                arrived_us = self.waiting_since_us
+        elif self.unwritten_read == 0:
+            if not self.is_sure:
+                flags |= UNSURE
+        elif self.unwritten_read == info.reads:
+            flags |= BEHIND
+        elif not self.is_sure:
+            flags |= UNSURE
+        elif self.connection.unsent_bytes():
+            flags |= BEHIND
+        else:
+            self.unwritten_read = 0
+            flags |= ALL_WRITTEN
+        if flags & BEHIND:
+            self._is_pipelined = True
+        recorder.exchanges += 1
+        self._exchange = recorder.exchanges
+        self._arrived_us, self._received_us = arrived_us, now_us
+        self._asked += 1
+        size = self._size_bytes = len(frame)
+        waited_us = min(now_us - arrived_us, MOST_WAITED_US)
+        waiting = recorder.waiting
+        if size < FRAME_START_BYTES or not recorder.harmless[frame[1]] or not info.is_authenticated:
+            masked = self._mask(frame)
+            if masked.is_masked:
+                flags |= MASKED
+            waiting.add(flags, self.number, 0, now_us, waited_us, masked.body)
+        else:
+            parts = cut_request(frame) if size >= CUT_FROM_BYTES and not recorder.keeps_records else None
+            if parts is None:
+                waiting.add(flags, self.number, 0, now_us, waited_us, frame)
+            else:
+                waiting.add_parts(flags + RECEIVED_CUT - RECEIVED, self.number, 0, now_us, waited_us, parts)
+            if self._asked - self._ended == 1:
+                waiting.last = self
+        if recorder.gathers is None or waiting.size_bytes >= recorder.gathers_bytes:
+            recorder.gather()
 
-    def when_done(self, action: Callable[[object], None]) -> None:
-        self._reply.when_done(action)
+    def _mask(self, frame: memoryview) -> SafeRequest:
+        masked = safe_request(frame, is_authenticated=self.info.is_authenticated, sends_tokens=self._sends_tokens)
+        if masked.api is ApiKey.SASL_HANDSHAKE and masked.version == 0:
+            self._sends_tokens = True
+        if self._masked is None:
+            self._masked = {}
+        self._masked[self._asked] = masked
+        return masked
 
-    def abandon(self) -> None:
-        self._reply.abandon()
+    def answered(self, chunks: list[Chunk]) -> None:
+        recorder = self._recorder
+        if self.unseen:
+            self.unseen -= 1
+            return
+        if recorder.is_closed or self._asked == self._ended:
+            return
+        now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
+        waiting = recorder.waiting
+        self._ended += 1
+        self._look_for_input()
+        if not chunks:
+            waiting.add(UNANSWERED, self.number, 0, now_us, 0, b"")
+            recorder.gather()
+            return
+        took_us = now_us - self._received_us if waiting.last is self else NOT_RIGHT_BEHIND
+        chunk = chunks[0]
+        masked = None if self._masked is None else self._masked.pop(self._ended, None)
+        if masked is not None:
+            whole = b"".join(in_memory(chunks))
+            body, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
+            waiting.add(ANSWERED | MASKED if is_masked else ANSWERED, self.number, 0, now_us, 0, body)
+        elif len(chunks) == 1 and isinstance(chunk, (bytes, bytearray)):
+            if took_us == NOT_RIGHT_BEHIND:
+                waiting.add(ANSWERED | WITH_LENGTH, self.number, 0, now_us, 0, chunk)
+            else:
+                waiting.answer(took_us, chunk)
+        else:
+            parts = None if recorder.keeps_records else cut_answer(chunks)
+            if took_us != NOT_RIGHT_BEHIND:
+                waiting.answer_parts(took_us, parts or in_memory(chunks), parts is not None)
+            else:
+                kind = ANSWERED if parts is None else ANSWERED_CUT
+                waiting.add_parts(kind | WITH_LENGTH, self.number, 0, now_us, 0, parts or in_memory(chunks))
+        self.unwritten_read = self.info.reads
+        if not self.is_listed:
+            self.is_listed = True
+            recorder.unwritten.append(self)
+        if waiting.size_bytes >= recorder.gathers_bytes:
+            recorder.gather()
 
-    def chunks(self) -> list[Chunk]:
-        """Raises CloseConnection."""
-        try:
-            answer = self._reply.chunks()
-        except CloseConnection:
-            self._recorder.answered(self._peer, self._exchange, self._masked, self._arrived_us, None)
-            raise
-        self._recorder.answered(self._peer, self._exchange, self._masked, self._arrived_us, answer)
-        return answer
+    def _look_for_input(self) -> None:
+        """Finds out what waits behind the request that is answered now: what does was sent before its answer.
+
+        Of what came with this request it is known that it came with it, and the kernel is asked only once. It is not
+        asked any more where it was asked much of late, and a client waits for each answer: then nothing waits here, and
+        what waits in the kernel will be read in the next turn of the loop.
+        """
+        recorder = self._recorder
+        if self.waiting_since_us == NOTHING_WAITS and self.unwritten_read == self.info.reads:
+            return
+        if recorder.questions or self._is_pipelined or self._size_bytes >= CUT_FROM_BYTES:
+            recorder.questions = max(recorder.questions - 1, 0)
+            self.is_sure = True
+            waits = self.connection.has_unread_bytes()
+        else:
+            self.is_sure = False
+            waits = self.connection.holds_input
+        if not waits:
+            self.waiting_since_us = NOTHING_WAITS
+        elif self.waiting_since_us == NOTHING_WAITS:
+            self.waiting_since_us = self._arrived_us
+
+    def hung_up(self, is_newest: bool) -> None:
+        recorder = self._recorder
+        if recorder.is_closed or not self.unanswered:
+            return
+        if is_newest:
+            self._asked -= 1
+        else:
+            self._ended += 1
+        now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
+        recorder.waiting.add(HUNG_UP, self.number, self._exchange if is_newest else 0, now_us, 0, b"")
+        recorder.gather()

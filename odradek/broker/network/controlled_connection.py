@@ -1,42 +1,157 @@
-"""Connections of a broker under control, which can write an answer in pieces."""
+"""Connections of a broker under control: they can be observed, and can write an answer in pieces."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.paced_answers import PacedAnswer
 from odradek.broker.runtime.clock import TimerHandle
-from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
-    from odradek.broker.network.connection_host import ConnectionHost
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.api.observer import ExchangeObserver
+    from odradek.broker.network.connection_host import ConnectionHost, FrameReceiver, LoginCounts
+    from odradek.broker.runtime.delayed import Parked
+
+
+class ObservesConnections(Protocol):
+    """Makes what sees the exchanges of connections."""
+
+    def observe(self, connection: ControlledConnection) -> ExchangeObserver: ...
+
+
+class HasObservers(Protocol):
+    """The server of connections under control; `odradek.broker.network.server.Server`."""
+
+    requests: FrameReceiver
+
+    @property
+    def observers(self) -> Sequence[ObservesConnections]:
+        """Makers for all its connections."""
+
+    def observed_by(self, makers: Sequence[ObservesConnections]) -> None: ...
+
+
+def observe(server: HasObservers, makers: Sequence[ObservesConnections]) -> None:
+    """Lets them, and nobody else, see all exchanges of a server whose requests nobody sees."""
+    if makers:
+        server.requests = ObservedRequests(server.requests)
+    server.observed_by(makers)
+
+
+class ObservedRequests:
+    """Tells the observers of a connection of its requests; `odradek.broker.network.connection_host.FrameReceiver`."""
+
+    def __init__(self, plain: FrameReceiver) -> None:
+        self._plain = plain
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self._plain.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self._plain.connected(connection)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self._plain.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        for observer in connection.observers:
+            observer.received(frame)
+        return self._plain.start(frame, connection)
 
 
 class ControlledConnection(Connection):
     """A connection whose answers may be a `PacedAnswer`."""
 
-    __slots__ = ("_paced",)
+    __slots__ = ("_paced", "senders")
 
     def __init__(self, server: ConnectionHost[Connection]) -> None:
         super().__init__(server)
         self._paced: PacedSender | None = None  # while such an answer leaves
+        self.senders = 0  # of answers that were observed; once they are done, they come as answers of nothing
+
+    @property
+    def holds_input(self) -> bool:
+        """Whether bytes of the peer wait here, or in the kernel since nothing is read."""
+        return self._backlog is not None or self._partial is not None or not self._is_reading
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        Connection.connection_made(self, transport)
+        if not self._closing:
+            self.observed_by(cast(HasObservers, self._server).observers)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        Connection.connection_lost(self, exc)
+        self.info.observers = []  # they know it, and nothing may go round in a circle
+
+    def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
+        """By one that each of them makes, from now on, and by nobody else."""
+        kept = [observer for observer in self.info.observers if observer.maker in makers]
+        known = [observer.maker for observer in kept]
+        for maker in makers:
+            if maker not in known:
+                observer = maker.observe(self)
+                observer.unseen = len(self._in_flight or ()) - self.senders
+                kept.append(observer)
+        self.info.observers = kept
+        if not kept:
+            self.senders = 0
+
+    def _write(self, chunks: list[Chunk]) -> None:
+        """Does what `Connection` does, since to call that as well would cost those who are not observed."""
+        if self.info.observers:
+            self._tell(chunks)
+        transport = self._transport
+        if not chunks or transport is None:
+            return
+        self.active_at_sweep = self._server.sweep_count
+        if len(chunks) == 1:
+            transport.write(chunks[0])  # type: ignore[arg-type]  # no part in a file stands alone
+        elif FileSlice in map(type, chunks):
+            self._send_from_files(transport, chunks)
+        else:
+            transport.writelines(chunks)  # type: ignore[arg-type]
+
+    def _tell(self, chunks: list[Chunk]) -> None:
+        if self.senders:
+            self.senders -= 1
+        else:
+            for observer in self.info.observers:
+                observer.answered(chunks)
+
+    def _hang_up(self, reason: str) -> None:
+        for observer in self.info.observers:
+            observer.hung_up(bool(self._in_flight))
+        Connection._hang_up(self, reason)
+
+    def _refuse(self, reason: str) -> None:
+        observers, self.info.observers = self.info.observers, []  # nobody has received the request
+        Connection._refuse(self, reason)
+        self.info.observers = observers
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
         if isinstance(chunks, PacedAnswer):
             self._write_paced(transport, chunks)
-        else:
-            Connection._send_from_files(self, transport, chunks)
+            return
+        Connection._send_from_files(self, transport, chunks)
+        if self._file_sender is not None and not self._file_sender.is_done and self.info.observers:
+            self.senders += 1
 
     def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
         """It is the first in flight until all of it has left, and all others wait for it."""
         data = b"".join(in_memory(chunks))
         sender = PacedSender(self, transport, data, chunks.pieces(len(data)))
         self._paced = sender
+        if self.info.observers:
+            self.senders += 1
         if self._in_flight is None:
             self._in_flight = deque()
         self._in_flight.appendleft(sender)

@@ -10,16 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from odradek.broker.network.connection import Connection
-from odradek.broker.network.controlled_connection import ControlledConnection
+from odradek.broker.api.observer import ExchangeObserver
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.recording_masks import SECRET
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from odradek.broker.network.connection_host import ConnectionHost
-    from odradek.broker.network.paced_answers import PacedAnswer
+    from odradek.broker.network.controlled_connection import ControlledConnection
     from odradek.broker.runtime.controlled_time import Pace
 
 MOST_EXCHANGES: Final = 1_000
@@ -78,6 +74,9 @@ class KeptExchanges:
         self.dropped = 0  # the number of the last one that is not kept any more
         self.clients: dict[int, KeptClient] = {}  # by the identity of what is known of their connections
 
+    def observe(self, connection: ControlledConnection) -> KeptClient:
+        return KeptClient(self, connection)
+
     def last(self) -> Iterator[tuple[int, KeptExchange]]:
         """Yields them with their numbers, the oldest first."""
         self.trim()
@@ -92,98 +91,78 @@ class KeptExchanges:
                 oldest.received = (*oldest.received[:5], False)
 
 
-class KeptClient:
-    """A connection that has asked something. first: the beginning of its first request."""
+class KeptClient(ExchangeObserver):
+    """A connection whose exchanges are kept. first: the beginning of its first request; None before it"""
 
-    __slots__ = ("first", "unanswered")
+    __slots__ = ("_connection", "_connection_id", "_info", "_kept", "first", "unanswered")
 
-    def __init__(self, first: bytes, unanswered: deque[KeptExchange | None]) -> None:
-        self.first = first
-        self.unanswered = unanswered
-
-
-class KeptConnection(ControlledConnection):
-    """A connection whose exchanges are kept."""
-
-    __slots__ = ("_client", "_kept", "_unanswered")
-
-    def __init__(self, server: ConnectionHost[Connection], kept: KeptExchanges) -> None:
-        super().__init__(server)
+    def __init__(self, kept: KeptExchanges, connection: ControlledConnection) -> None:
+        super().__init__(kept)
         self._kept = kept
-        self._client: KeptClient | None = None  # from its first request
-        self._unanswered: deque[KeptExchange | None] = deque()  # in their order; None for what is not kept at all
+        self._connection, self._info = connection, connection.info
+        self._connection_id = connection.info.connection_id
+        self.first: bytes | None = None
+        self.unanswered: deque[KeptExchange | None] = deque()  # in their order; None for what is not kept at all
 
-    def _handle(self, frame: memoryview) -> None:
-        info = self.info
-        if not info.is_authenticated:  # bytes of a login
-            self._unanswered.append(None)
-            Connection._handle(self, frame)
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer, and answers that are leaving."""
+        return len(self.unanswered) + self._connection.senders
+
+    def received(self, frame: memoryview) -> None:
+        if not self._info.is_authenticated:  # bytes of a login
+            self.unanswered.append(None)
             return
         kept = self._kept
         size = len(frame)
         is_secret = size < HEAD_BYTES or frame[1] in SECRET_KEYS
         request = bytes(frame if size <= MOST_KEPT_BYTES and not is_secret else frame[:HEAD_BYTES])
         exchange = KeptExchange()
-        exchange.received = (info.connection_id, kept.time.pace, kept.now_s(), request, size, not is_secret)
+        exchange.received = (self._connection_id, kept.time.pace, kept.now_s(), request, size, not is_secret)
         exchange.answered = None
-        if self._client is None:
+        if self.first is None:
             self._introduce(frame)
-        self._unanswered.append(exchange)
+        self.unanswered.append(exchange)
         exchanges = kept.exchanges
         exchanges.append(exchange)
         kept.kept_bytes += len(request)
         if kept.kept_bytes > MOST_BYTES or len(exchanges) > MOST_EXCHANGES + SPARE_EXCHANGES:
             kept.trim()
-        Connection._handle(self, frame)
 
-    def _write(self, chunks: list[Chunk]) -> None:
-        exchange = self._unanswered.popleft() if self._unanswered else None
+    def answered(self, chunks: list[Chunk]) -> None:
+        if self.unseen:
+            self.unseen -= 1
+            return
+        exchange = self.unanswered.popleft() if self.unanswered else None
+        if exchange is None:
+            return
+        kept = self._kept
+        answer, size = (chunks[0], len(chunks[0])) if len(chunks) == 1 else (None, sum(map(len, chunks)))
+        if size > MOST_KEPT_BYTES or not exchange.received[5]:
+            answer = None
+        elif answer is None and size:
+            answer = b"".join(in_memory(chunks))
+        exchange.answered = (kept.time.pace, kept.now_s(), answer, size, False)
+        if answer is not None:
+            kept.kept_bytes += size
+            if kept.kept_bytes > MOST_BYTES:
+                kept.trim()
+
+    def hung_up(self, is_newest: bool) -> None:
+        exchange = self.unanswered[-1 if is_newest else 0] if self.unanswered else None
         if exchange is not None:
-            kept = self._kept
-            answer, size = (chunks[0], len(chunks[0])) if len(chunks) == 1 else (None, sum(map(len, chunks)))
-            if size > MOST_KEPT_BYTES or not exchange.received[5]:
-                answer = None
-            elif answer is None and size:
-                answer = b"".join(in_memory(chunks))
-            exchange.answered = (kept.time.pace, kept.now_s(), answer, size, False)
-            if answer is not None:
-                kept.kept_bytes += size
-                if kept.kept_bytes > MOST_BYTES:
-                    kept.trim()
-        Connection._write(self, chunks)
-
-    def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
-        ControlledConnection._write_paced(self, transport, chunks)
-        self._unanswered.appendleft(None)  # its sender is the first in flight, and is answered once it is done
-
-    def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-        ControlledConnection._send_from_files(self, transport, chunks)
-        sender = self._file_sender
-        if sender is not None and not sender.is_done:
-            self._unanswered.appendleft(None)  # as above
-
-    def _refuse(self, reason: str) -> None:
-        self._unanswered.append(None)  # nobody has read the request
-        Connection._refuse(self, reason)
-
-    def _hang_up(self, reason: str) -> None:
-        if self._unanswered:
-            exchange = self._unanswered[-1] if self._in_flight else self._unanswered[0]
-            if exchange is not None:
-                exchange.answered = (self._kept.time.pace, self._kept.now_s(), None, 0, True)
-        Connection._hang_up(self, reason)
+            exchange.answered = (self._kept.time.pace, self._kept.now_s(), None, 0, True)
 
     def _introduce(self, frame: memoryview) -> None:
         """Makes the client known, as its first request tells of it."""
-        kept, key = self._kept, id(self.info)
-        clients = kept.clients
-        self._client = KeptClient(bytes(frame[:MOST_KEPT_BYTES]), self._unanswered)
-        clients[key] = self._client
+        clients, key = self._kept.clients, id(self._info)
+        self.first = bytes(frame[:MOST_KEPT_BYTES])
+        clients[key] = self
+        self._info.when_closed(self._closed)
 
-        def closed() -> None:
-            clients.pop(key, None)
-            for exchange in self._unanswered:
-                if exchange is not None and exchange.answered is None:
-                    exchange.answered = (kept.time.pace, kept.now_s(), None, 0, True)
-
-        self.info.when_closed(closed)
+    def _closed(self) -> None:
+        kept = self._kept
+        kept.clients.pop(id(self._info), None)
+        for exchange in self.unanswered:
+            if exchange is not None and exchange.answered is None:
+                exchange.answered = (kept.time.pace, kept.now_s(), None, 0, True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
@@ -16,6 +16,9 @@ from odradek.broker.network.admission import Admission, Admissions, ConnectionLi
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.connection_host import FrameReceiver, Handshakes
 from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
+
+if TYPE_CHECKING:
+    from odradek.broker.network.controlled_connection import ControlledConnection, ObservesConnections
 
 LEAST_BACKLOG: Final = 128  # Kafka's 50 drops connections when many clients start at once; a queue costs nothing
 RECEIVE_BUFFER_BYTES: Final = 128 * 1024
@@ -113,6 +116,7 @@ class Server:
         self._all_gone: asyncio.Event | None = None
         self._authentication_timeout_ms = authentication_timeout_ms
         self._make_connection = make_connection
+        self.observers: Sequence[ObservesConnections] = ()
         self._deadlines: dict[Connection, TimerHandle] = {}
 
     @property
@@ -122,6 +126,12 @@ class Server:
     def connections(self) -> list[ConnectionInfo]:
         """Lists the open connections, the oldest first."""
         return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
+
+    def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
+        """All its connections, open ones too: each is a `ControlledConnection`, beside which `observe` calls this."""
+        self.observers = makers
+        for connection in self._connections:
+            cast("ControlledConnection", connection).observed_by(makers)
 
     @property
     def connections_made(self) -> int:

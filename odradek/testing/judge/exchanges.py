@@ -70,7 +70,8 @@ class Batch:
 @dataclass(slots=True, eq=False)
 class Exchange:
     """earliest_us: when the request may have been sent at the earliest. `request` is None where it is masked or cannot
-    be read, which `unreadable` tells then. lacks_records: records were left out, of batches whose CRC was right."""
+    be read, which `unreadable` tells then. lacks_records: records were left out, of batches whose CRC was right.
+    is_behind, is_unsure: it was sent before the answer before it was, or nobody looked."""
 
     number: int
     connection: Connection
@@ -82,6 +83,7 @@ class Exchange:
     received_us: int
     earliest_us: int
     is_behind: bool = False
+    is_unsure: bool = False
     lacks_records: bool = False
     is_flexible: bool = False
     unreadable: str | None = None
@@ -97,6 +99,11 @@ class Exchange:
         return self.fate in (AnswerFate.UNANSWERED, AnswerFate.HUNG_UP) or (
             self.written_us is None and self.connection.closed_us is not None
         )
+
+    @property
+    def is_after_answer(self) -> bool:
+        """Whether it is known to have been sent after the answer before it."""
+        return not self.is_behind and not self.is_unsure
 
     @property
     def batches(self) -> list[Batch]:
@@ -165,4 +172,4 @@ def knows(request: Exchange, answered: Exchange) -> bool:
         return True
     connection = request.connection
     is_next = answered.connection is connection and answered.number < request.number
-    return is_next and not connection.is_pipelined and not request.is_behind
+    return is_next and not connection.is_pipelined and request.is_after_answer

@@ -28,23 +28,8 @@ MASKED_BYTES: Final = FRAME_START.size
 
 
 def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
-    """Returns the connections on which a request was ever sent before the answer to the one before it was read.
-
-    A request that came with another one, in one turn of the broker's loop, is recorded before the answer to that one
-    has left.
-    """
-    found: set[int] = set()
-    unwritten: set[int] = set()
-    for entry in entries:
-        match entry.kind:
-            case Kind.RECEIVED:
-                if entry.is_behind or entry.connection in unwritten:
-                    found.add(entry.connection)
-            case Kind.ANSWERED:
-                unwritten.add(entry.connection)
-            case Kind.WRITTEN | Kind.CLOSED:
-                unwritten.discard(entry.connection)
-    return found
+    """Returns the connections on which a request was ever sent before the answer to the one before it was."""
+    return {entry.connection for entry in entries if entry.is_behind}
 
 
 class Judging:
@@ -178,6 +163,7 @@ def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
         entry.time_us,
         earliest_us,
         entry.is_behind,
+        entry.is_unsure,
         entry.lacks_records,
     )
     if len(frame) < MASKED_BYTES:

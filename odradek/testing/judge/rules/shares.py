@@ -149,7 +149,8 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         session.limited = None
     is_flying = last is not None and last.fate is AnswerFate.WAITING
     is_behind = exchange.is_behind and exchange.connection.previous is last and last is not None
-    scene.decide("SHR.7", not (is_flying or is_behind), exchange, "another request of it is in flight", last)
+    if not exchange.is_unsure:
+        scene.decide("SHR.7", not (is_flying or is_behind), exchange, "another request of it is in flight", last)
     acknowledged = list(_acknowledged(request))
     if epoch == OPENS or isinstance(request, ShareAcknowledgeRequest):
         is_fine = epoch != OPENS or (isinstance(request, ShareFetchRequest) and not acknowledged)

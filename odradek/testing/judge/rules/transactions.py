@@ -249,7 +249,7 @@ def _retried(exchange: Exchange, producer: Producer, scene: Scene) -> None:
         if is_same or not is_abort(exchange):
             scene.decide("TXN.8", is_same, exchange, why, refused)
     is_measured = refused.written_us is not None and exchange.connection is refused.connection
-    if is_same and is_measured and not exchange.is_behind:
+    if is_same and is_measured and exchange.is_after_answer:
         waited_us = exchange.received_us - refused.answered_us
         why = f"it is retried after {waited_us / 1000} ms"
         scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)

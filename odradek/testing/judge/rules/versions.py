@@ -128,7 +128,7 @@ def api_versions(exchange: Exchange, scene: Scene) -> None:
         return
     told, request = scene.at(Told, exchange.connection.number), exchange.request
     refused = told.refused
-    if refused is not None and not exchange.is_behind and isinstance(refused.answer, ApiVersionsResponse):
+    if refused is not None and exchange.is_after_answer and isinstance(refused.answer, ApiVersionsResponse):
         lowest, highest = next(
             ((each.min_version, each.max_version) for each in refused.answer.api_keys if each.api_key == 18), (0, 0)
         )

@@ -9,8 +9,11 @@ from io import BytesIO
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.clusters.live_recording import UnreadBlocks
-from odradek.broker.clusters.recorder import Recorder
+from odradek.broker.clusters.recorder import MOST_QUESTIONS, Recorder
+from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.connection_host import LoginCounts
+from odradek.broker.network.controlled_connection import ControlledConnection, observe
+from odradek.broker.network.server import Server
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.compression import Compression
 from odradek.protocol.file_slice import Chunk
@@ -24,8 +27,9 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.recording import Kind, Recording, RecordingEntry
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.judge.judging import judge
+from tests.support.peer import Answering, FakeTransport, Later, Peer, server_around
 
-FRAME = memoryview(request_bytes(MetadataRequest(topics=[]), 12, 7, "a-client"))[4:]
+FRAME = request_bytes(MetadataRequest(topics=[]), 12, 7, "a-client")
 ANSWER = b"\0\0\0\x04\0\0\0\x07"
 
 
@@ -68,16 +72,31 @@ class Answers:
         return list(answer)
 
 
+class SlowTransport(FakeTransport):
+    """Keeps this many bytes unsent."""
+
+    unsent_bytes = 1
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+
 def kinds(entries: list[RecordingEntry]) -> list[tuple[Kind, int, int]]:
     return [(entry.kind, entry.connection, entry.exchange) for entry in entries]
 
 
+def peer_of(server: Server, *recorders: Recorder, transport: FakeTransport | None = None) -> Peer:
+    if not server.observers:
+        observe(server, [recorder.at(1) for recorder in recorders])
+    return Peer(server, make_connection=ControlledConnection, transport=transport)
+
+
 async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_whole() -> None:
-    disk, connection = CountedWrites(), ConnectionInfo(1, "localhost", 1)
+    disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), most_waiting_bytes=1000)
-    requests = recorder.wrap(Answers(*[[ANSWER], []] * 50), 1)
+    peer = peer_of(server_around(Answers(*[[ANSWER], []] * 50)), recorder)
     for _ in range(100):  # in one turn of the loop, so that no thread is given anything
-        requests.start(FRAME, connection)
+        peer.send(FRAME)
     assert disk.writes > 5  # the head, and what the loop wrote
     recorder.close()
     entries = disk.entries()
@@ -87,24 +106,21 @@ async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_who
 
 
 async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_came_with_its_request() -> None:
-    disk = CountedWrites()
-    slow, quick = ConnectionInfo(1, "localhost", 1, reads=1), ConnectionInfo(2, "localhost", 2, reads=1)
-    slow.unsent_bytes = lambda: 1
+    disk, unsent = CountedWrites(), SlowTransport()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
-    requests = recorder.wrap(Answers(*[[ANSWER]] * 5), 1)
-    for connection in (slow, quick, quick):
-        requests.start(FRAME, connection)
-    slow.reads = quick.reads = 2
-    for connection in (slow, quick):
-        requests.start(FRAME, connection)
+    server = server_around(Answers(*[[ANSWER]] * 5))
+    slow, quick = peer_of(server, recorder, transport=unsent), peer_of(server, recorder)
+    slow.send(FRAME)
+    quick.send(FRAME + FRAME)  # which is read at once
+    slow.send(FRAME)
+    quick.send(FRAME)
     while recorder.unwritten:  # until a tick
-        slow.unsent_bytes = lambda: 0
+        unsent.unsent_bytes = 0
         await asyncio.sleep(0.001)
     recorder.close()
-    assert [each for each in kinds(disk.entries()) if each[0] is not Kind.ANSWERED] == [
-        (Kind.OPENED, 1, 0),
+    entries = disk.entries()
+    assert [each for each in kinds(entries) if each[0] not in (Kind.ANSWERED, Kind.OPENED)] == [
         (Kind.RECEIVED, 1, 1),
-        (Kind.OPENED, 2, 0),
         (Kind.RECEIVED, 2, 2),
         (Kind.RECEIVED, 2, 3),
         (Kind.RECEIVED, 1, 4),
@@ -115,38 +131,103 @@ async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_c
         (Kind.WRITTEN, 1, 4),
         (Kind.WRITTEN, 2, 5),
     ]
+    assert [entry.exchange for entry in entries if entry.is_behind] == [3, 4]
+
+
+async def test_under_load_a_request_is_held_to_follow_an_answer_only_where_somebody_looked() -> None:
+    disk, load = CountedWrites(), 2 * MOST_QUESTIONS
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    peer = peer_of(server_around(Answers(*[[ANSWER]] * (load + 3))), recorder)
+    for _ in range(load):  # in one turn of the loop, so that no tick brings further questions
+        peer.send(FRAME)
+    while recorder.unwritten:  # until a tick, which looks as well
+        await asyncio.sleep(0.001)
+    peer.send(FRAME)
+    recorder.close()
+    received = [entry for entry in disk.entries() if entry.kind is Kind.RECEIVED]
+    unsure = [entry.exchange for entry in received if entry.is_unsure]
+    assert unsure == list(range(MOST_QUESTIONS + 2, load + 1))
+    assert not [entry for entry in received if entry.is_behind]
+
+
+async def test_an_answer_belongs_to_the_oldest_request_that_has_none() -> None:
+    disk, first, second = CountedWrites(), Later(), Later()
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    peer = peer_of(server_around(Answering(first, second)), recorder)
+    peer.send(FRAME + FRAME)
+    second.give([ANSWER + b"2"])
+    first.give([ANSWER + b"1"])
+    recorder.close()
+    answered = [(entry.exchange, entry.body[4:]) for entry in disk.entries() if entry.kind is Kind.ANSWERED]
+    assert answered == [(1, b"1"), (2, b"2")]
+
+
+async def test_answers_to_requests_from_before_the_recording_are_not_in_it() -> None:
+    disk, early, late = CountedWrites(), Later(), Later()
+    server = server_around(Answering(early, late))
+    peer = Peer(server, make_connection=ControlledConnection)
+    peer.send(FRAME)
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    observe(server, [recorder.at(1)])
+    peer.send(FRAME)
+    early.give([ANSWER + b"early"])
+    late.give([ANSWER + b"late"])
+    recorder.close()
+    answered = [(entry.exchange, entry.body[4:]) for entry in disk.entries() if entry.kind is Kind.ANSWERED]
+    assert answered == [(1, b"late")]
 
 
 async def test_a_request_that_is_answered_by_hanging_up_is_told_so() -> None:
-    disk, connection = CountedWrites(), ConnectionInfo(1, "localhost", 1)
+    disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
-    requests = recorder.wrap(Answers(None), 1)
-    try:
-        requests.start(FRAME, connection)
-    except CloseConnection:
-        connection.closed()
+    peer = peer_of(server_around(Answers(None)), recorder)
+    peer.send(FRAME)
+    peer.hang_up()
     recorder.close()
     assert kinds(disk.entries())[1:] == [(Kind.RECEIVED, 1, 1), (Kind.HUNG_UP, 1, 1), (Kind.CLOSED, 1, 0)]
 
 
-async def test_no_secret_gets_into_a_block() -> None:
-    disk, connection = CountedWrites(), ConnectionInfo(1, "localhost", 1)
+async def test_what_is_hung_up_on_before_an_older_request_is_answered_is_told_so() -> None:
+    disk, older = CountedWrites(), Later()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
-    requests = recorder.wrap(Answers(*[[ANSWER + b"hidden"]] * 5), 1)
+    peer = peer_of(server_around(Answering(older, CloseConnection("no more of you"))), recorder)
+    peer.send(FRAME + FRAME)
+    older.give([ANSWER])
+    recorder.close()
+    told = [each for each in kinds(disk.entries()) if each[0] is not Kind.WRITTEN]
+    assert told[1:] == [(Kind.RECEIVED, 1, 1), (Kind.RECEIVED, 1, 2), (Kind.HUNG_UP, 1, 2), (Kind.ANSWERED, 1, 1)]
+
+
+async def test_a_request_that_is_too_long_is_no_exchange() -> None:
+    disk = CountedWrites()
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    older = Later()
+    peer = peer_of(server_around(Answering(older), ConnectionLimits(max_request_bytes=1000)), recorder)
+    peer.send(FRAME + b"\0\1\0\0")
+    older.give([ANSWER])
+    recorder.close()
+    told = [each for each in kinds(disk.entries()) if each[0] is not Kind.WRITTEN]
+    assert told[1:] == [(Kind.RECEIVED, 1, 1), (Kind.ANSWERED, 1, 1)]
+
+
+async def test_no_secret_gets_into_a_block() -> None:
+    disk = CountedWrites()
+    recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
+    peer = peer_of(server_around(Answers(*[[ANSWER + b"hidden"]] * 5)), recorder)
     login = request_bytes(SaslAuthenticateRequest(auth_bytes=b"hidden"), 2, 7, "a-client")
-    configs = request_bytes(AlterConfigsRequest(resources=[]), 2, 7, "hidden")
-    for frame in (login, configs):
-        requests.start(memoryview(frame)[4:], connection)
-    connection.is_authenticated = False
-    for frame in (login, request_bytes(MetadataRequest(topics=[]), 12, 7, "hidden"), b"\0\0\0\0hidden and bare"):
-        requests.start(memoryview(frame)[4:], connection)
+    for frame in (login, request_bytes(AlterConfigsRequest(resources=[]), 2, 7, "hidden")):
+        peer.send(frame)
+    peer.connection.info.is_authenticated = False
+    bare = b"\0\0\0\x0fhidden and bare"
+    for frame in (login, request_bytes(MetadataRequest(topics=[]), 12, 7, "hidden"), bare):
+        peer.send(frame)
     recorder.close()
     kept = disk.getvalue().count(b"hidden")
     assert kept == 1, "only what answers Metadata, which holds no secret"
 
 
 async def test_a_judge_that_gets_no_records_decides_as_one_that_gets_them() -> None:
-    loop, connection = asyncio.get_running_loop(), ConnectionInfo(1, "localhost", 1, sends_files=True)
+    loop = asyncio.get_running_loop()
     disks = [CountedWrites(), CountedWrites()]
     cut = Recorder(disks[0], loop, compression=Compression.NONE, keeps_records=False)
     whole = Recorder(disks[1], loop, compression=Compression.NONE)
@@ -156,12 +237,12 @@ async def test_a_judge_that_gets_no_records_decides_as_one_that_gets_them() -> N
     partition = PartitionData(partition_index=0, high_watermark=1, records=[sound])
     fetched = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
     answer = response_writer(FetchResponse.API_KEY, FetchResponse, 12)(7, fetched)
-    requests = cut.wrap(whole.wrap(Answers([ANSWER], [ANSWER], answer), 1), 1)  # type: ignore[arg-type]
+    peer = peer_of(server_around(Answers([ANSWER], [ANSWER], answer)), cut, whole)  # type: ignore[arg-type]
     for batch in (sound, damaged):
         data = PartitionProduceData(index=0, records=batch)
         request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
-        requests.start(memoryview(request_bytes(request, 9, 7, "a-client"))[4:], connection)
-    requests.start(memoryview(request_bytes(FetchRequest(topics=[]), 12, 7, "a-client"))[4:], connection)
+        peer.send(request_bytes(request, 9, 7, "a-client"))
+    peer.send(request_bytes(FetchRequest(topics=[]), 12, 7, "a-client"))
     cut.close()
     whole.close()
     assert disks[1].getvalue().count(b"valuevalue") == 3000
@@ -176,27 +257,31 @@ async def test_a_judge_that_gets_no_records_decides_as_one_that_gets_them() -> N
 
 
 async def test_only_who_keeps_records_has_answers_read_from_files() -> None:
-    loop = asyncio.get_running_loop()
     for keeps_records in (True, False):
-        connection = ConnectionInfo(1, "localhost", 1, sends_files=True)
-        recorder = Recorder(CountedWrites(), loop, compression=Compression.NONE, keeps_records=keeps_records)
-        recorder.wrap(Answers([ANSWER]), 1).start(FRAME, connection)
-        assert connection.sends_files is not keeps_records
+        server = server_around(Answers())
+        peer = Peer(server, make_connection=ControlledConnection)
+        peer.connection.info.sends_files = True
+        loop, disk = asyncio.get_running_loop(), CountedWrites()
+        recorder = Recorder(disk, loop, compression=Compression.NONE, keeps_records=keeps_records)
+        observe(server, [recorder.at(1)])
+        assert peer.connection.info.sends_files is not keeps_records
         recorder.close()
 
 
 async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:
-    connection = ConnectionInfo(1, "localhost", 1, sends_files=True)
-    disk = CountedWrites()
+    disk, server = CountedWrites(), server_around(Answers([ANSWER], [ANSWER]))
+    peer = Peer(server, make_connection=ControlledConnection)
+    peer.connection.info.sends_files = True
     recorder = Recorder(disk, asyncio.get_running_loop())
-    requests = recorder.wrap(Answers([ANSWER], [ANSWER]), 1)
-    requests.start(FRAME, connection)
-    assert not connection.sends_files  # what a file sends, nobody sees
+    observe(server, [recorder.at(1)])
+    peer.send(FRAME)
+    assert not peer.connection.info.sends_files  # what a file sends, nobody sees
     recorder.close()
     written = disk.getvalue()
-    assert requests.start(FRAME, connection) == [ANSWER]
-    connection.closed()
-    assert connection.sends_files
+    peer.send(FRAME)
+    assert peer.frames() == [ANSWER[4:]] * 2
+    peer.hang_up()
+    assert peer.connection.info.sends_files
     assert disk.getvalue() == written
 
 

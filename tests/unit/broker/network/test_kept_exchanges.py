@@ -1,83 +1,33 @@
 """The exchanges that connections keep for tests of clients: which, how many, and how many of their bytes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.clusters.exchanges import Exchanges
 from odradek.broker.clusters.problems import Problem
-from odradek.broker.network.connection import Connection
+from odradek.broker.network.controlled_connection import ControlledConnection, observe
 from odradek.broker.network.kept_exchanges import (
     MOST_BYTES,
     MOST_EXCHANGES,
     MOST_KEPT_BYTES,
-    KeptConnection,
     KeptExchange,
 )
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.controlled_time import Pace
-from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.runtime.delayed import CloseConnection
 from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import request_bytes, response_chunks
 from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.struct import Message
-from tests.support.peer import Peer, server_around
+from tests.support.peer import Answering, Later, Peer, server_around
 
 
 def frame(name: str = "t", message: Message | None = None, version: int = 12) -> bytes:
     request = message or MetadataRequest(topics=[MetadataRequestTopic(name=name)])
     return request_bytes(request, version, 7, "a-client")
-
-
-class Later:
-    """An answer that a test gives when it likes."""
-
-    overlapping_key = 3  # Metadata
-    waits_for_others = True
-    size_bytes = 10
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.answer: list[Chunk] | CloseConnection = []
-        self._action: Callable[[object], None] = lambda _: None
-
-    def when_done(self, action: Callable[[object], None]) -> None:
-        self._action = action
-
-    def give(self, answer: list[Chunk] | CloseConnection) -> None:
-        self.answer, self.is_done = answer, True
-        self._action(self)
-
-    def chunks(self) -> list[Chunk]:
-        if isinstance(self.answer, CloseConnection):
-            raise self.answer
-        return self.answer
-
-    def abandon(self) -> None: ...
-
-
-class Answering:
-    """Answers each frame with the next of `replies`, and then with nothing."""
-
-    logins = None
-
-    def __init__(self, *replies: list[Chunk] | Later | CloseConnection) -> None:
-        self.replies = list(replies)
-
-    def connected(self, connection: ConnectionInfo) -> None: ...
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return None
-
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        reply = self.replies.pop(0) if self.replies else []
-        if isinstance(reply, CloseConnection):
-            raise reply
-        return reply
 
 
 @dataclass
@@ -91,10 +41,13 @@ def kept_by(*replies: list[Chunk] | Later | CloseConnection) -> tuple[Peer, Exch
     time = Still(Pace(5, 0.0, 0.0, True))
     exchanges = Exchanges(time, lambda: 1.0)
 
-    def connection(server: Server) -> Connection:
-        return KeptConnection(server, exchanges.kept)
+    return peer_of(server_around(Answering(*replies)), exchanges), exchanges, time
 
-    return Peer(server_around(Answering(*replies)), make_connection=connection), exchanges, time
+
+def peer_of(server: Server, exchanges: Exchanges) -> Peer:
+    if not server.observers:
+        observe(server, [exchanges.kept])
+    return Peer(server, make_connection=ControlledConnection)
 
 
 def answer() -> list[Chunk]:
@@ -171,7 +124,7 @@ async def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
     exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
     server = server_around(Answering(*waiting))
     for _ in waiting:
-        Peer(server, make_connection=lambda server: KeptConnection(server, exchanges.kept)).send(frame())
+        peer_of(server, exchanges).send(frame())
     for each in waiting:
         each.give([bytes(MOST_KEPT_BYTES)])
     kept = list(exchanges.since(0, None, None))
@@ -185,9 +138,7 @@ async def test_an_answer_that_comes_when_its_request_is_left_behind_is_not_kept(
     late = Later()
     exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
     server = server_around(Answering(late))
-    slow, quick = (
-        Peer(server, make_connection=lambda server: KeptConnection(server, exchanges.kept)) for _ in range(2)
-    )
+    slow, quick = peer_of(server, exchanges), peer_of(server, exchanges)
     slow.send(frame())
     for _ in range(2 * MOST_EXCHANGES):
         quick.send(frame())
