@@ -21,6 +21,7 @@ import org.apache.kafka.common.test.ClusterInstance;
 
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.MetadataCache;
@@ -46,15 +47,22 @@ import java.net.HttpURLConnection;
 import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.AbstractMap;
+import java.util.AbstractSet;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.EnumSet;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
+import java.util.Queue;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -132,6 +140,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         private String bootstrap;
         private boolean isStopped;
         private TestAbortedException lacking;
+        private final Queue<Admin> admins = new ConcurrentLinkedQueue<>();
         private final Set<Integer> running = ConcurrentHashMap.newKeySet();
 
         OdradekCluster(ClusterConfig config, boolean isCombined) {
@@ -173,6 +182,12 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             return proxy(KafkaBroker.class, (self, method, given) -> switch (method.getName()) {
                 case "metadataCache" -> cache();
                 case "config" -> new Settings(node);
+                case "groupCoordinator" -> proxy(GroupCoordinator.class, (coordinator, asked, arguments) -> {
+                    if (!asked.getName().equals("groupMetadataTopicConfigs")) throw needsKafka(asked.getName());
+                    Properties compacted = new Properties();
+                    compacted.put("cleanup.policy", "compact");
+                    return compacted;
+                });
                 case "socketServer" -> Mockito.mock(SocketServer.class, call -> {
                     if (!call.getMethod().getName().equals("boundPort")) throw needsKafka(call.getMethod().getName());
                     return brokerBoundPorts().get(node);
@@ -190,6 +205,39 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                 }
                 default -> throw needsKafka(method.getName());
             });
+        }
+
+        /** None to wait for, since each node is one; a test that wants one of them is aborted. */
+        private final class NoControllers extends AbstractMap<Integer, ControllerServer> {
+            @Override
+            public ControllerServer get(Object id) {
+                throw needsKafka("controllers");
+            }
+
+            @Override
+            public Set<Map.Entry<Integer, ControllerServer>> entrySet() {
+                return new AbstractSet<>() {
+                    @Override
+                    public Iterator<Map.Entry<Integer, ControllerServer>> iterator() {
+                        return new Iterator<>() {
+                            @Override
+                            public boolean hasNext() {
+                                return false;
+                            }
+
+                            @Override
+                            public Map.Entry<Integer, ControllerServer> next() {
+                                throw needsKafka("controllers");
+                            }
+                        };
+                    }
+
+                    @Override
+                    public int size() {
+                        return 0;
+                    }
+                };
+            }
         }
 
         /** What the test has set, for those who ask for a number; there are no directories of logs. */
@@ -331,8 +379,16 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         }
 
         @Override
+        public Admin admin(Map<String, Object> settings, boolean usingBootstrapControllers) {
+            Admin made = ClusterInstance.super.admin(settings, usingBootstrapControllers);
+            admins.add(made);
+            return made;
+        }
+
+        @Override
         public void stop() {
             isStopped = true;
+            if (lacking != null) admins.forEach(admin -> admin.close(Duration.ZERO));  // which an aborted test leaves
             if (id == null) return;
             call("DELETE", "/" + id, null);
             try {
@@ -371,7 +427,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override public Map<Integer, KafkaBroker> aliveBrokers() {
             return running.stream().collect(Collectors.toMap(id -> id, this::broker));
         }
-        @Override public Map<Integer, ControllerServer> controllers() { throw needsKafka("controllers"); }
+        @Override public Map<Integer, ControllerServer> controllers() { return new NoControllers(); }
         @Override public Set<Integer> controllerIds() { return Set.of(0); }
         @Override public void waitForReadyBrokers() { }
         @Override public Optional<FaultHandlerException> firstFatalException() { return Optional.empty(); }
