@@ -28,12 +28,13 @@ class Client:
 class Row:
     """One bug.
 
-    bug         where the client's project, or its user, tells of it
-    sees        begins what the application sees with the old release; `instead` is all that it sees with the mended one
-    state       before the application starts; `meanwhile` happens while it runs
-    traffic     tells what is seen of the application's requests besides, behind its own words
-    settings    of the cluster, which is like the release `emulate` of Kafka
-    python      whose wheels the releases have, where that is not this one
+    bug          where the client's project, or its user, tells of it
+    sees         begins what the application sees with the old release; `instead` is all it sees with the mended one
+    state        before the application starts; `meanwhile` happens while it runs
+    traffic      tells what is seen of the application's requests besides, behind its own words
+    settings     of the cluster, which is like the release `emulate` of Kafka
+    python       whose wheels the releases have, where that is not this one
+    environment  of the application, besides its own
     """
 
     bug: str
@@ -50,6 +51,7 @@ class Row:
     settings: Mapping[str, str] | None = None
     emulate: str | None = None
     python: str | None = None
+    environment: Mapping[str, str] | None = None
 
 
 def check(row: Row, odradek: Odradek) -> None:
@@ -66,7 +68,7 @@ def _run(row: Row, version: str, python: str, odradek: Odradek) -> str:
     release = install(row.client.package, version, PROGRAMS / row.client.program, row.client.needs, python)
     with odradek.cluster(nodes=row.nodes, settings=row.settings, emulate=row.emulate) as kafka:
         row.state(kafka)
-        seen = seen_by(release, row.application, kafka, row.meanwhile)
+        seen = seen_by(release, row.application, kafka, row.meanwhile, row.environment)
         if row.traffic is not None:
             seen += f", {row.traffic(kafka)}"
         print(f"{row.client.package} {version}: {seen}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Thread
 from typing import TypeAlias
 
@@ -16,10 +16,17 @@ PATIENCE_S = 45  # an application that has not ended by then hangs
 Setting: TypeAlias = Callable[[Cluster], None]
 
 
-def seen_by(release: Installed, function: str, kafka: Cluster, meanwhile: Setting | None = None) -> str:
+def seen_by(
+    release: Installed,
+    function: str,
+    kafka: Cluster,
+    meanwhile: Setting | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Returns the last line that the application prints, or how it ended without one.
 
-    meanwhile   what happens to the cluster while the application runs, such as the end of a node
+    meanwhile    what happens to the cluster while the application runs, such as the end of a node
+    environment  of the application, besides that of this process
     """
     failures: list[BaseException] = []
 
@@ -30,9 +37,9 @@ def seen_by(release: Installed, function: str, kafka: Cluster, meanwhile: Settin
         except BaseException as error:
             failures.append(error)
 
-    environment = {**os.environ, **release.environment, "ODRADEK_BOOTSTRAP": kafka.bootstrap}
+    whole = {**os.environ, **release.environment, **(environment or {}), "ODRADEK_BOOTSTRAP": kafka.bootstrap}
     command = [*release.words, function]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     actor = Thread(target=act) if meanwhile is not None else None
     if actor is not None:
         actor.start()

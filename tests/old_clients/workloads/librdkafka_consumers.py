@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 AT = {"bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"]}
-FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
 
 
 def read_two() -> str:
@@ -133,9 +132,6 @@ def read_in_a_new_group() -> str:
 
 
 def list_one_topic_again_and_again() -> str:
-    """Whatever it reads of memory that was freed is garbage, whose addresses nobody has."""
-    if not FREED_IS_GARBAGE.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **FREED_IS_GARBAGE})
     consumer = Consumer({**AT, "group.id": "g"})
     listed = [len(consumer.list_topics("orders", timeout=10).topics["orders"].partitions) for _ in range(5)]
     return f"lists up to {max(listed)} partitions"

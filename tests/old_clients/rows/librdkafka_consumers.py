@@ -1,17 +1,17 @@
-"""Old releases of librdkafka: consumers, groups and metadata. `make old-clients`"""
+"""Old releases of librdkafka: consumers, groups and metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
 from confluent_kafka.admin import AdminClient
 
-from odradek.testing.sync import Cluster, Odradek
+from odradek.testing.sync import Cluster
 from tests.old_clients import states
-from tests.old_clients.row import Client, Row, check
+from tests.old_clients.row import Client, Row
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_consumers.py")
+FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}  # and so no address
 
 
 def topic_ids_are_not_told(kafka: Cluster) -> None:
@@ -257,6 +257,7 @@ ROWS = (
     Row(
         "confluentinc/librdkafka#4964, #4778", LIBRDKAFKA, "2.8.0", "2.10.0", "list_one_topic_again_and_again",
         topic_is_known, "dies of SIGSEGV", "lists up to 40 partitions", topic_is_made_again,
+        environment=FREED_IS_GARBAGE,
     ),
     Row(
         "confluentinc/librdkafka#4970", LIBRDKAFKA, "2.8.0", "2.10.0", "create_topic", no_controller_at_first,
@@ -299,8 +300,3 @@ NOT_SHOWN: Mapping[str, str] = {
         "With a trigger of 1 s and a refresh of 2 s, 2.11.1 and 2.12.0 connect equally often: three times in 9 s."
     ),
 }
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
-def test_the_old_release_fails_and_the_mended_one_passes(row: Row, odradek: Odradek) -> None:
-    check(row, odradek)

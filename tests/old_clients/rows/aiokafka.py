@@ -1,14 +1,11 @@
-"""Old releases of aiokafka. `make old-clients`"""
+"""Old releases of aiokafka."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
-
-from odradek.testing.sync import Odradek
 from tests.old_clients import states
-from tests.old_clients.row import Client, Row, check
+from tests.old_clients.row import Client, Row
 
 AIOKAFKA = Client("aiokafka", "aiokafka_.py")
 AIOKAFKA_0_4 = Client("aiokafka", "aiokafka_0_4.py")
@@ -46,8 +43,3 @@ NOT_SHOWN: Mapping[str, str] = {
     "aio-libs/aiokafka#510": "No release mends it: 0.14.0 still gives UNKNOWN_PRODUCER_ID to the user.",
     "robinhood/aiokafka#26": "No release of the fork on PyPI, up to 1.1.6, knows static members.",
 }
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
-def test_the_old_release_fails_and_the_mended_one_passes(row: Row, odradek: Odradek) -> None:
-    check(row, odradek)

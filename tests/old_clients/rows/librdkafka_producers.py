@@ -1,15 +1,14 @@
-"""Old releases of librdkafka: producers and transactions. `make old-clients`"""
+"""Old releases of librdkafka: producers and transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from odradek.testing.sync import Cluster, Odradek
+from odradek.testing.sync import Cluster
 from tests.old_clients import states
-from tests.old_clients.row import Client, Row, check
+from tests.old_clients.row import Client, Row
 from tests.old_clients.states import NAME, PATIENCE_S, commit, orders, transaction
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_producers.py")
@@ -209,8 +208,3 @@ NOT_SHOWN: Mapping[str, str] = {
         " has; 1.4.0 and 1.4.2 raise an error in this state."
     ),
 }
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
-def test_the_old_release_fails_and_the_mended_one_passes(row: Row, odradek: Odradek) -> None:
-    check(row, odradek)

@@ -1,15 +1,14 @@
-"""Old releases of franz-go. `make old-clients`"""
+"""Old releases of franz-go."""
 
 from __future__ import annotations
 
-import pytest
-
-from odradek.testing.sync import Cluster, Odradek
+from odradek.testing.sync import Cluster
 from tests.old_clients import states
-from tests.old_clients.row import Client, Row, check
+from tests.old_clients.row import Client, Row
 
 FRANZ_GO = Client("github.com/twmb/franz-go", "franz_go.go")
 REGEX = Client("github.com/twmb/franz-go", "franz_go_regex.go")
+SHARE = Client("github.com/twmb/franz-go", "franz_go_share.go")
 BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"  # no release: with transactions of version 2, two days before 967
 OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 
@@ -63,6 +62,11 @@ def topic_is_assigned_while_metadata_tells_of_it(kafka: Cluster) -> None:
     kafka.clock.advance(11_000)
 
 
+def two_partitions(kafka: Cluster) -> None:
+    states.orders(kafka, 2)
+    states.send(kafka, "a")
+
+
 ROWS = (
     Row(
         "twmb/franz-go#239", FRANZ_GO, "1.8.0", "1.10.3", "twoTransactions", states.second_held("AddPartitionsToTxn"),
@@ -100,9 +104,12 @@ ROWS = (
         "franz-go before 1.21.6", REGEX, "1.21.5", "1.21.6", "readOne", other_topic_matches,
         "read nothing", "read a", topic_is_assigned_while_metadata_tells_of_it, settings=OFTEN,
     ),
+    Row(
+        "twmb/franz-go#1330", SHARE, "1.21.2", "1.21.3", "describeOffsets", states.orders,
+        "raised INVALID_REQUEST", "described",
+    ),
+    Row(
+        "franz-go before 1.21.5", SHARE, "1.21.4", "1.21.5", "readPaused", two_partitions,
+        "read 1 of 2", "read 2 of 2",
+    ),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
-def test_the_old_release_fails_and_the_mended_one_passes(row: Row, odradek: Odradek) -> None:
-    check(row, odradek)

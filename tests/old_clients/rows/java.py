@@ -1,15 +1,13 @@
-"""Old releases of Kafka's own clients for Java. `make old-clients`"""
+"""Old releases of Kafka's own clients for Java."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
-
 from odradek.client import AlterOperation, ConfigChange, ConfigResource, ConfigType
 from odradek.client.sync import Admin
-from odradek.testing.sync import Cluster, Odradek
-from tests.old_clients.row import Client, Row, check
+from odradek.testing.sync import Cluster
+from tests.old_clients.row import Client, Row
 from tests.old_clients.states import NAME, PATIENCE_S, orders, send
 
 JAVA = Client("org.apache.kafka:kafka-clients", "KafkaClients.java")
@@ -123,8 +121,3 @@ NOT_SHOWN: Mapping[str, str] = {
         "4.0.0 is mended, and the share consumer of 3.9 asks for ShareFetch 0, which Kafka 4.1 took away.",
     ),
 }
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
-def test_the_old_release_fails_and_the_mended_one_passes(row: Row, odradek: Odradek) -> None:
-    check(row, odradek)

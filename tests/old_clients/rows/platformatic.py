@@ -1,12 +1,9 @@
-"""Old releases of @platformatic/kafka. `make old-clients`"""
+"""Old releases of @platformatic/kafka."""
 
 from __future__ import annotations
 
-import pytest
-
-from odradek.testing.sync import Odradek
 from tests.old_clients import states, states_of_groups
-from tests.old_clients.row import Client, Row, check
+from tests.old_clients.row import Client, Row
 
 PLATFORMATIC = Client("@platformatic/kafka", "platformatic.js", needs=("avsc",))
 
@@ -21,8 +18,3 @@ ROWS = (
         traffic=states_of_groups.refused_commits,
     ),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.bug)
-def test_the_old_release_fails_and_the_mended_one_passes(row: Row, odradek: Odradek) -> None:
-    check(row, odradek)
