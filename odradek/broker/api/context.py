@@ -141,11 +141,6 @@ def nobody_reads(throttle_ms: int) -> None:
     """Mutes nothing: the connection is closed."""
 
 
-def nothing_unread() -> bool:
-    """Says that nothing waits: the connection is closed."""
-    return False
-
-
 def nothing_unsent() -> int:
     """Counts nothing: the connection is closed."""
     return 0
@@ -173,8 +168,8 @@ class ConnectionInfo:
     mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)  # ms, in which to read nothing
     reads: int = 0  # how often bytes came: requests that came at once were sent before any of their answers
     got_all: bool = False  # the peer has ended its direction, and nothing was left to be sent then
-    # Whether bytes of the peer wait to be handled, the kernel's included; bytes of answers that have not left.
-    has_unread_bytes: Callable[[], bool] = field(default=nothing_unread, repr=False, compare=False)
+    owner: object | None = field(default=None, repr=False, compare=False)  # the connection, while it is open
+    # Bytes of answers that have not left.
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
     transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
     descriptor: int | None = field(default=None, repr=False, compare=False)  # of its socket, once somebody asked
@@ -200,7 +195,7 @@ class ConnectionInfo:
 
     def closed(self) -> None:
         self.mute = nobody_reads
-        self.has_unread_bytes = nothing_unread
+        self.owner = None
         self.unsent_bytes = nothing_unsent
         self.transport = None
         actions, self._on_close = self._on_close, []

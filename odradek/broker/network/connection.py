@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         server, (host, port) = self._server, ip_address(transport.get_extra_info("peername")) or ("unknown", 0)
         self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name, mute=self.mute)
-        self.info.has_unread_bytes, self.info.unsent_bytes = self.has_unread_bytes, self.unsent_bytes
+        self.info.owner, self.info.unsent_bytes = self, self.unsent_bytes
         self.info.transport = self._transport
         here = None if server.addresses is None else ip_address(transport.get_extra_info("sockname"))
         if here is not None:

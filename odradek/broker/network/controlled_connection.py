@@ -40,17 +40,24 @@ class HasObservers(Protocol):
 
 
 def observe(server: HasObservers, makers: Sequence[ObservesConnections]) -> None:
-    """Lets them, and nobody else, see all exchanges of a server whose requests nobody sees."""
+    """Lets them, and nobody else, see all exchanges of a server whose requests nobody sees.
+
+    They see a connection from its next request on: the loop need not turn to all at once.
+    """
+    if list(makers) == list(server.observers):
+        makers = server.observers  # connections know them by identity
+    else:
+        server.observed_by(makers)
     if makers:
-        server.requests = ObservedRequests(server.requests)
-    server.observed_by(makers)
+        server.requests = ObservedRequests(server.requests, makers)
 
 
 class ObservedRequests:
     """Tells the observers of a connection of its requests; `odradek.broker.network.connection_host.FrameReceiver`."""
 
-    def __init__(self, plain: FrameReceiver) -> None:
+    def __init__(self, plain: FrameReceiver, makers: Sequence[ObservesConnections]) -> None:
         self._plain = plain
+        self._makers = makers
 
     @property
     def logins(self) -> LoginCounts | None:
@@ -58,11 +65,15 @@ class ObservedRequests:
 
     def connected(self, connection: ConnectionInfo) -> None:
         self._plain.connected(connection)
+        cast(ControlledConnection, connection.owner).observed_by(self._makers)
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return self._plain.too_long(reason, connection)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        owner = cast(ControlledConnection, connection.owner)
+        if owner.makers is not self._makers:
+            owner.observed_by(self._makers)
         for observer in connection.observers:
             observer.received(frame)
         return self._plain.start(frame, connection)
@@ -71,11 +82,12 @@ class ObservedRequests:
 class ControlledConnection(Connection):
     """A connection whose answers may be a `PacedAnswer`."""
 
-    __slots__ = ("_paced", "senders")
+    __slots__ = ("_paced", "makers", "senders")
 
     def __init__(self, server: ConnectionHost[Connection]) -> None:
         super().__init__(server)
         self._paced: PacedSender | None = None  # while such an answer leaves
+        self.makers: Sequence[ObservesConnections] = ()
         self.senders = 0  # of answers that were observed; once they are done, they come as answers of nothing
 
     @property
@@ -83,17 +95,13 @@ class ControlledConnection(Connection):
         """Whether bytes of the peer wait here, or in the kernel since nothing is read."""
         return self._backlog is not None or self._partial is not None or not self._is_reading
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        Connection.connection_made(self, transport)
-        if not self._closing:
-            self.observed_by(cast(HasObservers, self._server).observers)
-
     def connection_lost(self, exc: Exception | None) -> None:
         Connection.connection_lost(self, exc)
         self.info.observers = []  # they know it, and nothing may go round in a circle
 
     def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
-        """By one that each of them makes, from now on, and by nobody else."""
+        """Is seen by one that each of them makes, from now on, and by nobody else."""
+        self.makers = makers
         kept = [observer for observer in self.info.observers if observer.maker in makers]
         known = [observer.maker for observer in kept]
         for maker in makers:

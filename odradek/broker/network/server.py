@@ -128,10 +128,12 @@ class Server:
         return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
 
     def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
-        """All its connections, open ones too: each is a `ControlledConnection`, beside which `observe` calls this."""
+        """By these; `observe` calls this. Each connection is a `ControlledConnection`, and forgets others at once."""
         self.observers = makers
         for connection in self._connections:
-            cast("ControlledConnection", connection).observed_by(makers)
+            controlled = cast("ControlledConnection", connection)
+            if controlled.makers:
+                controlled.observed_by([maker for maker in controlled.makers if maker in makers])
 
     @property
     def connections_made(self) -> int:

@@ -258,12 +258,13 @@ async def test_a_judge_that_gets_no_records_decides_as_one_that_gets_them() -> N
 
 async def test_only_who_keeps_records_has_answers_read_from_files() -> None:
     for keeps_records in (True, False):
-        server = server_around(Answers())
+        server = server_around(Answers([ANSWER]))
         peer = Peer(server, make_connection=ControlledConnection)
         peer.connection.info.sends_files = True
         loop, disk = asyncio.get_running_loop(), CountedWrites()
         recorder = Recorder(disk, loop, compression=Compression.NONE, keeps_records=keeps_records)
         observe(server, [recorder.at(1)])
+        peer.send(FRAME)
         assert peer.connection.info.sends_files is not keeps_records
         recorder.close()
 
