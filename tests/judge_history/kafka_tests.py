@@ -42,7 +42,6 @@ OPTIONS = (
 )
 PASSED, FAILED, ABORTED = "passed", "failed", "does not apply"
 SAME_PLACE = "nodes share one log: all are replicas of each partition, and nothing is copied"
-MOVES = "leaders move by the control interface, not by reassignments and elections"
 IN_BROKER = "needs a class of the test's in the broker"
 LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` without brackets
     "AdminClientWithPoliciesIntegrationTest.testInvalidAlterConfigsDueToPolicy": IN_BROKER,
@@ -64,25 +63,19 @@ LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` 
     "DescribeConsumerGroupTest.testDescribeConsumerGroupWithoutLeaders": SAME_PLACE,
     "DescribeProducersWithBrokerIdTest.testDescribeProducersWithInvalidBrokerId": SAME_PLACE,
     "DescribeQuorumRequestTest.testDescribeQuorum": "needs controllers",
+    "EndToEndClusterIdTest": IN_BROKER,
     "LeaderElectionCommandTest.testAllTopicPartition": SAME_PLACE,
-    "LeaderElectionCommandTest.testElectionResultOutput": MOVES,
+    "LeaderElectionCommandTest.testElectionResultOutput": "an election moves no leader here",
     "LeaderElectionCommandTest.testPathToJsonFile": SAME_PLACE,
-    "LeaderElectionCommandTest.testPreferredReplicaElection": MOVES,
+    "LeaderElectionCommandTest.testPreferredReplicaElection": "an election moves no leader here",
     "LeaderElectionCommandTest.testTopicPartition": SAME_PLACE,
     "ListGroupsRequestTest.testListGroupsWithNewConsumerGroupProtocol": "needs a hash map's order",
-    "ListOffsetsIntegrationTest.testThreeCompressedRecordsInOneBatch": MOVES,
-    "ListOffsetsIntegrationTest.testThreeCompressedRecordsInSeparateBatch": MOVES,
-    "ListOffsetsIntegrationTest.testThreeNonCompressedRecordsInOneBatch": MOVES,
-    "ListOffsetsIntegrationTest.testThreeNonCompressedRecordsInSeparateBatch": MOVES,
-    "ListOffsetsIntegrationTest.testThreeRecordsInOneBatchHavingDifferentCompressionTypeWithServer": MOVES,
-    "ListOffsetsIntegrationTest.testThreeRecordsInSeparateBatchHavingDifferentCompressionTypeWithServer": MOVES,
     "MetadataQuorumCommandTest.testDescribeQuorumReplicationSuccessful": "needs controllers",
     "MetadataQuorumCommandTest.testDescribeQuorumStatusSuccessful": "needs controllers",
     "MetadataVersionIntegrationTest.testDefaultIsLatestVersion": "needs 4.4's metadata.version",
     "MetricsDuringTopicCreationDeletionTest.testMetricsDuringTopicCreateDelete": "needs gauges of Kafka's broker",
     "PlaintextConsumerTest.testAsyncConsumerCloseLeavesGroupOnInterrupt": "flaky on Kafka (KAFKA-18031)",
     "ProducerFailureHandlingTest.testNotEnoughReplicasAfterBrokerShutdown": "min.insync.replicas is not heeded",
-    "ProducerSendWhileDeletionTest.testSendWithTopicReassignmentIsMidWay": MOVES,
     "RackAwareAutoTopicCreationTest.testAutoCreateTopic": SAME_PLACE,
     "ShareConsumerRackAwareTest.testShareConsumerWithRackAwareAssignor": IN_BROKER,
     "SocketServerMemoryPoolTest.testProduceRequestWithCorruptBody": "needs the memory pool of Kafka's broker",
@@ -96,7 +89,7 @@ LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` 
     "TopicCommandTest.testCreateWithDefaults": SAME_PLACE,
     "TopicCommandTest.testCreateWithReplicaAssignment": SAME_PLACE,
     "TopicCommandTest.testDescribeUnavailablePartitions": SAME_PLACE,
-    "TopicCommandTest.testDescribeUnderReplicatedPartitionsWhenReassignmentIsInProgress": MOVES,
+    "TopicCommandTest.testDescribeUnderReplicatedPartitionsWhenReassignmentIsInProgress": "needs settings of a node",
 }
 
 
