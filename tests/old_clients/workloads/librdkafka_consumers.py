@@ -5,6 +5,8 @@ The last line that one prints is all that it sees.
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import sys
 import time
@@ -144,6 +146,33 @@ def be_idle() -> str:
     while not errors and time.monotonic() < until_s:
         producer.poll(0.2)
     return f"sees {errors[0].name() if errors else 'no error'}"
+
+
+def be_idle_and_read_the_log() -> str:
+    """Asks for no metadata for longer than the trigger lasts."""
+    log = io.StringIO()
+    logging.basicConfig(level=logging.DEBUG, stream=log)
+    settings = {"metadata.recovery.rebootstrap.trigger.ms": 1_000, "debug": "conf"}
+    producer = Producer({**AT, **settings}, logger=logging.getLogger())
+    producer.list_topics(timeout=10)
+    until_s = time.monotonic() + 3
+    while time.monotonic() < until_s:
+        producer.poll(0.2)
+    return "bootstraps again" if "Starting re-bootstrap sequence" in log.getvalue() else "stays"
+
+
+def count_outages() -> str:
+    outages: list[KafkaError] = []
+
+    def hear(error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            outages.append(error)
+
+    producer = Producer({**AT, "error_cb": hear})
+    until_s = time.monotonic() + 10
+    while len(outages) < 6 and time.monotonic() < until_s:
+        producer.poll(0.2)
+    return "has an outage each second" if len(outages) == 6 else "settles"
 
 
 def create_topic() -> str:
