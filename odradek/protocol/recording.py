@@ -25,11 +25,11 @@ MAGIC: Final = b"ODRADEKR"
 VERSION: Final = 4
 _HEAD: Final = Packing(">8sHq")
 _BLOCK: Final = Packing(">IIB")  # size, CRC, compression
-_COUNT: Final = Packing(">I")
+_COUNTS: Final = Packing(">II")  # of entries, of items
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
 _NUMBERS_OF_AN_ENTRY: Final = 4
 _NUMBER_BYTES: Final = 8
-# Kind, flags and connection; time; how long it waited, and the size of the body; what `PackedEntries` says.
+# Kind, flags and connection; time; how long it waited, and the size of the body; the exchange.
 _NUMBERS: Final = Packing(">4Q")
 # Flags, beside the kind.
 MASKED: Final = 16
@@ -43,8 +43,13 @@ _FLAG_BITS: Final = (1 << CONNECTION_SHIFT) - 1
 _SHIFT: Final = 32
 _LOW_BITS: Final = (1 << _SHIFT) - 1
 MOST_WAITED_US: Final = _LOW_BITS
-CUT_BIT: Final = 1 << _SHIFT  # of what is told of an answer behind its request
-TOOK_SHIFT: Final = _SHIFT + 1
+# Of an item: flags in the lowest bits, and its size.
+FIRST: Final = 1  # of its run
+ANSWER: Final = 2  # it begins with its length; other items are requests
+CUT: Final = 4
+ITEM_SHIFT: Final = 3
+_ITEM_BYTES: Final = 4
+MOST_ITEM_BYTES: Final = (1 << 8 * _ITEM_BYTES - ITEM_SHIFT) - 1
 _LENGTH_BYTES: Final = 4
 
 
@@ -61,8 +66,10 @@ class Kind(IntEnum):
     TOLD = 8  # JSON: `called`, a call of the control interface, or `ended`, why the recording ends
     RECEIVED_CUT = 9  # this one and the next: RECEIVED and ANSWERED, as which they are read, without records
     ANSWERED_CUT = 10
+    RUN = 11  # requests that came at once, and answers to some; read as RECEIVED and ANSWERED
 
 
+RUN: Final = Kind.RUN.value
 _KINDS: Final = {kind.value: kind for kind in Kind}  # Enum's own look-up is slow
 _PLAIN_KINDS: Final = {Kind.RECEIVED_CUT.value: Kind.RECEIVED, Kind.ANSWERED_CUT.value: Kind.ANSWERED}
 _ENDINGS: Final = (Kind.ANSWERED, Kind.UNANSWERED, Kind.HUNG_UP)
@@ -101,26 +108,23 @@ def pack_head(started_ms: int) -> bytes:
 class PackedEntries:
     """Entries that gather into a block. What they are made of is not kept: their bodies are copied.
 
-    The last number of a request is 0, or tells of its answer, whose body follows that of the request then: how many µs
-    it took, CUT_BIT, and its size. That of another entry is its exchange; 0 stands for the oldest of its connection
-    that has not ended.
-
-    last: whose entry the last one is; None for one that no answer can follow
+    run: the owner of the run that the last entry is, while items may follow
     """
 
-    __slots__ = ("_bodies", "_numbers", "last")
+    __slots__ = ("_bodies", "_items", "_numbers", "run")
 
     def __init__(self) -> None:
         self._numbers: list[int] = []  # of all entries, one behind the other
+        self._items: list[int] = []
         self._bodies = bytearray()
-        self.last: object | None = None
+        self.run: object | None = None
 
     @property
     def size_bytes(self) -> int:
-        return _NUMBER_BYTES * len(self._numbers) + len(self._bodies)
+        return _NUMBER_BYTES * len(self._numbers) + _ITEM_BYTES * len(self._items) + len(self._bodies)
 
     def add(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, body: Buffer) -> None:
-        """kind: with its flags."""
+        """kind: with its flags. exchange: 0 of a request, and for the oldest of the connection that has not ended."""
         self._bodies += body  # of a view, bytes(body) takes several times as long
         self._number(kind, connection, exchange, time_us, waited_us, len(body))
 
@@ -130,16 +134,18 @@ class PackedEntries:
         """parts: of the body"""
         self._number(kind, connection, exchange, time_us, waited_us, self._add_bodies(parts))
 
-    def answer(self, took_us: int, body: Buffer) -> None:
-        """Ends the exchange of the last entry. body: with its length"""
-        self._bodies += body
-        self._numbers[-1] = took_us << TOOK_SHIFT | len(body)
-        self.last = None
+    def begin(self, owner: object, flags: int, connection: int, time_us: int, waited_us: int) -> None:
+        """Begins a run, whose first item must follow. flags: of its first request; all others are BEHIND."""
+        self._number(RUN | flags, connection, 0, time_us, waited_us, 0)
+        self.run = owner
 
-    def answer_parts(self, took_us: int, parts: list[Buffer], is_cut: bool) -> None:
-        size = self._add_bodies(parts)
-        self._numbers[-1] = took_us << TOOK_SHIFT | (CUT_BIT if is_cut else 0) | size
-        self.last = None
+    def item(self, flags: int, body: Buffer) -> None:
+        """Continues the run. body: at most MOST_ITEM_BYTES"""
+        self._bodies += body
+        self._items.append(len(body) << ITEM_SHIFT | flags)
+
+    def item_parts(self, flags: int, parts: list[Buffer]) -> None:
+        self._items.append(self._add_bodies(parts) << ITEM_SHIFT | flags)
 
     def _add_bodies(self, parts: list[Buffer]) -> int:
         size_before = len(self._bodies)
@@ -153,14 +159,15 @@ class PackedEntries:
         numbers.append(time_us)
         numbers.append(waited_us << _SHIFT | size)
         numbers.append(exchange)
-        self.last = None
+        self.run = None
 
     def pack(self) -> bytes:
-        numbers = array("Q", self._numbers)  # three times as fast as struct
+        numbers, items = array("Q", self._numbers), array("I", self._items)
         if sys.byteorder == "little":
             numbers.byteswap()
-        count = _COUNT.pack(len(self._numbers) // _NUMBERS_OF_AN_ENTRY)
-        return b"".join([count, numbers.tobytes(), self._bodies])
+            items.byteswap()
+        counts = _COUNTS.pack(len(self._numbers) // _NUMBERS_OF_AN_ENTRY, len(items))
+        return b"".join([counts, numbers.tobytes(), items.tobytes(), self._bodies])
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
@@ -254,39 +261,68 @@ class Recording:
 
 def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
     """Yields them with their flags."""
-    (count,) = _COUNT.unpack_from(data)
-    position = _COUNT.size + count * _NUMBERS.size
-    numbers = memoryview(data)[_COUNT.size : position]
-    for first, time_us, sizes, last in _NUMBERS.iter_unpack(numbers):
+    count, items = _COUNTS.unpack_from(data)
+    items_at = _COUNTS.size + count * _NUMBERS.size
+    bodies = _Bodies(data, array("I", data[items_at : items_at + _ITEM_BYTES * items]), items_at + _ITEM_BYTES * items)
+    if sys.byteorder == "little":
+        bodies.items.byteswap()
+    for first, time_us, sizes, exchange in _NUMBERS.iter_unpack(memoryview(data)[_COUNTS.size : items_at]):
         flags, connection = first & _FLAG_BITS, first >> CONNECTION_SHIFT
-        number = flags & _KIND_BITS
-        start, position = position, position + (sizes & _LOW_BITS)
-        kind = _PLAIN_KINDS.get(number) or _KINDS[number]
+        number, waited_us = flags & _KIND_BITS, sizes >> _SHIFT
+        if number == RUN:
+            yield from bodies.run(flags, connection, time_us, waited_us)
+            continue
         is_cut = number in _PLAIN_KINDS
-        is_request = kind is Kind.RECEIVED
         entry = RecordingEntry(
-            kind,
+            _PLAIN_KINDS.get(number) or _KINDS[number],
             connection,
-            0 if is_request else last,
+            exchange,
             time_us,
-            _body(data, start, position, is_cut, bool(flags & WITH_LENGTH)),
-            sizes >> _SHIFT,
+            bodies.next(sizes & _LOW_BITS, is_cut, bool(flags & WITH_LENGTH)),
+            waited_us,
             bool(flags & MASKED),
             bool(flags & BEHIND),
             is_cut,
             bool(flags & UNSURE),
         )
         yield flags, entry
-        if is_request and last:
-            start, position = position, position + (last & _LOW_BITS)
-            is_cut = bool(last & CUT_BIT)
-            body = _body(data, start, position, is_cut, True)
-            time_us += last >> TOOK_SHIFT
-            yield 0, RecordingEntry(Kind.ANSWERED, connection, 0, time_us, body, lacks_records=is_cut)
 
 
-def _body(data: bytes, start: int, end: int, is_cut: bool, has_length: bool) -> bytes:
-    if is_cut:
-        whole = restored(data[start:end])
-        return whole[_LENGTH_BYTES:] if has_length else whole
-    return data[start + _LENGTH_BYTES if has_length else start : end]
+class _Bodies:
+    """The bodies of a block, one after the other."""
+
+    def __init__(self, data: bytes, items: array[int], position: int) -> None:
+        self.items = items
+        self._data = data
+        self._position = position
+        self._item = 0
+
+    def run(self, flags: int, connection: int, time_us: int, waited_us: int) -> Iterator[tuple[int, RecordingEntry]]:
+        """Yields the entries of the next run."""
+        is_first = True
+        while self._item < len(self.items) and (is_first or not self.items[self._item] & FIRST):
+            item = self.items[self._item]
+            self._item += 1
+            is_cut, is_answer = bool(item & CUT), bool(item & ANSWER)
+            entry = RecordingEntry(
+                Kind.ANSWERED if is_answer else Kind.RECEIVED,
+                connection,
+                0,
+                time_us,
+                self.next(item >> ITEM_SHIFT, is_cut, is_answer),
+                0 if is_answer else waited_us,
+                False,
+                not is_answer and (not is_first or bool(flags & BEHIND)),
+                is_cut,
+                is_first and bool(flags & UNSURE),
+            )
+            yield flags if is_first else 0, entry
+            is_first = False
+
+    def next(self, size: int, is_cut: bool, has_length: bool) -> bytes:
+        start = self._position
+        self._position += size
+        body = self._data[start : self._position]
+        if is_cut:
+            body = restored(body)
+        return body[_LENGTH_BYTES:] if has_length else body

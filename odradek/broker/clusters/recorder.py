@@ -23,8 +23,12 @@ from odradek.protocol.compression import Compression
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.recording import (
     ALL_WRITTEN,
+    ANSWER,
     BEHIND,
+    CUT,
+    FIRST,
     MASKED,
+    MOST_ITEM_BYTES,
     MOST_WAITED_US,
     UNSURE,
     WITH_LENGTH,
@@ -53,12 +57,11 @@ TICK_S: Final = 0.005
 QUESTIONS_OF_A_TICK: Final = 8
 MOST_QUESTIONS: Final = 64
 NOTHING_WAITS: Final = -1
-NOT_RIGHT_BEHIND: Final = -1  # of an answer: its request is not the last entry
 FRAME_START_BYTES: Final = 10  # of a request: all before the client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
 HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
-RECEIVED_CUT, ANSWERED_CUT = Kind.RECEIVED_CUT.value, Kind.ANSWERED_CUT.value
+ANSWERED_CUT = Kind.ANSWERED_CUT.value
 
 
 class RecordingOutput(Protocol):
@@ -129,7 +132,7 @@ class Recorder:
         if self.is_closed:
             return
         body = json.dumps(about).encode()
-        self.waiting.add(TOLD, 0, 0, self._now_us(), 0, body)
+        self.waiting.add(TOLD, 0, 0, self.now_us(), 0, body)
         self.gather()
 
     def close(self) -> None:
@@ -160,14 +163,14 @@ class Recorder:
             "port": info.client_port,
             "is_sasl": not info.is_authenticated,
         }
-        self.waiting.add(OPENED, number, 0, self._now_us(), 0, json.dumps(about).encode())
+        self.waiting.add(OPENED, number, 0, self.now_us(), 0, json.dumps(about).encode())
         self.gather()
         return recorded
 
     def _closed(self, recorded: RecordedConnection) -> None:
         if self.is_closed:
             return
-        now_us = self._now_us()
+        now_us = self.now_us()
         if recorded.unwritten_read and recorded.info.got_all and not recorded.unanswered:
             self.waiting.add(WRITTEN, recorded.number, 0, now_us, 0, b"")
         self.waiting.add(CLOSED, recorded.number, 0, now_us, 0, b"")
@@ -177,7 +180,8 @@ class Recorder:
 
     def _tick(self) -> None:
         """Whatever arrived before the tick before the last one has been handled: the loop may be late, and it tells."""
-        self.tick_before_us, self._last_tick_us = self._last_tick_us, self._now_us()
+        self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
+        self.waiting.run = None  # what comes next has another time
         self.questions = min(self.questions + QUESTIONS_OF_A_TICK, MOST_QUESTIONS)
         if self.unwritten:
             self._look()
@@ -185,7 +189,7 @@ class Recorder:
 
     def _look(self) -> None:
         """Notes the answers of which nothing is left to be sent."""
-        now_us = self._now_us()
+        now_us = self.now_us()
         left: list[RecordedConnection] = []
         for each in self.unwritten:
             if each.unwritten_read and (each.connection.unsent_bytes() or each.connection.has_unread_bytes()):
@@ -200,7 +204,7 @@ class Recorder:
         self.unwritten = left
         self.gather()
 
-    def _now_us(self) -> int:
+    def now_us(self) -> int:
         return (time.monotonic_ns() - self.began_ns) // 1000
 
     def gather(self) -> None:
@@ -297,8 +301,8 @@ class RecordedConnection(ExchangeObserver):
         "_exchange",
         "_is_pipelined",
         "_masked",
-        "_received_us",
         "_recorder",
+        "_run_read",
         "_sends_tokens",
         "_size_bytes",
         "connection",
@@ -319,7 +323,8 @@ class RecordedConnection(ExchangeObserver):
         self.number = number
         self.sends_files = connection.info.sends_files
         self.waiting_since_us = NOTHING_WAITS
-        self._arrived_us = self._received_us = self._exchange = self._size_bytes = 0
+        self._arrived_us = self._exchange = self._size_bytes = 0
+        self._run_read = 0  # the one whose requests are in the last run
         self._asked = self._ended = 0  # exchanges of this connection
         self.unwritten_read = 0
         self.is_sure = True
@@ -336,49 +341,58 @@ class RecordedConnection(ExchangeObserver):
         recorder, info = self._recorder, self.info
         if recorder.is_closed:
             return
+        size = self._size_bytes = len(frame)
+        self._asked += 1
+        recorder.exchanges += 1
+        self._exchange = recorder.exchanges
+        is_harmless = size >= FRAME_START_BYTES and recorder.harmless[frame[1]] and info.is_authenticated
+        waiting = recorder.waiting
+        if waiting.run is self and self._run_read == info.reads and is_harmless and size < CUT_FROM_BYTES:
+            self._is_pipelined = True
+            waiting.item(0, frame)
+            return
         now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
-        arrived_us = recorder.tick_before_us
-        flags = RECEIVED
-        if self._asked != self._ended or self.waiting_since_us != NOTHING_WAITS:
-            flags |= BEHIND
+        flags = self._place_in_time()
+        waited_us = min(now_us - self._arrived_us, MOST_WAITED_US)
+        if is_harmless and size <= MOST_ITEM_BYTES:
+            waiting.begin(self, flags, self.number, now_us, waited_us)
+            self._run_read = info.reads
+            parts = cut_request(frame) if size >= CUT_FROM_BYTES and not recorder.keeps_records else None
+            if parts is None:
+                waiting.item(FIRST, frame)
+            else:
+                waiting.item_parts(FIRST | CUT, parts)
+        else:
+            masked = self._mask(frame)
+            flags |= RECEIVED | (MASKED if masked.is_masked else 0)
+            waiting.add(flags, self.number, 0, now_us, waited_us, masked.body)
+        if recorder.gathers is None or waiting.size_bytes >= recorder.gathers_bytes:
+            recorder.gather()
+
+    def _place_in_time(self) -> int:
+        """Finds out when the request may have come, at the earliest. Returns its flags."""
+        arrived_us = self._recorder.tick_before_us
+        flags = 0
+        if self._asked - self._ended > 1 or self.waiting_since_us != NOTHING_WAITS:
+            flags = BEHIND
             if NOTHING_WAITS != self.waiting_since_us < arrived_us:
                 arrived_us = self.waiting_since_us
         elif self.unwritten_read == 0:
             if not self.is_sure:
-                flags |= UNSURE
-        elif self.unwritten_read == info.reads:
-            flags |= BEHIND
+                flags = UNSURE
+        elif self.unwritten_read == self.info.reads:
+            flags = BEHIND
         elif not self.is_sure:
-            flags |= UNSURE
+            flags = UNSURE
         elif self.connection.unsent_bytes():
-            flags |= BEHIND
+            flags = BEHIND
         else:
             self.unwritten_read = 0
-            flags |= ALL_WRITTEN
-        if flags & BEHIND:
+            flags = ALL_WRITTEN
+        if flags == BEHIND:
             self._is_pipelined = True
-        recorder.exchanges += 1
-        self._exchange = recorder.exchanges
-        self._arrived_us, self._received_us = arrived_us, now_us
-        self._asked += 1
-        size = self._size_bytes = len(frame)
-        waited_us = min(now_us - arrived_us, MOST_WAITED_US)
-        waiting = recorder.waiting
-        if size < FRAME_START_BYTES or not recorder.harmless[frame[1]] or not info.is_authenticated:
-            masked = self._mask(frame)
-            if masked.is_masked:
-                flags |= MASKED
-            waiting.add(flags, self.number, 0, now_us, waited_us, masked.body)
-        else:
-            parts = cut_request(frame) if size >= CUT_FROM_BYTES and not recorder.keeps_records else None
-            if parts is None:
-                waiting.add(flags, self.number, 0, now_us, waited_us, frame)
-            else:
-                waiting.add_parts(flags + RECEIVED_CUT - RECEIVED, self.number, 0, now_us, waited_us, parts)
-            if self._asked - self._ended == 1:
-                waiting.last = self
-        if recorder.gathers is None or waiting.size_bytes >= recorder.gathers_bytes:
-            recorder.gather()
+        self._arrived_us = arrived_us
+        return flags
 
     def _mask(self, frame: memoryview) -> SafeRequest:
         masked = safe_request(frame, is_authenticated=self.info.is_authenticated, sends_tokens=self._sends_tokens)
@@ -396,33 +410,32 @@ class RecordedConnection(ExchangeObserver):
             return
         if recorder.is_closed or self._asked == self._ended:
             return
-        now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
         waiting = recorder.waiting
         self._ended += 1
         self._look_for_input()
         if not chunks:
-            waiting.add(UNANSWERED, self.number, 0, now_us, 0, b"")
+            waiting.add(UNANSWERED, self.number, 0, recorder.now_us(), 0, b"")
             recorder.gather()
             return
-        took_us = now_us - self._received_us if waiting.last is self else NOT_RIGHT_BEHIND
         chunk = chunks[0]
-        masked = None if self._masked is None else self._masked.pop(self._ended, None)
+        masked = self._masked.pop(self._ended, None) if self._masked else None
         if masked is not None:
             whole = b"".join(in_memory(chunks))
             body, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
-            waiting.add(ANSWERED | MASKED if is_masked else ANSWERED, self.number, 0, now_us, 0, body)
+            kind = ANSWERED | MASKED if is_masked else ANSWERED
+            waiting.add(kind, self.number, 0, recorder.now_us(), 0, body)
         elif len(chunks) == 1 and isinstance(chunk, (bytes, bytearray)):
-            if took_us == NOT_RIGHT_BEHIND:
-                waiting.add(ANSWERED | WITH_LENGTH, self.number, 0, now_us, 0, chunk)
+            if waiting.run is self and len(chunk) <= MOST_ITEM_BYTES:
+                waiting.item(ANSWER, chunk)
             else:
-                waiting.answer(took_us, chunk)
+                waiting.add(ANSWERED | WITH_LENGTH, self.number, 0, recorder.now_us(), 0, chunk)
         else:
             parts = None if recorder.keeps_records else cut_answer(chunks)
-            if took_us != NOT_RIGHT_BEHIND:
-                waiting.answer_parts(took_us, parts or in_memory(chunks), parts is not None)
+            if waiting.run is self and parts is not None:
+                waiting.item_parts(ANSWER | CUT, parts)
             else:
-                kind = ANSWERED if parts is None else ANSWERED_CUT
-                waiting.add_parts(kind | WITH_LENGTH, self.number, 0, now_us, 0, parts or in_memory(chunks))
+                kind = (ANSWERED if parts is None else ANSWERED_CUT) | WITH_LENGTH
+                waiting.add_parts(kind, self.number, 0, recorder.now_us(), 0, parts or in_memory(chunks))
         self.unwritten_read = self.info.reads
         if not self.is_listed:
             self.is_listed = True
@@ -460,6 +473,6 @@ class RecordedConnection(ExchangeObserver):
             self._asked -= 1
         else:
             self._ended += 1
-        now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
-        recorder.waiting.add(HUNG_UP, self.number, self._exchange if is_newest else 0, now_us, 0, b"")
+        exchange = self._exchange if is_newest else 0
+        recorder.waiting.add(HUNG_UP, self.number, exchange, recorder.now_us(), 0, b"")
         recorder.gather()
