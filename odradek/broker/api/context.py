@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
-from odradek.broker.api.observer import ExchangeObserver
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -173,7 +172,6 @@ class ConnectionInfo:
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
     transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
     descriptor: int | None = field(default=None, repr=False, compare=False)  # of its socket, once somebody asked
-    observers: list[ExchangeObserver] = field(default_factory=list, repr=False, compare=False)
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property

@@ -26,6 +26,7 @@ from odradek.broker.clusters.steps import put_steps
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
+from odradek.broker.network.controlled_connection import ControlledConnection
 from odradek.broker.runtime.allocator import FrozenObjects, return_freed_memory
 from odradek.broker.runtime.clock import LoopTimers, TimerHandle
 from odradek.broker.runtime.controlled_time import ControlledTime
@@ -294,13 +295,14 @@ class Clusters:
             shutil.rmtree(self._root, ignore_errors=True)
 
     def _serving(self, cluster: Cluster, config: BrokerConfig, add_routes: AddRoutes | None = None) -> ServingBroker:
+        cluster.faults.exchanges.are_kept = config.odradek_control_requests_enable
         return ServingBroker(
             config,
             self._loop,
             time=cluster.time,
             add_routes=add_routes,
             is_alone=cluster.id == DEFAULT,
-            make_connection=cluster.faults.connections(config),
+            make_connection=ControlledConnection,
             disk=cluster.disk,
         )
 

@@ -24,7 +24,7 @@ from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_i
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
-from odradek.broker.network.controlled_connection import ControlledConnection, observe
+from odradek.broker.network.controlled_connection import observe
 from odradek.broker.network.paced_answers import PacedAnswer, slow
 from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.delayed import CloseConnection, Parked
@@ -48,11 +48,9 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.clusters.nodes import Nodes
     from odradek.broker.clusters.recorder import Recorder
-    from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.metadata.records import Decision
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.network.controlled_connection import ObservesConnections
-    from odradek.broker.network.server import Server
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.serving import ServingBroker
@@ -86,11 +84,6 @@ class Faults:
     def follow(self, time: ControlledTime) -> None:
         """Goes by this clock from now on."""
         self.timers = self.exchanges.kept.time = time
-
-    def connections(self, config: BrokerConfig) -> Callable[[Server], ControlledConnection]:
-        """Returns what makes them at a broker with these settings."""
-        self.exchanges.are_kept = config.odradek_control_requests_enable
-        return ControlledConnection
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
         """To a broker that has just started."""

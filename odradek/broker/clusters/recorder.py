@@ -16,7 +16,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.broker.api.observer import ExchangeObserver
+from odradek.broker.network.controlled_connection import ExchangeObserver
 from odradek.broker.runtime.workers import JobResult, ThreadWorkers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression

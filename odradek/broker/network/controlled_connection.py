@@ -9,16 +9,42 @@ from typing import TYPE_CHECKING, Protocol, cast
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.paced_answers import PacedAnswer
 from odradek.broker.runtime.clock import TimerHandle
-from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
+from odradek.protocol.file_slice import Chunk, in_memory
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.api.observer import ExchangeObserver
     from odradek.broker.network.connection_host import ConnectionHost, FrameReceiver, LoginCounts
     from odradek.broker.runtime.delayed import Parked
+
+
+class ExchangeObserver:
+    """Sees the requests of one connection, and their answers in the same order.
+
+    maker   who made it
+    unseen  answers that are still to come to requests from before it began
+    """
+
+    __slots__ = ("maker", "unseen")
+
+    def __init__(self, maker: ObservesConnections) -> None:
+        self.maker = maker
+        self.unseen = 0
+
+    def received(self, frame: memoryview) -> None:
+        """Before it is handled; read-only frames are overwritten later."""
+        raise NotImplementedError
+
+    def answered(self, chunks: list[Chunk]) -> None:
+        """Before it is written: the answer to the oldest request without one. Empty where there is none; also called
+        for what is told of a request that was too long to be received."""
+        raise NotImplementedError
+
+    def hung_up(self, is_newest: bool) -> None:
+        """The connection closes in place of an answer. is_newest: to the last request, not to the oldest without one"""
+        raise NotImplementedError
 
 
 class ObservesConnections(Protocol):
@@ -74,7 +100,7 @@ class ObservedRequests:
         owner = cast(ControlledConnection, connection.owner)
         if owner.makers is not self._makers:
             owner.observed_by(self._makers)
-        for observer in connection.observers:
+        for observer in owner.observers:
             observer.received(frame)
         return self._plain.start(frame, connection)
 
@@ -82,12 +108,13 @@ class ObservedRequests:
 class ControlledConnection(Connection):
     """A connection whose answers may be a `PacedAnswer`."""
 
-    __slots__ = ("_paced", "makers", "senders")
+    __slots__ = ("_paced", "makers", "observers", "senders")
 
     def __init__(self, server: ConnectionHost[Connection]) -> None:
         super().__init__(server)
         self._paced: PacedSender | None = None  # while such an answer leaves
-        self.makers: Sequence[ObservesConnections] = ()
+        self.makers: Sequence[ObservesConnections] = ()  # of `observers`
+        self.observers: list[ExchangeObserver] = []
         self.senders = 0  # of answers that were observed; once they are done, they come as answers of nothing
 
     @property
@@ -97,60 +124,50 @@ class ControlledConnection(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         Connection.connection_lost(self, exc)
-        self.info.observers = []  # they know it, and nothing may go round in a circle
+        self.observers = []  # they know it, and nothing may go round in a circle
 
     def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
         """Is seen by one that each of them makes, from now on, and by nobody else."""
         self.makers = makers
-        kept = [observer for observer in self.info.observers if observer.maker in makers]
+        kept = [observer for observer in self.observers if observer.maker in makers]
         known = [observer.maker for observer in kept]
         for maker in makers:
             if maker not in known:
                 observer = maker.observe(self)
                 observer.unseen = len(self._in_flight or ()) - self.senders
                 kept.append(observer)
-        self.info.observers = kept
+        self.observers = kept
         if not kept:
             self.senders = 0
 
     def _write(self, chunks: list[Chunk]) -> None:
-        """Does what `Connection` does, since to call that as well would cost those who are not observed."""
-        if self.info.observers:
+        if self.observers:
             self._tell(chunks)
-        transport = self._transport
-        if not chunks or transport is None:
-            return
-        self.active_at_sweep = self._server.sweep_count
-        if len(chunks) == 1:
-            transport.write(chunks[0])  # type: ignore[arg-type]  # no part in a file stands alone
-        elif FileSlice in map(type, chunks):
-            self._send_from_files(transport, chunks)
-        else:
-            transport.writelines(chunks)  # type: ignore[arg-type]
+        Connection._write(self, chunks)
 
     def _tell(self, chunks: list[Chunk]) -> None:
         if self.senders:
             self.senders -= 1
         else:
-            for observer in self.info.observers:
+            for observer in self.observers:
                 observer.answered(chunks)
 
     def _hang_up(self, reason: str) -> None:
-        for observer in self.info.observers:
+        for observer in self.observers:
             observer.hung_up(bool(self._in_flight))
         Connection._hang_up(self, reason)
 
     def _refuse(self, reason: str) -> None:
-        observers, self.info.observers = self.info.observers, []  # nobody has received the request
+        observers, self.observers = self.observers, []  # nobody has received the request
         Connection._refuse(self, reason)
-        self.info.observers = observers
+        self.observers = observers
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
         if isinstance(chunks, PacedAnswer):
             self._write_paced(transport, chunks)
             return
         Connection._send_from_files(self, transport, chunks)
-        if self._file_sender is not None and not self._file_sender.is_done and self.info.observers:
+        if self._file_sender is not None and not self._file_sender.is_done and self.observers:
             self.senders += 1
 
     def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
@@ -158,7 +175,7 @@ class ControlledConnection(Connection):
         data = b"".join(in_memory(chunks))
         sender = PacedSender(self, transport, data, chunks.pieces(len(data)))
         self._paced = sender
-        if self.info.observers:
+        if self.observers:
             self.senders += 1
         if self._in_flight is None:
             self._in_flight = deque()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from odradek.broker.api.observer import ExchangeObserver
+from odradek.broker.network.controlled_connection import ExchangeObserver
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.recording_masks import SECRET
 
