@@ -105,6 +105,47 @@ async def test_a_clock_that_runs_again_goes_on_from_where_it_stood() -> None:
     assert await asyncio.wait_for(fired, 10) >= 7 * DAY_MS + 1
 
 
+async def test_a_clock_stands_at_any_millisecond() -> None:
+    loop = asyncio.get_running_loop()
+    times_ms = range(1_764_230_400_000, 1_764_230_401_000)
+    assert [ControlledTime(loop, each, is_frozen=True).now_ms() for each in times_ms] == list(times_ms)
+
+
+class SystemNs:
+    """The system's wall clock, which an administrator sets."""
+
+    def __init__(self) -> None:
+        self.ms = 5_000
+
+    def __call__(self) -> int:
+        return self.ms * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("touch", "moved_ms"),
+    [(ControlledTime.freeze, 0), (lambda time: time.jump(-DAY_MS), -DAY_MS)],
+    ids=["frozen", "set"],
+)
+async def test_an_untouched_clock_is_the_systems_and_another_one_is_not(
+    touch: Callable[[ControlledTime], None], moved_ms: int
+) -> None:
+    system = SystemNs()
+    time = ControlledTime(asyncio.get_running_loop(), system_ns=system)
+    system.ms = 9 * DAY_MS
+    assert time.now_ms() == 9 * DAY_MS
+    touch(time)
+    system.ms = 0
+    assert 0 <= time.now_ms() - (9 * DAY_MS + moved_ms) < DAY_MS
+
+
+async def test_the_steady_time_does_not_notice_a_wall_clock_that_is_set() -> None:
+    time = ControlledTime(asyncio.get_running_loop(), DAY_MS, is_frozen=True)
+    steady = time.steady
+    await time.set(0, settled)
+    await time.advance(10, settled)
+    assert (time.now_ms(), steady.now_ms(), time.steady.now_ms()) == (10, DAY_MS + 10, 10)
+
+
 async def test_a_clock_set_back_moves_no_timer() -> None:
     time = ControlledTime(asyncio.get_running_loop(), DAY_MS, is_frozen=True)
     fired: list[int] = []
