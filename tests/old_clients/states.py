@@ -47,6 +47,25 @@ def commit(kafka: Cluster, offset: int) -> None:
     consumer.close()
 
 
+def in_the_log(kafka: Cluster) -> str:
+    """What a consumer of committed records reads from all partitions."""
+    at = {"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "group.id": NAME, "enable.partition.eof": True}
+    consumer = Consumer(at)
+    ends = [TopicPartition("orders", index, 0) for index in consumer.list_topics("orders").topics["orders"].partitions]
+    consumer.assign(ends)
+    values: list[str] = []
+    unread = len(ends)
+    while unread:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        if message.error() is None:
+            values.append((message.value() or b"").decode())
+        else:
+            unread -= 1
+    consumer.close()
+    return f"read [{' '.join(sorted(values))}]"
+
+
 def unstable_offsets(kafka: Cluster) -> None:
     """The group's offset is in an open transaction of a producer that is gone; its time-out ends it."""
     orders(kafka)
@@ -97,6 +116,11 @@ def coordinator_ends(kafka: Cluster) -> None:
     kafka.wait(hold="second", timeout_s=PATIENCE_S)
     kafka.stop_node(2)
     kafka.release("second")
+
+
+def second_batch_unknown(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": {"error": "UNKNOWN_PRODUCER_ID"}})
 
 
 def storage_error(kafka: Cluster) -> None:

@@ -11,6 +11,7 @@ AIOKAFKA = Client("aiokafka", "aiokafka_.py")
 AIOKAFKA_0_4 = Client("aiokafka", "aiokafka_0_4.py")
 EARLY_AIOKAFKA = Client("aiokafka", "aiokafka_.py", needs=("kafka-python==2.0.2",))
 
+
 ROWS = (
     Row(
         "aio-libs/aiokafka#1134", AIOKAFKA, "0.12.0", "0.13.0", "two_transactions", states.second_held("Produce"),
@@ -37,9 +38,12 @@ ROWS = (
         "aio-libs/aiokafka#1115", AIOKAFKA, "0.12.0", "0.13.0", "send", states.storage_error,
         "raised KafkaStorageError", "sent",
     ),
+    Row(
+        "aio-libs/aiokafka#510", AIOKAFKA, "0.14.0", None, "send_two", states.second_batch_unknown,
+        "raised UnknownProducerId", None,
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
-    "aio-libs/aiokafka#510": "No release mends it: 0.14.0 still gives UNKNOWN_PRODUCER_ID to the user.",
     "robinhood/aiokafka#26": "No release of the fork on PyPI, up to 1.1.6, knows static members.",
 }

@@ -8,7 +8,7 @@ from odradek.client import AlterOperation, ConfigChange, ConfigResource, ConfigT
 from odradek.client.sync import Admin
 from odradek.testing.sync import Cluster
 from tests.old_clients.row import Client, Row
-from tests.old_clients.states import NAME, PATIENCE_S, orders, send
+from tests.old_clients.states import NAME, PATIENCE_S, in_the_log, orders, send
 
 JAVA = Client("org.apache.kafka:kafka-clients", "KafkaClients.java")
 SHARE = Client("org.apache.kafka:kafka-clients", "KafkaShareClients.java")
@@ -78,6 +78,48 @@ def restart_while_idle(kafka: Cluster) -> None:
     kafka.restart()
 
 
+def second_join_held(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.fault({"match": {"api": "JoinGroup"}, "after": 1, "times": 1, "do": {"hold": "join"}})
+    kafka.fault({"name": "synced", "match": {"api": "SyncGroup"}, "at": "applied", "do": {"observe": True}})
+
+
+def second_join_comes_late(kafka: Cluster) -> None:
+    """Behind a third one, since the member does not wait any more."""
+    kafka.wait(fault="synced", hits=2, timeout_s=PATIENCE_S)
+    kafka.release("join")
+
+
+def member_id_held(kafka: Cluster) -> None:
+    """That of the group's second member; the first one has asked for its own, and joined with it."""
+    orders(kafka)
+    kafka.fault({"match": {"api": "JoinGroup"}, "at": "applied", "after": 2, "times": 1, "do": {"hold": "id"}})
+    kafka.fault({"name": "closes", "match": {"api": "OffsetCommit"}, "do": {"observe": True}})
+
+
+def member_id_comes_late(kafka: Cluster) -> None:
+    kafka.wait(hold="id", timeout_s=PATIENCE_S)
+    send(kafka, "a")
+    kafka.wait(fault="closes", hits=1, timeout_s=PATIENCE_S)
+    kafka.release("id")
+
+
+def two_batches_held(kafka: Cluster) -> None:
+    """The first one waits for its partition before, so that its own time is over before that of its request."""
+    orders(kafka)
+    kafka.fault({"match": {"api": "AddPartitionsToTxn"}, "times": 1, "do": {"delay_ms": 1_000}})
+    for number, hold in enumerate(("late", "next")):
+        kafka.fault({"match": {"api": "Produce"}, "after": number, "times": 1, "do": {"hold": hold}})
+
+
+def first_batch_comes_late(kafka: Cluster) -> None:
+    """Behind the marker of its transaction, and the begin of the next one, which has no new epoch."""
+    kafka.wait(hold="next", timeout_s=PATIENCE_S)
+    kafka.release("late")
+    kafka.wait(topic="orders", partition=0, log_end_offset=2, timeout_s=PATIENCE_S)
+    kafka.release("next")
+
+
 ROWS = (
     Row(
         "apache/kafka#19656", JAVA, "4.0.0", "4.1.0", "abort", abort_refused,
@@ -100,21 +142,25 @@ ROWS = (
         "apache/kafka#21824", SHARE, "4.2.0", "4.3.0", "acknowledgeAfterRestart", same_leader_for_ever,
         "refused by ShareSessionNotFoundException", "refused by NotLeaderOrFollowerException", restart_while_idle,
     ),
+    Row(
+        "apache/kafka#12392", JAVA, "4.4.0", None, "abortAndCommit", two_batches_held,
+        "committed, read [aborted committed]", None, first_batch_comes_late, in_the_log, emulate="3.9",
+    ),
+    Row(
+        "apache/kafka#23266", JAVA, "4.4.0", None, "leaveAndJoinStatically", second_join_held,
+        "raised FencedInstanceIdException", None, second_join_comes_late,
+    ),
+    Row(
+        "apache/kafka#16567", JAVA, "4.4.0", None, "closeWhileJoining", member_id_held,
+        "waits for a member that is gone", None, member_id_comes_late,
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
     "apache/kafka#17849": "No release has it: 3.9 uses no transactions of version 2, and 4.0.0 is mended.",
-    "apache/kafka#12392": (
-        "The pull request was closed and no client mends it; the broker does: it refuses a batch that comes behind the "
-        "end of its transaction (KIP-890)."
-    ),
     "apache/kafka#15392": (
         "Another bug hides it in 3.7.0 to 3.7.2, whose heartbeats are the same: behind FENCED_MEMBER_EPOCH none comes "
         "any more, since the one that was refused counts as on its way still. 3.8.0 mends both."
-    ),
-    "apache/kafka#23266": "The pull request is open: 4.4.0 forgets the id of a member that leaves, static or not.",
-    "apache/kafka#16567": (
-        "The pull request was closed: 4.4.0, as 4.1.2, keeps a member id that comes behind the close, and tells nobody."
     ),
     **dict.fromkeys(
         ("apache/kafka#17824", "apache/kafka#18029", "apache/kafka#17136"),

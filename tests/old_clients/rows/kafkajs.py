@@ -19,6 +19,11 @@ def coordinator_loads(kafka: Cluster) -> None:
     kafka.fault({"match": {"api": "JoinGroup"}, "do": {"error": "COORDINATOR_LOAD_IN_PROGRESS"}, "times": 1})
 
 
+def one_record(kafka: Cluster) -> None:
+    states.orders(kafka)
+    states.send(kafka, "a")
+
+
 ROWS = (
     Row(
         "tulios/kafkajs#1388", KAFKAJS, "2.0.2", "2.1.0", "emptyTransaction", states.orders,
@@ -44,9 +49,12 @@ ROWS = (
         "tulios/kafkajs#1310", KAFKAJS, "1.16.0", "2.0.1", "sendFive", states.orders,
         'raised The value of "value" is out of range. It must be >= -2147483648 and <= 2147483647', "sent",
     ),
+    Row(
+        "tulios/kafkajs#1616", KAFKAJS, "2.2.4", None, "readAndBlock", one_record, "blocks, and its group is Stable",
+        None, nodes=3, settings={"group.min.session.timeout.ms": "1000"},
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
     "tulios/kafkajs#299": "It was mended in a beta of 1.5.0, the first release with transactions.",
-    "tulios/kafkajs#1616": "The issue is open: 2.2.4 has it, and 2.3.0-beta.3 has the same sources.",
 }

@@ -300,7 +300,6 @@ ROWS = (
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
-    "confluentinc/librdkafka#5592": "No release mends it; today's breaks CON.2.",
     "confluentinc/librdkafka#5106": "Client telemetry is not served, as by Kafka without a plugin for it.",
     "confluentinc/librdkafka#4634": (
         "Mended before 2.4.0, the first release with the protocol of KIP-848; fenced as another member joins, it joins"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, TopicPartition
-
 from odradek.testing.sync import Cluster
 from tests.old_clients import states
 from tests.old_clients.row import Client, Row
-from tests.old_clients.states import NAME, PATIENCE_S, commit, orders, transaction
+from tests.old_clients.states import PATIENCE_S, commit, in_the_log, orders, transaction
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_producers.py")
 WITHOUT_KIP_890 = "3.9"  # a coordinator that fences whoever wants a new epoch twice in a transaction
@@ -35,11 +33,6 @@ def coordinator_moves(kafka: Cluster) -> None:
     kafka.wait(hold="offsets", timeout_s=PATIENCE_S)
     kafka.move_coordinator("transaction", "t", 2)
     kafka.release("offsets")
-
-
-def second_batch_unknown(kafka: Cluster) -> None:
-    orders(kafka)
-    kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": {"error": "UNKNOWN_PRODUCER_ID"}})
 
 
 def second_batch_unanswered(kafka: Cluster) -> None:
@@ -112,23 +105,23 @@ def only_node_restarts(kafka: Cluster) -> None:
     kafka.start_node(1)
 
 
-def in_the_log(kafka: Cluster) -> str:
-    """What a consumer of committed records reads from all partitions."""
-    at = {"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "group.id": NAME, "enable.partition.eof": True}
-    consumer = Consumer(at)
-    ends = [TopicPartition("orders", index, 0) for index in consumer.list_topics("orders").topics["orders"].partitions]
-    consumer.assign(ends)
-    values: list[str] = []
-    unread = len(ends)
-    while unread:
-        message = consumer.poll(PATIENCE_S)
-        assert message is not None
-        if message.error() is None:
-            values.append((message.value() or b"").decode())
-        else:
-            unread -= 1
-    consumer.close()
-    return f"read [{' '.join(sorted(values))}]"
+def commit_and_abort_held(kafka: Cluster) -> None:
+    """The first commit, which is repeated, waits, and what ends the next transaction."""
+    orders(kafka)
+    kafka.fault({"match": {"api": "EndTxn"}, "do": {"hold": "commit"}, "times": 1})
+    kafka.fault({"match": {"api": "EndTxn"}, "do": {"hold": "abort"}, "after": 2, "times": 1})
+
+
+def commit_comes_late(kafka: Cluster) -> None:
+    kafka.wait(hold="abort", timeout_s=PATIENCE_S)
+    kafka.release("commit")
+    kafka.wait(transaction="t", state="CompleteCommit", timeout_s=PATIENCE_S)
+    kafka.release("abort")
+
+
+def throttled_by_a_minute(kafka: Cluster) -> None:
+    orders(kafka)
+    kafka.preset("throttled-client", throttle_ms=60_000)
 
 
 ROWS = (
@@ -154,7 +147,7 @@ ROWS = (
         "raised KafkaError{FATAL,code=_FENCED", "committed", emulate=WITHOUT_KIP_890, python="3.8",
     ),
     Row(
-        "confluentinc/librdkafka#4058", LIBRDKAFKA, "1.9.2", "2.0.2", "next_transaction", second_batch_unknown,
+        "confluentinc/librdkafka#4058", LIBRDKAFKA, "1.9.2", "2.0.2", "next_transaction", states.second_batch_unknown,
         "raised KafkaError{FATAL,code=_FENCED", "committed", emulate=WITHOUT_KIP_890, python="3.8",
     ),
     Row(
@@ -190,6 +183,14 @@ ROWS = (
         "confluentinc/confluent-kafka-python#1125", LIBRDKAFKA, "1.7.0", "2.0.2", "purge_in_a_transaction",
         states.orders, "raised KafkaError{code=_TIMED_OUT", "committed", emulate=WITHOUT_KIP_890, python="3.8",
     ),
+    Row(
+        "confluentinc/librdkafka#5423", LIBRDKAFKA, "2.16.1", None, "commit_and_abort", commit_and_abort_held,
+        "raised KafkaError{FATAL,code=INVALID_TXN_STATE", None, commit_comes_late, in_the_log,
+    ),
+    Row(
+        "confluentinc/librdkafka#5592", LIBRDKAFKA, "2.16.1", None, "send_three", throttled_by_a_minute,
+        "sent 3 of 3 in 10 s", None,
+    ),
 )  # fmt: skip
 
 NOT_SHOWN: Mapping[str, str] = {
@@ -200,10 +201,6 @@ NOT_SHOWN: Mapping[str, str] = {
     ),
     "confluentinc/librdkafka#2749": (
         "Mended before 1.4.0, the first release with transactions, which gets each new epoch from the coordinator."
-    ),
-    "confluentinc/librdkafka#5423": (
-        "Open: 2.16.1 repeats an EndTxn that has timed out, and begins the next transaction in the same epoch. If the"
-        " first one comes then, it commits what the application is about to abort, which raises INVALID_TXN_STATE."
     ),
     "confluentinc/confluent-kafka-dotnet#1321": (
         "The binding for .NET overflows the stack when it frees an error (confluent-kafka-dotnet#1249), which no wheel"

@@ -15,11 +15,16 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public class KafkaClients {
     static final String AT = System.getenv("ODRADEK_BOOTSTRAP");
 
-    static KafkaConsumer<String, String> joined(Map<String, Object> more) {
+    static KafkaConsumer<String, String> subscribed(Map<String, Object> more) {
         var settings = new HashMap<String, Object>(more);
         settings.putAll(Map.of("bootstrap.servers", AT, "group.id", "g", "enable.auto.commit", false));
         var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
         consumer.subscribe(List.of("orders"));
+        return consumer;
+    }
+
+    static KafkaConsumer<String, String> joined(Map<String, Object> more) {
+        var consumer = subscribed(more);
         while (consumer.assignment().isEmpty()) consumer.poll(Duration.ofMillis(10));
         return consumer;
     }
@@ -54,6 +59,53 @@ public class KafkaClients {
         consumer.commitAsync(Map.of(new TopicPartition("orders", 0), new OffsetAndMetadata(0)), null);
         poll(consumer, 4000);
         return "polled";
+    }
+
+    /** Does not wait for long to be let in. */
+    static String leaveAndJoinStatically() {
+        var impatient = Map.<String, Object>of("request.timeout.ms", 1000, "max.poll.interval.ms", 1000);
+        var settings = new HashMap<>(impatient);
+        settings.putAll(Map.of("group.protocol", "classic", "group.instance.id", "i", "heartbeat.interval.ms", 300));
+        var consumer = joined(settings);
+        consumer.unsubscribe();
+        consumer.subscribe(List.of("orders"));
+        poll(consumer, 15000);
+        return "polled";
+    }
+
+    /** Closes the second member of two, which does not know its id yet, and rebalances the first one. */
+    static String closeWhileJoining() throws InterruptedException {
+        var settings = Map.<String, Object>of("group.protocol", "classic", "auto.offset.reset", "earliest");
+        var consumer = joined(settings);
+        var second = subscribed(settings);
+        while (consumer.poll(Duration.ofMillis(10)).isEmpty()) second.poll(Duration.ofMillis(10));
+        var closing = new Thread(second::close);
+        closing.start();
+        Thread.sleep(500);  // the id comes while it closes
+        consumer.commitSync();
+        closing.join();
+        consumer.enforceRebalance();
+        poll(consumer, 8000);
+        return consumer.assignment().isEmpty() ? "waits for a member that is gone" : "has joined again";
+    }
+
+    /** The first batch is not answered in time. */
+    static String abortAndCommit() {
+        var settings = new HashMap<String, Object>(Map.of("bootstrap.servers", AT, "transactional.id", "t"));
+        settings.putAll(Map.of("delivery.timeout.ms", 2000, "request.timeout.ms", 2000, "linger.ms", 0));
+        var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
+        producer.initTransactions();
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>("orders", "aborted"));
+        try {
+            producer.commitTransaction();
+        } catch (KafkaException unanswered) {
+            producer.abortTransaction();
+        }
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>("orders", "committed"));
+        producer.commitTransaction();
+        return "committed";
     }
 
     public static void main(String[] words) throws Exception {

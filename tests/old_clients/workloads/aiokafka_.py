@@ -46,6 +46,14 @@ async def send() -> str:
     return "sent"
 
 
+async def send_two() -> str:
+    producer = AIOKafkaProducer(bootstrap_servers=AT, enable_idempotence=True)
+    await producer.start()
+    for value in (b"a", b"b"):
+        await producer.send_and_wait("orders", value)
+    return "sent"
+
+
 async def main() -> str:
     try:
         return str(await asyncio.wait_for(globals()[sys.argv[1]](), 25))

@@ -1,7 +1,8 @@
 // Applications on KafkaJS, one function each. The last line that one prints is all that it sees.
 const { Kafka, logLevel } = require("kafkajs")
 
-const kafka = new Kafka({ brokers: [process.env.ODRADEK_BOOTSTRAP], clientId: "kafkajs", logLevel: logLevel.NOTHING })
+const brokers = process.env.ODRADEK_BOOTSTRAP.split(",")
+const kafka = new Kafka({ brokers, clientId: "kafkajs", logLevel: logLevel.NOTHING })
 
 async function emptyTransaction() {
   const producer = kafka.producer({ transactionalId: "t", maxInFlightRequests: 1, idempotent: true })
@@ -19,6 +20,17 @@ async function readOne() {
   await consumer.subscribe({ topic: "orders", fromBeginning: true })
   const read = new Promise((done) => consumer.run({ eachMessage: async ({ message }) => done(message.value) }))
   return Promise.race([read.then((value) => `read ${value}`), after(15_000, "read nothing")])
+}
+
+// For twice its session time-out.
+async function readAndBlock() {
+  const consumer = kafka.consumer({ groupId: "g", maxWaitTimeInMs: 100, sessionTimeout: 2_000, heartbeatInterval: 500 })
+  await consumer.connect()
+  await consumer.subscribe({ topic: "orders", fromBeginning: true })
+  await new Promise((done) => consumer.run({ eachMessage: () => (done(), after(60_000)) }))
+  await after(4_000)
+  const { groups } = await kafka.admin().describeGroups(["g"])
+  return `blocks, and its group is ${groups[0].state}`
 }
 
 async function readUntilCrash() {
@@ -59,7 +71,7 @@ function after(ms, seen) {
   return new Promise((done) => setTimeout(done, ms, seen))
 }
 
-const functions = { emptyTransaction, readOne, readUntilCrash, sendLong, sendFive }
+const functions = { emptyTransaction, readOne, readAndBlock, readUntilCrash, sendLong, sendFive }
 functions[process.argv[2]]()
   .then((seen) => console.log(seen), (error) => console.log(`raised ${error.message}`))
   .then(() => process.exit(0))

@@ -183,6 +183,29 @@ def large_batch() -> str:
     return "flushed"
 
 
+def commit_and_abort() -> str:
+    """Two transactions; how the first one ends is not answered in time."""
+    producer = Producer({**TRANSACTIONAL, "socket.timeout.ms": 2_000})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce("orders", "a")
+    producer.commit_transaction(20)
+    producer.begin_transaction()
+    producer.produce("orders", "b")
+    producer.flush(10)
+    producer.abort_transaction(20)
+    return "aborted"
+
+
+def send_three() -> str:
+    producer = Producer({**AT, **SINGLY})
+    unsent = 0
+    for value in ("a", "b", "c"):
+        producer.produce("orders", value)
+        unsent = producer.flush(10 / 3)
+    return f"sent {3 - unsent} of 3 in 10 s"
+
+
 try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
