@@ -4,11 +4,13 @@ import pytest
 
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
-from odradek.broker.metadata.replaying import CorruptMetadata, Loader
+from odradek.broker.metadata.replaying import SLICE_RECORDS, CorruptMetadata, Loader, slices
+from odradek.broker.runtime.slices import completed
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
 from odradek.protocol.messages.end_transaction_record import EndTransactionRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
@@ -19,7 +21,7 @@ from tests.support.metadata import topic_records
 
 def load(image: MetadataImage, *records: Message) -> Loader:
     loader = Loader(image)
-    loader.load([record_batch([encode_record(each, 30) for each in records], 1, leader_epoch=1)])
+    loader.load([completed(record_batch([encode_record(each, 30) for each in records], 1, leader_epoch=1))])
     return loader
 
 
@@ -83,3 +85,10 @@ def test_records_are_written_in_the_version_that_the_clusters_level_knows(
         record.directories = []
     assert encode_record(record, metadata_version)[2] == partition
     assert encode_record(RegisterBrokerRecord(broker_id=1), metadata_version)[2] == broker
+
+
+def test_changes_of_many_partitions_are_encoded_one_by_one_and_become_visible_in_slices() -> None:
+    changes = [PartitionChangeRecord(partition_id=index, topic_id=bytes(16), leader=1) for index in range(1_000)]
+    steps = record_batch([encode_record(each, 30) for each in changes], 1, leader_epoch=1)
+    assert len(list(steps)) == len(changes)
+    assert [len(part) for part in slices(changes)] == [SLICE_RECORDS] * 10

@@ -401,14 +401,13 @@ class ClusterMetadata:
 
     def _staging(self, records: Sequence[Message]) -> Iterator[None]:
         """Encodes a record in a step, and stages all of them in the last one."""
-        level = self.image.metadata_version or METADATA_VERSION_OF_NEW
-        values = []
-        for record in records:
-            values.append(encode_record(record, level))
-            yield
-        now_ms = self._clock.now_ms()
-        for start in range(0, len(values), MAX_RECORDS):
-            batch = record_batch(values[start : start + MAX_RECORDS], now_ms, leader_epoch=self.leader_epoch)
+        level, now_ms = self.image.metadata_version or METADATA_VERSION_OF_NEW, self._clock.now_ms()
+        batches = []
+        for start in range(0, len(records), MAX_RECORDS):
+            values = (encode_record(record, level) for record in records[start : start + MAX_RECORDS])
+            batch = yield from record_batch(values, now_ms, leader_epoch=self.leader_epoch)
+            batches.append(batch)
+        for batch in batches:
             self._log.append(batch, now_ms=now_ms)
 
     def _stage_control(self, now_ms: int) -> None:

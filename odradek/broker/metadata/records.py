@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from odradek.broker.runtime.slices import Steps
+from odradek.protocol.batch_header import HEADER_BYTES, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, seal_batch
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.records import append_record
 from odradek.protocol.struct import Message
 
 FRAME_VERSION = 1
@@ -100,9 +102,20 @@ def decode_record(value: bytes) -> Message | PassedOver:
     return decode(record_class, version, value, position)
 
 
-def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> bytearray:
-    """One batch of encoded records, offsets from 0: Kafka appends what belongs together as one batch."""
-    return build_batch([NewRecord(None, value, now_ms) for value in values], leader_epoch=leader_epoch)
+def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> Steps[bytearray]:
+    """One batch of encoded records, offsets from 0: Kafka appends what belongs together as one batch.
+
+    Adds a record in a step. Raises ValueError without any.
+    """
+    batch, count = bytearray(HEADER_BYTES), 0
+    for count, value in enumerate(values, 1):
+        append_record(batch, count - 1, 0, None, value)
+        yield
+    if not count:
+        raise ValueError("a batch needs a record")
+    producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+    seal_batch(batch, 0, leader_epoch, 0, count - 1, now_ms, now_ms, *producer, count)
+    return batch
 
 
 _classes: dict[int, type[Message] | None] = {}

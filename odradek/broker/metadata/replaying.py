@@ -100,7 +100,7 @@ class Loader:
 
 
 SLICE_RECORDS: Final = 100  # some 2 ms: 50 topics, with their logs
-BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord"})
+BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "PartitionChangeRecord"})
 
 
 class MetadataListener(Protocol):
