@@ -7,10 +7,11 @@ metadata log, as in Kafka, and raises the leader epoch. Every node is a replica 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.clusters.node_view import NodeRequests, node_dispatcher
 from odradek.broker.clusters.problems import Problem, bad, unknown, whole
@@ -24,6 +25,7 @@ from odradek.broker.metadata.registration import UNASSIGNED, registration_record
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
+from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
@@ -32,12 +34,15 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS, SHA
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
-    from odradek.broker.metadata.image import PartitionImage
+    from odradek.broker.metadata.cluster_metadata import Decided
+    from odradek.broker.metadata.image import MetadataImage, PartitionImage
     from odradek.broker.network.connection_host import FrameReceiver
     from odradek.broker.runtime.clock import TimerHandle
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
 
+R = TypeVar("R")
 MOST_NODES = 16
 LAST_NODE_ID = 2**31 - 1
 LOOK_AGAIN_S = 0.002
@@ -106,7 +111,7 @@ class Nodes:
                 epoch = broker.metadata.image.next_offset + len(records)
                 records += self._registration(node, epoch, None if known is None else known.rack)
         await self._commit(records)
-        await self._lead([(topic, index, one.replicas[0]) for topic, index, one in self._partitions()])
+        await self._lead((topic, index, one.replicas[0]) for topic, index, one in self._partitions())
 
     def __iter__(self) -> Iterator[Node]:
         return iter(list(self._by_id.values()))
@@ -167,9 +172,8 @@ class Nodes:
         if image.brokers[node.id].is_fenced:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=-1)])
-        await self._commit(self._in_sync(node))
-        leaderless = [(topic, index, node.id) for topic, index, one in self._partitions() if one.leader is None]
-        await self._lead(leaderless)
+        await self._decided(partial(self._in_sync, node))
+        await self._lead(self._led_anew(None, lambda: node.id))
 
     async def move(self, topic: str, index: int, node: Node) -> None:
         """A new leader epoch begins, also where the node led before. Raises Problem."""
@@ -271,23 +275,27 @@ class Nodes:
     async def _fence(self, node: Node) -> None:
         node.lost = None
         image = self._serving.broker.metadata.image
-        led = [(topic, index) for topic, index, one in self._partitions() if one.leader == node.id]
         if node.id in image.brokers:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=1)])
-        await self._lead([(*each, self._next_leader()) for each in led])
-        await self._commit(self._in_sync(node))
+        await self._lead(self._led_anew(node.id, self._next_leader))
+        await self._decided(partial(self._in_sync, node))
 
-    def _in_sync(self, node: Node) -> list[Message]:
+    def _led_anew(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
+        """Yields what a node leads, or nobody where `by` is None, with its next leader; None for each of the others."""
+        for topic, index, one in self._partitions():
+            yield (topic, index, leader()) if one.leader == by else None
+
+    def _in_sync(self, node: Node, image: MetadataImage) -> Steps[Decision[None]]:
         """The changes to the in-sync replicas of what others lead, now that the node runs, or no longer does."""
-        image = self._serving.broker.metadata.image
         changes: list[Message] = []
         for topic, index, one in self._partitions():
+            yield
             isr = [each for each in one.isr if each != node.id] + ([] if node.server is None else [node.id])
             if one.leader not in (None, node.id) and set(isr) != set(one.isr):
                 topic_id = image.topics[topic].topic_id
                 changes.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr))
-        return changes
+        return Decision(None, tuple(changes))
 
     def _partitions(self) -> Iterator[tuple[str, int, Any]]:
         for topic in self._serving.broker.metadata.image.topics.values():
@@ -328,20 +336,29 @@ class Nodes:
         live = self.live
         return live[next(self._placings) % len(live)].id if live else NO_LEADER
 
-    async def _lead(self, places: Sequence[tuple[str, int, int]], cut_at: int | None = None) -> None:
-        """Topic, partition and leader. Those who lead the log from then on write in the new epoch.
+    async def _lead(self, places: Iterable[tuple[str, int, int] | None], cut_at: int | None = None) -> None:
+        """Has others lead, who write to the log in the new epoch from then on.
 
-        cut_at   what the logs have above it goes first
+        places  topic, partition and leader, told in slices while metadata stays as it is; None: this one stays
+        cut_at  what the logs have above it goes first
         """
-        if not places:
-            return
-        image = self._serving.broker.metadata.image
-        changes = []
-        for topic, index, leader in places:
-            known = image.topics[topic].partitions[index]
+        await self._begin_epochs(await self._decided(partial(self._leading, places)), cut_at)
+
+    def _leading(
+        self, places: Iterable[tuple[str, int, int] | None], image: MetadataImage
+    ) -> Steps[Decision[Sequence[tuple[str, int]]]]:
+        led: list[tuple[str, int]] = []
+        changes: list[Message] = []
+        for place in places:
+            yield
+            topic = None if place is None else image.topics.get(place[0])
+            if place is None or topic is None:  # it has been deleted
+                continue
+            name, index, leader = place
+            known = topic.partitions[index]
             change = PartitionChangeRecord(
                 partition_id=index,
-                topic_id=image.topics[topic].topic_id,
+                topic_id=topic.topic_id,
                 leader=leader,
                 isr=[node.id for node in self.live] or known.isr,
             )
@@ -350,25 +367,38 @@ class Nodes:
                 change.replicas = [*known.replicas, *new]
                 change.directories = self._directories(change.replicas)
             changes.append(change)
-        await self._commit(changes)
-        await self._begin_epochs([(topic, index) for topic, index, _ in places], cut_at)
+            led.append((name, index))
+        return Decision(led, tuple(changes))
 
     async def _begin_epochs(self, led: Sequence[tuple[str, int]], cut_at: int | None = None) -> None:
         """Partitions whose leader and epoch are new in metadata."""
-        broker, image = self._serving.broker, self._serving.broker.metadata.image
-        broker.flush_appends()
+        if cut_at is None:
+            await work_in_slices(self._beginning(led))
+            return
+        broker = self._serving.broker
         for topic, index in led:
-            partition = broker.partitions.get(topic, index)
-            while cut_at is not None and partition.log.is_busy:
+            broker.flush_appends()
+            while broker.partitions.get(topic, index).log.is_busy:
                 await asyncio.sleep(LOOK_AGAIN_S)
                 broker.flush_appends()
-            if cut_at is not None:
-                broker.partitions.truncate(topic, index, cut_at)
-            partition.log.assign_leader_epoch(image.topics[topic].partitions[index].leader_epoch)
-            partition.led_anew()
-            if broker.has_started("shares"):  # what a share partition's leader has acquired is not the next one's
-                broker.shares.led_anew(partition.topic_id, index)
-            self._take_over(broker, topic, index)
+            broker.partitions.truncate(topic, index, cut_at)
+            self._begin_epoch(topic, index)
+
+    def _beginning(self, led: Sequence[tuple[str, int]]) -> Iterator[None]:
+        for topic, index in led:
+            yield
+            if topic in self._serving.broker.metadata.image.topics:  # it may have been deleted meanwhile
+                self._serving.broker.flush_appends()
+                self._begin_epoch(topic, index)
+
+    def _begin_epoch(self, topic: str, index: int) -> None:
+        broker = self._serving.broker
+        partition = broker.partitions.get(topic, index)
+        partition.log.assign_leader_epoch(broker.metadata.image.topics[topic].partitions[index].leader_epoch)
+        partition.led_anew()
+        if broker.has_started("shares"):  # what a share partition's leader has acquired is not the next one's
+            broker.shares.led_anew(partition.topic_id, index)
+        self._take_over(broker, topic, index)
 
     def _take_over(self, broker: Broker, topic: str, index: int) -> None:
         if topic == GROUP_OFFSETS and broker.has_started("groups"):
@@ -380,12 +410,16 @@ class Nodes:
 
     async def _commit(self, records: Sequence[Message]) -> None:
         """Returns once metadata says so, and what was asked before. Raises KafkaError."""
+        await self._decided(lambda _: Decision(None, tuple(records)))
+
+    async def _decided(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
+        """Returns the response once metadata says what was decided. Raises KafkaError."""
         broker = self._serving.broker
         done = broker.loop.create_future()
-        answer = broker.metadata.commit(records)
+        answer = broker.metadata.submit(decide)
         answer.when_done(lambda _: None if done.done() else done.set_result(None))
         await done
-        answer.outcome()
+        return answer.outcome()
 
 
 def told_nodes(told: object) -> int | list[int]:
