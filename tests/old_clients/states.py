@@ -12,6 +12,8 @@ from odradek.testing.sync import Cluster
 
 PATIENCE_S = 30
 NAME = "state"  # client id of what brings a state about
+# heartbeats of groups of KIP-848
+OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 
 
 def orders(kafka: Cluster, partitions: int = 1) -> None:

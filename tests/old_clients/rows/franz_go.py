@@ -10,7 +10,6 @@ FRANZ_GO = Client("github.com/twmb/franz-go", "franz_go.go")
 REGEX = Client("github.com/twmb/franz-go", "franz_go_regex.go")
 SHARE = Client("github.com/twmb/franz-go", "franz_go_share.go")
 BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"  # no release: with transactions of version 2, two days before 967
-OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 
 
 def aborted_list_without_asking(kafka: Cluster) -> None:
@@ -102,7 +101,7 @@ ROWS = (
     ),
     Row(
         "franz-go before 1.21.6", REGEX, "1.21.5", "1.21.6", "readOne", other_topic_matches,
-        "read nothing", "read a", topic_is_assigned_while_metadata_tells_of_it, settings=OFTEN,
+        "read nothing", "read a", topic_is_assigned_while_metadata_tells_of_it, settings=states.OFTEN,
     ),
     Row(
         "twmb/franz-go#1330", SHARE, "1.21.2", "1.21.3", "describeOffsets", states.orders,

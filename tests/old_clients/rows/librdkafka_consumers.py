@@ -207,6 +207,33 @@ def heartbeats_fail(kafka: Cluster) -> None:
     kafka.fault({"match": match, "after": 1, "do": {"error": "UNKNOWN_SERVER_ERROR"}})
 
 
+def leaves_observed(kafka: Cluster) -> None:
+    states.orders(kafka)
+    kafka.fault({"name": "leaves", "match": {"api": "ListOffsets"}, "at": "applied", "do": {"observe": True}})
+
+
+def new_epoch_is_told_late(kafka: Cluster) -> None:
+    """The member leaves while the answer to its heartbeat, which tells of a new epoch, is on its way."""
+    kafka.wait(member="rdkafka", group="g", owns=["orders-0"], timeout_s=states.PATIENCE_S)
+    match = {"api": "ConsumerGroupHeartbeat"}
+    kafka.fault({"match": match, "do": {"hold": "heartbeat"}, "times": 1})
+    kafka.wait(hold="heartbeat", timeout_s=states.PATIENCE_S)
+    kafka.preset("more-partitions", topic="orders")
+    kafka.clock.advance(1_000)  # group.consumer.assignment.interval.ms
+    kafka.fault({"match": match, "at": "applied", "do": {"hold": "epoch"}, "times": 1})
+    kafka.release("heartbeat")
+    kafka.wait(hold="epoch", timeout_s=states.PATIENCE_S)
+    states.send(kafka, "a")
+    kafka.wait(fault="leaves", hits=2, timeout_s=states.PATIENCE_S)
+    kafka.release("epoch")
+
+
+def epoch_of_the_commit(kafka: Cluster) -> str:
+    """One before the newest is refused by coordinators without KIP-1251."""
+    (commit,) = kafka.requests(api="OffsetCommit")
+    return f"at epoch {commit['request']['generationIdOrMemberEpoch']}"
+
+
 ROWS = (
     Row(
         "confluentinc/librdkafka#4806", LIBRDKAFKA, "2.5.3", "2.6.0", "read_three", topic_ids_are_not_told,
@@ -239,6 +266,11 @@ ROWS = (
     Row(
         "confluentinc/librdkafka#4672", LIBRDKAFKA, "2.11.1", "2.12.0", "commit_and_tell", coordinator_moved,
         "committed, KafkaError{code=NOT_COORDINATOR", "committed, None",
+    ),
+    Row(
+        "confluentinc/librdkafka#4672, leaving", LIBRDKAFKA, "2.11.1", "2.12.0", "commit_while_leaving",
+        leaves_observed, "commits, at epoch 2", "commits, at epoch 3", new_epoch_is_told_late, epoch_of_the_commit,
+        settings=states.OFTEN,
     ),
     Row(
         "confluentinc/librdkafka#4687", LIBRDKAFKA, "2.3.0", "2.4.0", "read_three", led_by_one,

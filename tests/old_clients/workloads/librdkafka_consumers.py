@@ -133,6 +133,23 @@ def read_in_a_new_group() -> str:
     return "sees no error"
 
 
+def commit_while_leaving() -> str:
+    """Reads one record, closes, and commits as it gives its partitions back; in a group of KIP-848."""
+    at = {**AT, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**at, "enable.auto.commit": False})
+
+    def give_back(*_: object) -> None:
+        consumer.get_watermark_offsets(TopicPartition("orders", 0), 10)  # it leaves
+        time.sleep(1)  # the heartbeat of before is answered
+        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+
+    consumer.subscribe(["orders"], on_revoke=give_back)
+    while count(consumer, 1, 1) == 0:
+        pass
+    consumer.close()
+    return "commits"
+
+
 def list_one_topic_again_and_again() -> str:
     consumer = Consumer({**AT, "group.id": "g"})
     listed = [len(consumer.list_topics("orders", timeout=10).topics["orders"].partitions) for _ in range(5)]
