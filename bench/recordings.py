@@ -1,12 +1,13 @@
 """What recordings, and control itself, cost a broker: `python -m bench recordings [--control] [--instructions]
 [--turns N]`.
 
-Brokers with control take turns: one that nobody watches, one to which `odradek judge --attach` listens, and one with
-`--record FILE`. With `--control`: one without control, one with it, and one that keeps requests. The CPU of the whole
-process counts, its threads included. Each turn is compared with that of the first broker right before or after it; told
-are the median and the 95 % confidence interval of the median. The load comes from this process, 16 requests at a time,
-or each after the answer to the last one. With `--instructions` callgrind counts those of 300 requests in each turn:
-less noise than CPU time has, by which 1 % cannot be told.
+Turns alternate: of a broker that nobody watches, of the same one while `odradek judge --attach` listens, and of another
+one with `--record FILE`. With `--control`: of one without control, one with it, and one that keeps requests. The CPU of
+the whole process counts, its threads included. Each turn is compared with the first one beside it; told are the median
+and the 95 % confidence interval of the median, which knows nothing of what two processes have lastingly different: some
+5 %. The load comes from this process, 16 requests at a time, or each after the answer to the last one. With
+`--instructions` callgrind counts those of 300 requests in each turn: less noise than CPU time has, by which 1 % cannot
+be told.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,8 +31,8 @@ from bench.process_usage import cpu_seconds
 from tests.support.broker_process import BrokerProcess
 
 FIRST_TURNS = 1
-TURN_S = 0.1
-SENT_S = 0.08  # after a turn: then the last block of its recording has been sent, and counts
+TURN_S = 0.2
+LEAD_S = 0.06  # of load before a turn counts: blocks of its recording leave then at the pace at which they are made
 OPERATIONS = [
     Operation("Produce of 100 B", produce([0], 100, 12, acks=1)),
     Operation("Fetch of 100 B", fetch_at_the_tail(100, 12)),
@@ -54,6 +56,11 @@ class RecordedBroker(BrokerProcess):
 
     def command(self, ready_file: Path) -> list[str]:
         return [*super().command(ready_file), "--record", str(self.data_dir.with_name("recording"))]
+
+
+@contextmanager
+def unwatched(broker: BrokerProcess) -> Iterator[None]:
+    yield
 
 
 @contextmanager
@@ -104,12 +111,14 @@ def instructions(broker: BrokerProcess, turn: Turn) -> float:
 
 
 def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
-    """Returns the CPU that one request takes, with what is sent a little later."""
+    """Returns the CPU that one request takes under load."""
     assert broker.pid is not None
+    ends_s = time.monotonic() + LEAD_S
+    while time.monotonic() < ends_s:
+        turn()
     spent, done, ends_s = cpu_seconds(broker.pid), 0, time.monotonic() + TURN_S
     while time.monotonic() < ends_s:
         done += turn()
-    time.sleep(SENT_S)
     return (cpu_seconds(broker.pid) - spent) / done * 1e6
 
 
@@ -125,21 +134,29 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(ordered), ordered[first], ordered[-1 - first]
 
 
-def compare(
-    name: str, brokers: Mapping[str, BrokerProcess], turns: Sequence[Turn], count: int, measure: Measure
-) -> None:
-    costs: list[list[float]] = [[] for _ in brokers]
-    sides = list(zip(costs, brokers.values(), turns, strict=True))
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is compared. watched: entered for each of its turns"""
+
+    name: str
+    broker: BrokerProcess
+    watched: Callable[[BrokerProcess], AbstractContextManager[None]] = unwatched
+
+
+def compare(name: str, sides: Sequence[Side], turns: Sequence[Turn], count: int, measure: Measure) -> None:
+    costs: list[list[float]] = [[] for _ in sides]
+    rows = list(zip(costs, sides, turns, strict=True))
     for number in range(FIRST_TURNS + count):
-        for cost, broker, turn in sides if number % 2 else reversed(sides):
-            took = measure(broker, turn)
+        for cost, side, turn in rows if number % 2 else reversed(rows):
+            with side.watched(side.broker):
+                took = measure(side.broker, turn)
             if number >= FIRST_TURNS:
                 cost.append(took)
     alone, *others = costs
     told = ""
-    for what, each in zip(list(brokers)[1:], others, strict=True):
+    for side, each in zip(sides[1:], others, strict=True):
         middle, low, high = interval([(one / base - 1) * 100 for one, base in zip(each, alone, strict=True)])
-        told += f", {what} {middle:+6.1f} % ({low:+.1f} to {high:+.1f})"
+        told += f", {side.name} {middle:+6.1f} % ({low:+.1f} to {high:+.1f})"
     unit = "µs" if measure is cpu_us else "instructions"
     print(f"{name:32} {statistics.median(alone):9.1f} {unit}{told}", flush=True)
 
@@ -155,28 +172,25 @@ def main() -> None:
         made = CountedBroker if options.instructions else BrokerProcess
         measure = instructions if options.instructions else cpu_us
         if options.control:
-            brokers: dict[str, BrokerProcess] = {
-                "without control": made(work / "off" / "data"),
-                "control": made(work / "on" / "data", CONTROL),
-                "requests kept": made(work / "kept" / "data", CONTROL | KEPT),
-            }
+            sides = [
+                Side("without control", made(work / "off" / "data")),
+                Side("control", made(work / "on" / "data", CONTROL)),
+                Side("requests kept", made(work / "kept" / "data", CONTROL | KEPT)),
+            ]
         else:
-            brokers = {
-                "alone": made(work / "alone" / "data", CONTROL),
-                "judge attached": made(work / "attached" / "data", CONTROL),
-            }
+            broker = made(work / "alone" / "data", CONTROL)
+            sides = [Side("alone", broker), Side("judge attached", broker, attached)]
             if not options.instructions:
-                brokers["--record"] = RecordedBroker(work / "recorded" / "data", CONTROL)
-        for broker in brokers.values():
-            stack.enter_context(broker)
-        if not options.control:
-            stack.enter_context(attached(brokers["judge attached"]))
+                sides.append(Side("--record", RecordedBroker(work / "recorded" / "data", CONTROL)))
+        for each in {id(side.broker): side.broker for side in sides}.values():
+            stack.enter_context(each)
         for operation in OF_CONTROL if options.control else OPERATIONS:
             with ExitStack() as opened:
-                turns = [operation.begin(broker.bootstrap, opened) for broker in brokers.values()]
-                compare(operation.name, brokers, turns, options.turns, measure)
+                begun = {id(side.broker): operation.begin(side.broker.bootstrap, opened) for side in sides}
+                turns = [begun[id(side.broker)] for side in sides]
+                compare(operation.name, sides, turns, options.turns, measure)
                 singly = [one_by_one(turn) for turn in turns]
-                compare(f"{operation.name}, one by one", brokers, singly, options.turns, measure)
+                compare(f"{operation.name}, one by one", sides, singly, options.turns, measure)
 
 
 if __name__ == "__main__":

@@ -11,20 +11,19 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import cast
 
-from odradek.protocol.struct import Buffer
 
-
-def _load() -> Callable[[Buffer], int]:
+def _load() -> Callable[..., int]:
+    """Called with a Buffer, and with the CRC of what stands before it; without that, nothing does."""
     package = find_spec("crc32c")
     places = package.submodule_search_locations if package is not None else None
     spec = PathFinder.find_spec("crc32c._crc32c", places) if places is not None else None
     if spec is None or spec.loader is None:
         from crc32c import crc32c as from_package  # it has another shape than the one we know
 
-        return cast(Callable[[Buffer], int], from_package)
+        return cast(Callable[..., int], from_package)
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast(Callable[[Buffer], int], module.crc32c)
+    return cast(Callable[..., int], module.crc32c)
 
 
 crc32c = _load()

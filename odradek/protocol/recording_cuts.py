@@ -27,6 +27,13 @@ ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 2**31 - 1
 CUT_FROM_BYTES: Final = 4096  # a smaller request is kept whole, which costs less
+HEAD_BYTES: Final = 600  # of a request with one batch: names are seldom so long that its header is not in them
+NO_TAGS: Final = bytes(3)  # behind the batch: of partition, topic and request
+TAGS_BYTES: Final = len(NO_TAGS)
+ONE: Final = 2  # a count of 1, in flexible versions
+MOST_IN_ONE_BYTE: Final = 127
+MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # else there is none
+MAGIC_AT: Final = 16
 MOST_BATCHES: Final = 1_000  # of a request: one of more is kept whole, since they are counted in one turn of the loop
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # of a frame with one batch
@@ -35,6 +42,71 @@ _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
 LENGTH_AT: Final = 8
 SMALLEST_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
+
+
+class UncheckedCut:
+    """A Produce request with one whole batch, whose CRC nobody has checked.
+
+    head      all before the records, copied: a broker writes into the header of a batch that it takes
+    batch_at  where the batch begins
+    """
+
+    __slots__ = ("batch_at", "frame", "head")
+
+    def __init__(self, frame: memoryview, head: bytes, batch_at: int) -> None:
+        self.frame = frame
+        self.head = head
+        self.batch_at = batch_at
+
+    def is_sound(self) -> bool:
+        """Whether the CRC is right."""
+        head, at = self.head, self.batch_at
+        crc: int = _LENGTH_TO_CRC.unpack_from(head, at + LENGTH_AT)[2]
+        return crc32c(self.frame[len(head) : len(self.frame) - TAGS_BYTES], crc32c(head[at + CRC_START :])) == crc
+
+    def parts(self) -> list[Buffer]:
+        """The request without its records."""
+        kept, end = len(self.head), len(self.frame) - TAGS_BYTES
+        return [_TABLE_OF_ONE.pack(2, kept, end - kept, TAGS_BYTES, 0), self.head, NO_TAGS]
+
+    def whole(self) -> bytes:
+        """The request as it was sent."""
+        return self.head + self.frame[len(self.head) :]
+
+
+def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
+    """A Produce request as most are; None for all others, as of which `cut_request` may still find out more."""
+    size, head = len(frame), bytes(frame[:HEAD_BYTES])
+    try:
+        version, client_id_size = head[3], head[8] << 8 | head[9]
+        at = REQUEST_START.size + (client_id_size if client_id_size <= MOST_CLIENT_ID_BYTES else 0)
+        if head[0] or head[1] != PRODUCE_KEY or head[2] or version < FLEXIBLE_SINCE:
+            return None
+        if head[at] or head[at + 1] > MOST_IN_ONE_BYTE:
+            return None
+        at += 1 + (head[at + 1] or 1) + ACKS_AND_TIMEOUT_BYTES
+        if head[at] != ONE:
+            return None
+        topic_bytes = ID_BYTES if version >= IDS_SINCE else head[at + 1]
+        if topic_bytes > MOST_IN_ONE_BYTE or head[at + 1 + topic_bytes] != ONE:
+            return None
+        at += 1 + topic_bytes + 1 + INDEX_BYTES
+        records_bytes, shift = head[at] & MOST_IN_ONE_BYTE, 7
+        while head[at] > MOST_IN_ONE_BYTE:
+            at += 1
+            records_bytes |= (head[at] & MOST_IN_ONE_BYTE) << shift
+            shift += 7
+        at += 1
+        magic = head[at + MAGIC_AT]
+    except IndexError:
+        return None
+    head_bytes, records_bytes = at + HEADER_BYTES, records_bytes - 1
+    if head_bytes > len(head) or records_bytes < HEADER_BYTES or at + records_bytes + TAGS_BYTES != size:
+        return None
+    length: int = _SIZE.unpack_from(head, at + LENGTH_AT)[0]
+    if magic != MAGIC or length != records_bytes - LOG_OVERHEAD or bytes(frame[size - TAGS_BYTES :]) != NO_TAGS:
+        return None
+    return UncheckedCut(frame, head[:head_bytes], at)
 
 
 def cut_request(frame: memoryview) -> list[Buffer] | None:

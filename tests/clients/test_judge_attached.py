@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
 
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.recording import Kind, Recording
+from odradek.protocol.recording_cuts import CUT_FROM_BYTES
+from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.sync import Odradek
 from tests.support.broker_process import IS_KAFKA
 from tests.support.commands import command
+from tests.support.wire import Wire
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no control interface")
 PATIENCE_S = 60
@@ -26,6 +35,20 @@ def commit(bootstrap: str) -> None:
     producer.begin_transaction()
     producer.produce("orders", "one")
     producer.commit_transaction(30)
+
+
+def batch(marked: bytes, compression: Compression = Compression.NONE) -> bytearray:
+    value = b"".join(marked + random.Random(number).randbytes(95) for number in range(100))
+    return build_batch([NewRecord(None, value, time.time_ns() // 1_000_000)], compression=compression)
+
+
+def produced(wire: Wire, records: bytearray) -> int:
+    """Returns the error code of its answer."""
+    partition = PartitionProduceData(index=0, records=records)
+    request = ProduceRequest(
+        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=[partition])]
+    )
+    return wire.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code
 
 
 def wait_for_a_written_end_of_a_transaction(recording: Path) -> None:
@@ -78,6 +101,24 @@ def test_a_cluster_that_is_deleted_ends_it_with_the_verdict(tmp_path: Path) -> N
     assert judge.returncode == 0, said + errors
     assert "the broker ended the recording" in errors
     assert "kept     TXN.1 " in said
+
+
+def test_a_judge_gets_records_only_of_a_batch_whose_crc_is_wrong() -> None:
+    with Odradek.start() as odradek:
+        kafka = odradek.cluster()
+        commit(kafka.bootstrap)  # which makes the topic
+        address = f"http://127.0.0.1:{odradek.port}/control/v1/clusters/{kafka.id}/recording?records=false"
+        with urlopen(address) as recording, Wire(kafka.bootstrap) as wire:
+            assert produced(wire, batch(b"plain")) == 0
+            assert produced(wire, batch(b"opens", Compression.GZIP)) == 0  # its CRC is checked beside the loop
+            damaged = batch(b"wrong")
+            damaged[-1] ^= 1
+            assert produced(wire, damaged) == ErrorCode.CORRUPT_MESSAGE.value
+            kafka.delete()
+            entries = list(Recording(recording.read).entries())
+    asked = [entry for entry in entries if entry.kind is Kind.RECEIVED and len(entry.body) > CUT_FROM_BYTES]
+    assert [entry.lacks_records for entry in asked] == [True, True, False]
+    assert [b"wrong" in entry.body for entry in asked] == [False, False, True]
 
 
 def test_what_cannot_be_attached_to_is_said() -> None:

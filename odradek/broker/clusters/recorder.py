@@ -1,23 +1,21 @@
 """The recording of a broker's connections: to a file, or to a judge in a process of its own.
 
 The loop notes a few numbers of each request and each answer, and copies the bytes into one buffer; all else is the
-reader's work. What has gathered for GATHERS_S, or GATHERS_BYTES, becomes a block. A thread compresses and writes those
-of a file. With more than MOST_WAITING_BYTES waiting the loop itself writes, so that memory stays bounded and nothing is
-left out.
+reader's work. What has gathered for GATHERS_S, or GATHERS_BYTES, becomes a block. With more than MOST_WAITING_BYTES
+waiting the loop itself writes, so that memory stays bounded and nothing is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from functools import partial
-from threading import Lock
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from odradek.broker.clusters.recording_writer import RecordingOutput, RecordingWriter
 from odradek.broker.network.controlled_connection import ExchangeObserver
-from odradek.broker.runtime.workers import JobResult, ThreadWorkers
+from odradek.broker.produce.fast_path import QuickReply
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
 from odradek.protocol.file_slice import Chunk, in_memory
@@ -34,23 +32,20 @@ from odradek.protocol.recording import (
     WITH_LENGTH,
     Kind,
     PackedEntries,
-    pack_block,
     pack_head,
 )
-from odradek.protocol.recording_cuts import CUT_FROM_BYTES, cut_answer, cut_request
+from odradek.protocol.recording_cuts import CUT_FROM_BYTES, UncheckedCut, cut_answer, cut_request, unchecked_cut
 from odradek.protocol.recording_masks import HARMLESS, SafeRequest, safe_answer, safe_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.broker.network.controlled_connection import ControlledConnection
-
-log = logging.getLogger("odradek.recording")
+    from odradek.broker.runtime.delayed import Parked
 
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 GATHERS_BYTES: Final = 256 * 1024
 GATHERS_S: Final = 0.05
-LACKS: Final = "the recording lacks what could not be written: %s"
 TICK_S: Final = 0.005
 # Questions to the kernel that a recorder may ask, so many more with each tick: a fifth of its work is to ask them where
 # clients wait for each answer.
@@ -62,16 +57,6 @@ OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.v
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
 HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
 ANSWERED_CUT = Kind.ANSWERED_CUT.value
-
-
-class RecordingOutput(Protocol):
-    """Receives the head and the blocks of a recording, of the loop or of a thread, one after the other."""
-
-    def write(self, data: bytes, /) -> object: ...
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Recorder:
@@ -93,25 +78,18 @@ class Recorder:
         Raises OSError where it cannot be written.
         """
         self.keeps_records = keeps_records
-        self._compression = compression
         self._loop = loop
         self._most_waiting_bytes = most_waiting_bytes
         self.gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
-        self._workers = ThreadWorkers(loop, 1, "recorder")
         # Needed in each exchange, and found faster here than in a module.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
-        self._file = output
-        self._file.write(pack_head(time.time_ns() // 1_000_000))
-        self._file.flush()
+        self._writer = RecordingWriter(output, pack_head(time.time_ns() // 1_000_000), loop, compression, self._wrote)
         self._nodes: dict[int, RecordedNode] = {}
         self._recorded: dict[int, RecordedConnection] = {}  # those that are open, by number
         self._connections = 0
         self.waiting = PackedEntries()
         self.gathers: asyncio.TimerHandle | None = None  # until the next block
-        self._is_writing = False
-        self._handed_over: PackedEntries | None = None  # to the thread, which has not begun with it
-        self._lock = Lock()  # of what is handed over, and of the file
         self.unwritten: list[RecordedConnection] = []  # those with answers that may not have left
         self._last_tick_us = 0
         self.tick_before_us = 0
@@ -144,9 +122,7 @@ class Recorder:
         if self.keeps_records:
             for recorded in self._recorded.values():
                 recorded.info.sends_files = recorded.sends_files
-        self._workers.close()
-        self._write_here()
-        self._file.close()
+        self._writer.close(self._taken())
 
     def opened(self, connection: ControlledConnection, node: RecordedNode) -> RecordedConnection:
         self._connections += 1
@@ -213,8 +189,8 @@ class Recorder:
         if size_bytes < self.gathers_bytes and self.gathers is not None:
             return
         if size_bytes > self._most_waiting_bytes:
-            self._write_now()
-        elif self._is_writing:
+            self._writer.write(self._taken())
+        elif self._writer.is_busy:
             return
         elif size_bytes >= self.gathers_bytes:
             self._hand_over()
@@ -229,46 +205,12 @@ class Recorder:
         if self.gathers is not None:
             self.gathers.cancel()
             self.gathers = None
-        if self.is_closed or self._is_writing:
-            return
-        if self._compression is Compression.NONE:
-            self._write_now()
-            return
-        self._is_writing = True
-        self._handed_over = self._taken()  # one job at a time
-        self._workers.run(self._write_handed_over, self._wrote)
+        if not self.is_closed and not self._writer.is_busy:
+            self._writer.hand_over(self._taken())
 
-    def _wrote(self, result: JobResult[None]) -> None:
-        self._is_writing = False
-        try:
-            result.result()
-        except OSError as error:
-            log.error(LACKS, error)
+    def _wrote(self) -> None:
         if self.waiting.size_bytes and not self.is_closed:
             self.gather()
-
-    def _write_now(self) -> None:
-        try:
-            self._write_here()
-        except OSError as error:
-            log.error(LACKS, error)
-
-    def _write(self, entries: PackedEntries | None) -> None:
-        if entries is not None and entries.size_bytes:
-            self._file.write(pack_block(entries.pack(), self._compression))
-            self._file.flush()
-
-    def _write_handed_over(self) -> None:
-        with self._lock:
-            entries, self._handed_over = self._handed_over, None
-            self._write(entries)
-
-    def _write_here(self) -> None:
-        """Behind what the thread has or will write, as entries are in order."""
-        with self._lock:
-            entries, self._handed_over = self._handed_over, None
-            self._write(entries)
-            self._write(self._taken())
 
 
 class RecordedNode:
@@ -305,6 +247,7 @@ class RecordedConnection(ExchangeObserver):
         "_run_read",
         "_sends_tokens",
         "_size_bytes",
+        "_unchecked",
         "connection",
         "info",
         "is_listed",
@@ -332,15 +275,17 @@ class RecordedConnection(ExchangeObserver):
         self._sends_tokens = False  # bare bytes of a login, after SaslHandshake v0
         # By their numbers here, requests without an answer that may hold secrets; None until there is one.
         self._masked: dict[int, SafeRequest] | None = None
+        # The last request with the numbers of its run, while the broker handles it, and may check the CRC of its batch.
+        self._unchecked: tuple[UncheckedCut, int, int, int] | None = None
 
     @property
     def unanswered(self) -> int:
         return self._asked - self._ended
 
-    def received(self, frame: memoryview) -> None:
+    def received(self, frame: memoryview) -> bool:
         recorder, info = self._recorder, self.info
         if recorder.is_closed:
-            return
+            return False
         size = self._size_bytes = len(frame)
         self._asked += 1
         recorder.exchanges += 1
@@ -350,14 +295,18 @@ class RecordedConnection(ExchangeObserver):
         if waiting.run is self and self._run_read == info.reads and is_harmless and size < CUT_FROM_BYTES:
             self._is_pipelined = True
             waiting.item(0, frame)
-            return
+            return False
         now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
         flags = self._place_in_time()
         waited_us = min(now_us - self._arrived_us, MOST_WAITED_US)
         if is_harmless and size <= MOST_ITEM_BYTES:
-            waiting.begin(self, flags, self.number, now_us, waited_us)
-            self._run_read = info.reads
-            parts = cut_request(frame) if size >= CUT_FROM_BYTES and not recorder.keeps_records else None
+            is_cut = size >= CUT_FROM_BYTES and not recorder.keeps_records
+            unchecked = unchecked_cut(frame) if is_cut else None
+            if unchecked is not None:
+                self._unchecked = unchecked, flags, now_us, waited_us
+                return True
+            self._begin(flags, now_us, waited_us)
+            parts = cut_request(frame) if is_cut else None
             if parts is None:
                 waiting.item(FIRST, frame)
             else:
@@ -368,6 +317,29 @@ class RecordedConnection(ExchangeObserver):
             waiting.add(flags, self.number, 0, now_us, waited_us, masked.body)
         if recorder.gathers is None or waiting.size_bytes >= recorder.gathers_bytes:
             recorder.gather()
+        return False
+
+    def handled(self, frame: memoryview, reply: list[Chunk] | Parked) -> None:
+        if self._unchecked is not None:
+            self._note_unchecked(isinstance(reply, QuickReply))
+
+    def _note_unchecked(self, is_sound: bool) -> None:
+        """Notes the last request. is_sound: the broker has found its CRC right; else it is looked at here."""
+        recorder, noted, self._unchecked = self._recorder, self._unchecked, None
+        if noted is None or recorder.is_closed:
+            return
+        unchecked, flags, now_us, waited_us = noted
+        self._begin(flags, now_us, waited_us)
+        if is_sound or unchecked.is_sound():
+            recorder.waiting.item_parts(FIRST | CUT, unchecked.parts())
+        else:
+            recorder.waiting.item(FIRST, unchecked.whole())
+        recorder.gather()
+
+    def _begin(self, flags: int, now_us: int, waited_us: int) -> None:
+        """Begins a run with the request that has arrived last."""
+        self._recorder.waiting.begin(self, flags, self.number, now_us, waited_us)
+        self._run_read = self.info.reads
 
     def _place_in_time(self) -> int:
         """Finds out when the request may have come, at the earliest. Returns its flags."""
@@ -469,6 +441,7 @@ class RecordedConnection(ExchangeObserver):
         recorder = self._recorder
         if recorder.is_closed or not self.unanswered:
             return
+        self._note_unchecked(False)
         if is_newest:
             self._asked -= 1
         else:

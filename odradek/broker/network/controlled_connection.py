@@ -33,9 +33,12 @@ class ExchangeObserver:
         self.maker = maker
         self.unseen = 0
 
-    def received(self, frame: memoryview) -> None:
-        """Before it is handled; read-only frames are overwritten later."""
+    def received(self, frame: memoryview) -> bool:
+        """Before it is handled; read-only frames are overwritten later. Returns whether `handled` is to be called."""
         raise NotImplementedError
+
+    def handled(self, frame: memoryview, reply: list[Chunk] | Parked) -> None:
+        """Told right after the request was handled. It is not where that raised an exception."""
 
     def answered(self, chunks: list[Chunk]) -> None:
         """Before it is written: the answer to the oldest request without one. Empty where there is none; also called
@@ -100,9 +103,14 @@ class ObservedRequests:
         owner = cast(ControlledConnection, connection.owner)
         if owner.makers is not self._makers:
             owner.observed_by(self._makers)
+        wants_more = False
         for observer in owner.observers:
-            observer.received(frame)
-        return self._plain.start(frame, connection)
+            wants_more = observer.received(frame) or wants_more
+        reply = self._plain.start(frame, connection)
+        if wants_more:
+            for observer in owner.observers:
+                observer.handled(frame, reply)
+        return reply
 
 
 class ControlledConnection(Connection):

@@ -109,10 +109,10 @@ class KeptClient(ExchangeObserver):
         """Requests without an answer, and answers that are leaving."""
         return len(self.unanswered) + self._connection.senders
 
-    def received(self, frame: memoryview) -> None:
+    def received(self, frame: memoryview) -> bool:
         if not self._info.is_authenticated:  # bytes of a login
             self.unanswered.append(None)
-            return
+            return False
         kept = self._kept
         size = len(frame)
         is_secret = size < HEAD_BYTES or frame[1] in SECRET_KEYS
@@ -128,6 +128,7 @@ class KeptClient(ExchangeObserver):
         kept.kept_bytes += len(request)
         if kept.kept_bytes > MOST_BYTES or len(exchanges) > MOST_EXCHANGES + SPARE_EXCHANGES:
             kept.trim()
+        return False
 
     def answered(self, chunks: list[Chunk]) -> None:
         if self.unseen:

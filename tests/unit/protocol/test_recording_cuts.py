@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from odradek.protocol.batch_header import CONTROL, HEADER_BYTES, batches
+from odradek.protocol.batch_header import CONTROL, HEADER_BYTES, batches, set_log_append_time
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice
@@ -16,7 +16,7 @@ from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_b
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from odradek.protocol.recording_cuts import MOST_BATCHES, cut_answer, cut_request, restored
+from odradek.protocol.recording_cuts import MOST_BATCHES, UncheckedCut, cut_answer, cut_request, restored, unchecked_cut
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Buffer
 
@@ -42,6 +42,20 @@ def produce(version: int, *records: Buffer | None) -> memoryview:
     ]
     request = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=1, topic_data=topics)
     return memoryview(request_bytes(request, version, 7, "a-client"))[LENGTH_BYTES:]
+
+
+def produce_one(version: int, records: Buffer | None, transactional_id: str | None = None) -> memoryview:
+    """As most are: one batch for one partition."""
+    partition = PartitionProduceData(index=0, records=records)
+    topic = TopicProduceData(name="orders", topic_id=bytes(16), partition_data=[partition])
+    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=1, topic_data=[topic])
+    return memoryview(request_bytes(request, version, 7, "a-client"))[LENGTH_BYTES:]
+
+
+def unchecked(frame: memoryview) -> UncheckedCut:
+    found = unchecked_cut(frame)
+    assert found is not None
+    return found
 
 
 def joined(parts: list[Buffer] | None) -> bytes:
@@ -76,6 +90,54 @@ def test_a_request_of_very_many_batches_is_kept_whole() -> None:
     small = batch(b"s")
     assert cut_request(produce(12, *[small] * MOST_BATCHES)) is not None
     assert cut_request(produce(12, *[small] * (MOST_BATCHES + 1))) is None
+
+
+@pytest.mark.parametrize("version", range(9, ProduceRequest.MAX_VERSION + 1))
+@pytest.mark.parametrize("transactional_id", [None, "", "t"])
+def test_of_a_request_with_one_batch_its_crc_may_be_checked_later(version: int, transactional_id: str | None) -> None:
+    frame = produce_one(version, batch(), transactional_id)
+    cut = unchecked(frame)
+    assert cut.is_sound()
+    assert joined(cut.parts()) == joined(cut_request(frame))
+    damaged = bytearray(frame)
+    damaged[-4] ^= 1
+    of_damaged = unchecked(memoryview(damaged))
+    assert not of_damaged.is_sound()
+    assert of_damaged.whole() == damaged
+
+
+def test_what_a_broker_writes_into_a_batch_that_it_takes_is_not_told_of_the_client() -> None:
+    frame = memoryview(bytearray(produce_one(12, batch())))
+    sent, cut = bytes(frame), unchecked(frame)
+    set_log_append_time(frame[sent.index(RECORDS) - HEADER_BYTES - 6 : -3], 12345)
+    assert bytes(frame) != sent
+    assert cut.is_sound()
+    assert cut.whole() == sent
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_requests_that_are_not_as_most_are_looked_at_at_once(version: int) -> None:
+    of_old = batch()
+    of_old[16] = 1
+    unusual = [produce_one(version, each) for each in (batch() + batch(), of_old, batch()[:-1], b"", None)]
+    unusual += [produce(version, batch(), batch()), memoryview(b""), produce_one(version, batch())[:-1]]
+    if version < 9:
+        unusual.append(produce_one(version, batch()))
+    assert [unchecked_cut(frame) for frame in unusual] == [None] * len(unusual)
+
+
+@pytest.mark.parametrize("version", [9, ProduceRequest.MAX_VERSION])
+def test_a_damaged_request_of_one_batch_is_cut_only_where_it_would_be_with_its_crc(version: int) -> None:
+    whole, chance, cuts = produce_one(version, batch()), random.Random(version), 0
+    for _ in range(3000):
+        frame = bytearray(whole)
+        for _ in range(chance.randrange(1, 4)):
+            frame[chance.choice([*range(2, 120), *range(len(frame) - 5, len(frame))])] = chance.randrange(256)
+        cut = unchecked_cut(memoryview(frame))
+        if cut is not None and cut.is_sound():
+            cuts += 1
+            assert joined(cut.parts()) == joined(cut_request(memoryview(frame)))
+    assert cuts > 100
 
 
 def test_only_produce_requests_are_cut() -> None:
