@@ -15,6 +15,7 @@ from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import Compression, NewRecord, batches, build_batch, records_of
+from odradek.storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.peer import Peer, server_around
@@ -90,7 +91,8 @@ BATCHES: dict[str, list[bytearray]] = {
     "plain": [records(), records()],
     "tiny": [records(1, 0)],
     "of two size bytes": [records(1, 1000)],
-    "of three size bytes": [records(1, 40_000), records(20, 3000)],
+    "of three size bytes": [records(1, 40_000), records(20, 3000), records(1, 1_000_000), records(1, 1_100_000)],
+    "of many records": [records(CHEAP_RECORDS), records(CHEAP_RECORDS + 1)],
     "idempotent": [idempotent(0), idempotent(2)],
     "repeated": [idempotent(0), idempotent(0)],
     "out of order": [idempotent(0), idempotent(5)],
@@ -212,7 +214,7 @@ async def test_ordinary_requests_take_the_short_way() -> None:
     scene = Scene()
     for version in VERSIONS:
         assert scene.takes_the_fast_path(scene.request((0, records()), version=version), version)
-        assert scene.takes_the_fast_path(scene.request((3, records(1, 60_000)), version=version, acks=1), version)
+        assert scene.takes_the_fast_path(scene.request((3, records(1, 1_000_000)), version=version, acks=1), version)
         scene.coordinator = Answering(ErrorCode.NONE)
         in_transaction = scene.request((version, transactional(0)), version=version, transactional_id="tx")
         assert scene.takes_the_fast_path(in_transaction, version)
@@ -235,7 +237,7 @@ async def test_unusual_requests_do_not() -> None:
         scene.request((0, build_batch([NewRecord(None, b"v", NOW_MS)])), topic="compacted"),
         scene.request((0, records(compression=Compression.ZSTD))),
         scene.request((0, transactional(0))),
-        scene.request((0, records(1, 80_000))),
+        scene.request((0, records(CHEAP_RECORDS + 1))),
     ]
     assert not any(scene.takes_the_fast_path(request) for request in unusual)
 

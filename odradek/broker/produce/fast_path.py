@@ -27,7 +27,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.frames import response_chunks
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from odradek.storage.log import Appended, Origin
-from odradek.storage.validation import ALWAYS_CHEAP_BYTES, accept_usual
+from odradek.storage.validation import ALWAYS_CHEAP_BYTES, accept_usual, is_cheap
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Route
@@ -120,7 +120,7 @@ class ProduceFastPath:
             or topics != ONE
             or topic_size > MOST_IN_ONE_BYTE
             or (acks != -1 and acks != 1)
-            or not 0 < records_size <= ALWAYS_CHEAP_BYTES
+            or records_size <= 0
             or len(frame) != records_end + TAGS
             or frame[records_end]
             or frame[records_end + 1]
@@ -140,6 +140,8 @@ class ProduceFastPath:
             if not authorizer.passes(connection, WRITE, TOPIC, known.partition.topic):
                 return None
         records = frame[records_at:records_end]
+        if records_size > ALWAYS_CHEAP_BYTES and not is_cheap(records):
+            return None
         partition, now_ms = known.partition, self._now_ms()
         header = accept_usual(records, partition.rules, now_ms)
         if header is None or (header.attributes & TRANSACTIONAL == 0) is not (id_size == NONE):
