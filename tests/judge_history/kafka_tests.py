@@ -25,7 +25,14 @@ JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-s
 COORDINATES = (
     *(
         f"org.apache.kafka:{name}:{VERSION}:test"
-        for name in (*JARS, "kafka-clients", "kafka-group-coordinator", "kafka-server-common", "kafka-storage")
+        for name in (
+            *JARS,
+            "kafka-clients",
+            "kafka-group-coordinator",
+            "kafka-metadata",
+            "kafka-server-common",
+            "kafka-storage",
+        )
     ),
     *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
     "org.junit.platform:junit-platform-console:1.13.1",
@@ -45,9 +52,11 @@ SAME_PLACE = "nodes share one log: all are replicas of each partition, and nothi
 IN_BROKER = "needs a class of the test's in the broker"
 LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` without brackets
     "AdminClientWithPoliciesIntegrationTest.testInvalidAlterConfigsDueToPolicy": IN_BROKER,
+    "AllocateProducerIdsRequestTest": "needs controllers",
     "ApiVersionsRequestTest.testApiVersionsRequest": "needs streams groups",
     "ApiVersionsRequestTest.testApiVersionsRequestIncludesUnreleasedApis": "needs streams groups",
     "AutoTopicCreationTest.testAutoCreateTopicWithDefaultConfig": SAME_PLACE,
+    "BootstrapControllersIntegrationTest.testDescribeFeatures": "needs 4.4's metadata.version",
     "BrokerApiVersionsCommandTest.testBrokerApiVersionsCommandOutput": "needs UnregisterBroker",
     "BrokerMetricNamesTest.testMetrics": "needs gauges of Kafka's broker",
     "ClientRebootstrapTest.testProducerRebootstrap": f"{SAME_PLACE}, so that an unclean election loses nothing",
@@ -77,7 +86,26 @@ LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` 
     "PlaintextConsumerTest.testAsyncConsumerCloseLeavesGroupOnInterrupt": "flaky on Kafka (KAFKA-18031)",
     "ProducerFailureHandlingTest.testNotEnoughReplicasAfterBrokerShutdown": "min.insync.replicas is not heeded",
     "RackAwareAutoTopicCreationTest.testAutoCreateTopic": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testAlterLogDirReassignmentThrottle": "needs several log directories",
+    "ReassignPartitionsCommandTest.testAlterReassignmentThrottle": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithAddingAndRemovingReplicaInIsr": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithAddingReplicaInIsr": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithBootstrapController": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithBootstrapServer": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testDisallowReplicationFactorChange": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testGenerateAssignmentWithBootstrapServer": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testGenerateAssignmentWithOneBootstrapServerShutdownWontTimeout": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testHighWaterMarkAfterPartitionReassignment": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testLogDirReassignment": "needs several log directories",
+    "ReassignPartitionsCommandTest.testProduceAndConsumeWithReassignmentInProgress": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testReassignment": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testThrottledReassignment": "needs settings of a node",
+    "ResetConsumerGroupOffsetTest.testResetOffsetsWithPartitionNoneLeader": SAME_PLACE,
     "ShareConsumerRackAwareTest.testShareConsumerWithRackAwareAssignor": IN_BROKER,
+    "ShareConsumerTest.testRenewAcknowledgementInvalidStateRecord": "needs gauges of Kafka's broker",
+    "ShareConsumerTest.testRenewAcknowledgementNoResultInPoll": "needs gauges of Kafka's broker",
+    "ShareConsumerTest.testRenewAcknowledgementOnCommitSync": "needs gauges of Kafka's broker",
+    "ShareConsumerTest.testRenewAcknowledgementOnPoll": "needs gauges of Kafka's broker",
     "SocketServerMemoryPoolTest.testProduceRequestWithCorruptBody": "needs the memory pool of Kafka's broker",
     "SocketServerMemoryPoolTest.testProduceRequestWithUnsupportedVersion": "needs the memory pool of Kafka's broker",
     "StreamsGroupDescribeRequestTest": "needs streams groups",
@@ -89,6 +117,7 @@ LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` 
     "TopicCommandTest.testCreateWithDefaults": SAME_PLACE,
     "TopicCommandTest.testCreateWithReplicaAssignment": SAME_PLACE,
     "TopicCommandTest.testDescribeUnavailablePartitions": SAME_PLACE,
+    "TopicCommandTest.testDescribeUnderMinIsrPartitionsMixed": SAME_PLACE,
     "TopicCommandTest.testDescribeUnderReplicatedPartitionsWhenReassignmentIsInProgress": "needs settings of a node",
 }
 

@@ -4,14 +4,18 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import kafka.network.SocketServer;
 import kafka.server.ControllerServer;
+import kafka.server.KafkaApis;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.admin.TopicListing;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.Node;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
@@ -21,6 +25,7 @@ import org.apache.kafka.common.test.ClusterInstance;
 
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.controller.Controller;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.LeaderAndIsr;
@@ -61,6 +66,7 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.Queue;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
@@ -192,6 +198,11 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                     if (!call.getMethod().getName().equals("boundPort")) throw needsKafka(call.getMethod().getName());
                     return brokerBoundPorts().get(node);
                 });
+                case "dataPlaneRequestProcessor" -> Mockito.mock(KafkaApis.class, call -> {
+                    if (!call.getMethod().getName().equals("brokerId")) throw needsKafka(call.getMethod().getName());
+                    return node;
+                });
+                case "toString" -> "broker " + node;
                 case "isShutdown" -> !running.contains(node);
                 case "shutdown" -> {
                     shutdownBroker(node);
@@ -207,11 +218,17 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             });
         }
 
-        /** None to wait for, since each node is one; a test that wants one of them is aborted. */
+        /** None to wait for, since each node is one. They know topics' ids; a test that wants more of them is aborted. */
         private final class NoControllers extends AbstractMap<Integer, ControllerServer> {
             @Override
             public ControllerServer get(Object id) {
-                throw needsKafka("controllers");
+                return Mockito.mock(ControllerServer.class, call -> {
+                    if (!call.getMethod().getName().equals("controller")) throw needsKafka("controllers");
+                    return proxy(Controller.class, (self, method, given) -> {
+                        if (!method.getName().equals("findAllTopicIds")) throw needsKafka("controllers");
+                        return CompletableFuture.completedFuture(topicIds());
+                    });
+                });
             }
 
             @Override
@@ -283,6 +300,13 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                 return Optional.of(admin.describeTopics(List.of(name)).allTopicNames().get().get(name));
             } catch (ExecutionException unknown) {
                 return Optional.empty();
+            }
+        }
+
+        private Map<String, Uuid> topicIds() throws ExecutionException, InterruptedException {
+            try (Admin admin = admin()) {
+                return admin.listTopics(new ListTopicsOptions().listInternal(true)).listings().get().stream()
+                    .collect(Collectors.toMap(TopicListing::name, TopicListing::topicId));
             }
         }
 
