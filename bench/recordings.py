@@ -1,5 +1,5 @@
-"""What recordings, and control itself, cost a broker: `python -m bench recordings [--control] [--instructions]
-[--turns N]`.
+"""What recordings, and control itself, cost a broker: `python -m bench recordings [--samples | [--control]
+[--instructions] [--turns N]]`.
 
 Turns alternate: of a broker that nobody watches, of the same one while `odradek judge --attach` listens, and of another
 one with `--record FILE`. With `--control`: of one without control, one with it, and one that keeps requests. The CPU of
@@ -7,13 +7,15 @@ the whole process counts, its threads included. Each turn is compared with the f
 and the 95 % confidence interval of the median, which knows nothing of what two processes have lastingly different: some
 5 %. The load comes from this process, 16 requests at a time, or each after the answer to the last one. With
 `--instructions` callgrind counts those of 300 requests in each turn: less noise than CPU time has, by which 1 % cannot
-be told.
+be told. With `--samples` perf looks 1,500 times in a second of CPU whether a broker with a judge attached is at its
+recording (compiled only; what then sends the blocks, twenty times a second, is not seen).
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import statistics
 import subprocess
@@ -48,6 +50,13 @@ OF_CONTROL = [
 CONTROL, KEPT = {"odradek.control.enable": "true"}, {"odradek.control.requests.enable": "true"}
 Z_95 = 1.96
 COUNTED_REQUESTS = 300
+SAMPLED_S = 5
+SAMPLES_OF_A_SECOND = 1500
+# The functions of a recording in a stack, as mypyc names them.
+AT_ITS_RECORDING = re.compile(
+    r"CPy(Def|Py)_(recorder|recording|recording_writer|recording_cuts|recording_masks|"
+    r"controlled_connection___ControlledConnection____tell$)"
+)
 Measure: TypeAlias = Callable[[BrokerProcess, Turn], float]
 
 
@@ -110,6 +119,33 @@ def instructions(broker: BrokerProcess, turn: Turn) -> float:
     return max(int(total) for total in totals) / done
 
 
+def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
+    """Prints the part of the broker's CPU that its recording takes. Raises OSError where there is no perf."""
+    how = ["--event=cpu-clock", f"--freq={SAMPLES_OF_A_SECOND}", "--call-graph=dwarf,16384"]
+    words = ["perf", "record", "--quiet", *how, f"--pid={broker.pid}", f"--output={samples}"]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as perf:
+        ends_s = time.monotonic() + SAMPLED_S
+        while time.monotonic() < ends_s:
+            turn()
+        perf.terminate()
+    script = ["perf", "script", f"--input={samples}", "--fields=ip,sym", "--max-stack=60"]
+    told = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    stacks = [stack.split() for stack in told.split("\n\n") if stack.strip()]
+    found = sum(any(map(AT_ITS_RECORDING.match, stack)) for stack in stacks)
+    print(f"{name:32} {found / len(stacks):6.1%} of {len(stacks)} samples", flush=True)
+
+
+def sample_all(work: Path) -> None:
+    if os.environ.get("ODRADEK_VARIANT") != "compiled":
+        raise SystemExit("perf sees the functions of the compiled variant only: ODRADEK_VARIANT=compiled")
+    broker = BrokerProcess(work / "data", CONTROL)
+    with broker, attached(broker), ExitStack() as opened:
+        for operation in OPERATIONS:
+            turn = operation.begin(broker.bootstrap, opened)
+            sample(operation.name, broker, turn, work / "samples")
+            sample(f"{operation.name}, one by one", broker, one_by_one(turn), work / "samples")
+
+
 def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
     """Returns the CPU that one request takes under load."""
     assert broker.pid is not None
@@ -166,9 +202,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=16)
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--instructions", action="store_true", help="counted by callgrind, in place of CPU time")
+    parser.add_argument("--samples", action="store_true", help="taken by perf, of a compiled broker with a judge")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder, ExitStack() as stack:
         work = Path(folder)
+        if options.samples:
+            sample_all(work)
+            return
         made = CountedBroker if options.instructions else BrokerProcess
         measure = instructions if options.instructions else cpu_us
         if options.control:
