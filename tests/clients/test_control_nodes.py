@@ -13,9 +13,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: 
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Place
 
+from odradek.client import ShareRecord
+from odradek.client import TopicPartition as ClientTopicPartition
+from odradek.client.sync import Admin
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
 from tests.clients.client_work import CLIENTS, GROUP, TOPIC, TRANSACTIONAL_ID
+from tests.clients.own_share_consumers import more, share_group, worker
+from tests.clients.speakers import wait_for
 
 NODES = (4, 1, 2**31 - 1)
 
@@ -400,3 +405,23 @@ def test_a_reassignment_that_leaves_the_leader_out_moves_it(kafka: Cluster) -> N
     consumer.assign([TopicPartition("orders", 0, 0)])
     assert read(consumer, 2) == [b"a", b"b"]
     consumer.close()
+
+
+def test_records_of_every_leader_are_shared_and_acknowledged(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 3)
+    assert sorted(leaders(kafka, "orders")) == sorted(NODES)
+    for partition in range(3):
+        produce(kafka, "orders", str(partition), partition=partition)
+    places = [ClientTopicPartition("orders", partition) for partition in range(3)]
+    with worker(
+        kafka.bootstrap, "orders", share_group(kafka.bootstrap.split(",")[0], "workers"), "implicit"
+    ) as consumer:
+        found: list[ShareRecord] = []
+        wait_for("the records of three leaders", lambda: len(more(found, consumer)) == 3)
+        assert set(consumer.commit().values()) <= {None}
+    with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+        wait_for("them to be done", lambda: lags(admin, "workers") == dict.fromkeys(places, 0))
+
+
+def lags(admin: Admin, group: str) -> dict[ClientTopicPartition, int | None]:
+    return {place: told.lag for place, told in admin.list_share_group_offsets(group).items()}

@@ -97,7 +97,7 @@ def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Pat
 
 def after_a_fetch(epoch: int) -> int:
     """Returns the epoch that the broker expects after the request with this one."""
-    sessions, key = ShareSessions(1), SessionKey("g", "m")
+    sessions, key = ShareSessions(1), SessionKey("g", "m", 1)
     session = sessions.fetch(key, 0, [], [], "connection")
     if epoch:
         session.epoch = epoch

@@ -17,6 +17,7 @@ from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.handlers.groups.group_administration import list_groups
 from odradek.broker.handlers.records.administration import describe_producers
 from odradek.broker.handlers.records.fetch import fetched
+from odradek.broker.handlers.shares.share_group_offsets import describe_share_group_offsets
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.api_keys import ApiKey
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
     from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
+    from odradek.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequest
+    from odradek.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
     from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.protocol.messages.fetch_response import FetchResponse
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
@@ -157,10 +160,16 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
     ) -> NowOrLater[DescribeProducersResponse]:
         return describe_producers(request, context, broker)  # a follower tells of them too
 
+    def share_offsets(
+        request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: Broker
+    ) -> NowOrLater[DescribeShareGroupOffsetsResponse]:
+        return describe_share_group_offsets(request, context, broker)  # the lag is that of what other nodes lead too
+
     own: dict[ApiKey, HandlerCall[Broker]] = {
         ApiKey.FETCH: fetch,
         ApiKey.LIST_GROUPS: groups,
         ApiKey.DESCRIBE_PRODUCERS: producers,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: share_offsets,
     }
 
     def handler(api: ApiKey) -> HandlerCall[Broker]:

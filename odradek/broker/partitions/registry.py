@@ -125,7 +125,7 @@ class Partitions:
         """
         self._image = image
         self._log_directory = log_directory
-        self._node_id = node_id
+        self.node_id = node_id
         self._log_config = log_config
         self._clock = clock
         self._flush = flush
@@ -180,13 +180,13 @@ class Partitions:
 
     def prepare(self, records: Sequence[Message]) -> Callable[[], None]:
         """Returns what a thread can do for the partitions that these records bring; metadata has neither yet."""
-        return self._log_directory.prepare(new_partitions(self._image, self._node_id, records)).make
+        return self._log_directory.prepare(new_partitions(self._image, self.node_id, records)).make
 
     def opening_topic(self, topic: TopicImage) -> Steps[None]:
         """After a step for each partition the topic can be written to. Also for a topic that has grown."""
         config = self._log_config(topic.name)
         for partition in topic.partitions:
-            if self._node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
+            if self.node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
                 self._open(topic, partition, config)
                 yield
 
@@ -289,7 +289,7 @@ class LedPartitions(Partitions):
     def __init__(self, whole: Partitions, node_id: int) -> None:
         self._image = whole._image
         self._log_directory = whole._log_directory
-        self._node_id = node_id
+        self.node_id = node_id
         self._log_config = whole._log_config
         self._clock = whole._clock
         self._flush = whole._flush
@@ -314,5 +314,5 @@ class LedPartitions(Partitions):
         return partition
 
     def _require_leader(self, partition: Partition) -> None:
-        if self._image.topics[partition.topic].partitions[partition.index].leader != self._node_id:
+        if self._image.topics[partition.topic].partitions[partition.index].leader != self.node_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

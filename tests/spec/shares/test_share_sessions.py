@@ -355,8 +355,8 @@ def test_with_the_last_session_what_is_in_memory_goes(broker: ShareBroker) -> No
 def test_a_session_that_takes_all_of_them_beyond_their_partitions_is_refused_and_leaves_none() -> None:
     sessions = ShareSessions(10, max_partitions=3)
     first, second, third = (TopicIdPartition(NO_TOPIC, index) for index in range(3))
-    sessions.fetch(SessionKey(GROUP, "A"), 0, [first, second, third], (), "connection")
+    sessions.fetch(SessionKey(GROUP, "A", 1), 0, [first, second, third], (), "connection")
     with pytest.raises(KafkaError) as refusal:
-        sessions.fetch(SessionKey(GROUP, "B"), 0, [first], (), "connection")
+        sessions.fetch(SessionKey(GROUP, "B", 1), 0, [first], (), "connection")
     assert (refusal.value.code, len(sessions)) == (ErrorCode.SHARE_SESSION_LIMIT_REACHED, 1)
-    assert sessions.fetch(SessionKey(GROUP, "A"), 1, [first], (), "connection").epoch == 2
+    assert sessions.fetch(SessionKey(GROUP, "A", 1), 1, [first], (), "connection").epoch == 2

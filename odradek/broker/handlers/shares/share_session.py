@@ -43,7 +43,7 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Bro
     """
     shares = broker.shares
     shares.require_enabled()
-    key = session_key(request.group_id, request.member_id, context)
+    key = session_key(request.group_id, request.member_id, context, broker)
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Renewing locks and fetching records do not go together.")
     if request.share_acquire_mode not in MODES:
@@ -83,14 +83,14 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Bro
     return pending.reply
 
 
-def session_key(group_id: str | None, member_id: str | None, context: RequestContext) -> SessionKey:
+def session_key(group_id: str | None, member_id: str | None, context: RequestContext, broker: Broker) -> SessionKey:
     """The checks that ShareFetch and ShareAcknowledge share."""
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
     context.require(Operation.READ, ResourceType.GROUP, group_id)
     if not member_id or len(member_id) > LONGEST_MEMBER_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {LONGEST_MEMBER_ID} characters.")
-    return SessionKey(group_id, member_id)
+    return SessionKey(group_id, member_id, broker.partitions.node_id)
 
 
 def refused_later(refusal: KafkaError, max_wait_ms: int, broker: Broker) -> Deferred[ShareFetchResponse]:
@@ -111,7 +111,7 @@ def share_acknowledge(
     """
     shares = broker.shares
     shares.require_enabled()
-    key = session_key(request.group_id, request.member_id, context)
+    key = session_key(request.group_id, request.member_id, context, broker)
     session = shares.sessions.acknowledge(key, request.share_session_epoch)
     named = [
         AcknowledgedPartition(

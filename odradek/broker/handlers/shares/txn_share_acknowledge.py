@@ -107,7 +107,7 @@ def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[Topi
             if not 0 <= each.partition < len(topic.partitions) or topic.partitions[each.partition] is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             placed = topic.partitions[each.partition]
-            if placed.leader != broker.config.node_id:
+            if placed.leader != broker.partitions.node_id:
                 refused[each] = AcknowledgeResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
                 continue
             check_txn_form(acknowledgements)

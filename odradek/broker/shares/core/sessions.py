@@ -24,8 +24,11 @@ MAX_PARTITIONS = 100_000  # in all sessions together; Kafka has no such bound
 
 
 class SessionKey(NamedTuple):
+    """node_id: who was asked; a member has a session with each node of a cluster that leads what it reads."""
+
     group_id: str
     member_id: str
+    node_id: int
 
 
 class ShareSession:

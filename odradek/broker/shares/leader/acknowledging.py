@@ -93,7 +93,7 @@ def _acknowledge(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not acknowledgements:
             return DONE
-        if placed.leader != broker.config.node_id:
+        if placed.leader != broker.partitions.node_id:
             return AcknowledgeResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
         live = broker.shares.find(SharePartitionKey(session.group_id, *partition))
         if live is None:

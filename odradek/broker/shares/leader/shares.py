@@ -123,7 +123,7 @@ class Shares:
         """Gives back what its member holds in the session's partitions. Nobody waits for that."""
         if not self.sessions.end(session):
             return
-        group_id, member_id = session.key
+        group_id, member_id, _ = session.key
         for topic_id, index in session.partitions:
             live = self._live.get(SharePartitionKey(group_id, topic_id, index))
             if live is not None:
@@ -171,7 +171,12 @@ class Shares:
         return self._expired_in_dropped + sum(live.lock_expired_count for live in self._live.values())
 
     def _has_session(self, key: SharePartitionKey, member_id: str) -> bool:
-        return self.sessions.fetches(SessionKey(key.group_id, member_id), TopicIdPartition(key.topic_id, key.partition))
+        topic = self.image.topics_by_id.get(key.topic_id)
+        leader = None if topic is None else topic.partitions[key.partition].leader
+        if leader is None:
+            return False
+        session = SessionKey(key.group_id, member_id, leader)
+        return self.sessions.fetches(session, TopicIdPartition(key.topic_id, key.partition))
 
     # What happens to them.
 
