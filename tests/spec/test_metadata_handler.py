@@ -18,6 +18,7 @@ from odradek.protocol.messages.describe_topic_partitions_response import Describ
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
 from tests.support.broker_scene import BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 
@@ -175,6 +176,26 @@ def test_a_partition_without_a_leader_is_said_so(scene: BrokerScene) -> None:
     assert (partition.error_code, partition.leader_id) == (E.LEADER_NOT_AVAILABLE.value, -1)
 
 
+def fence_a_follower(scene: BrokerScene, topic: str) -> None:
+    """Broker 2 has replicas of it, and does not run."""
+    topic_id = scene.image.topics[topic].topic_id
+    endpoints = [BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9093)]
+    scene.image.replay(RegisterBrokerRecord(broker_id=2, fenced=True, end_points=endpoints))
+    scene.image.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=0, replicas=[2, 1], isr=[1]))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_replicas_of_a_broker_that_does_not_run_are_offline_and_missing_in_version_0(
+    scene: BrokerScene, version: int
+) -> None:
+    fence_a_follower(scene, "b")
+    (partition,) = only(ask(scene, "b", version=version)).partitions
+    code, replicas = (E.REPLICA_NOT_AVAILABLE, [1]) if version == 0 else (E.NONE, [2, 1])
+    assert (partition.error_code, partition.leader_id) == (code.value, 1)
+    assert (partition.replica_nodes, partition.isr_nodes) == (replicas, [1])
+    assert partition.offline_replicas == ([2] if version >= 5 else [])
+
+
 @pytest.mark.parametrize("version", range(8, 14))
 def test_authorized_operations_are_told_when_they_are_asked_for(scene: BrokerScene, version: int) -> None:
     assert only(ask(scene, "a", version=version)).topic_authorized_operations == NOT_ASKED_FOR
@@ -210,6 +231,16 @@ def page(
     next_cursor = response.next_cursor
     told = [(topic.name, [partition.partition_index for partition in topic.partitions]) for topic in response.topics]
     return told, None if next_cursor is None else (next_cursor.topic_name, next_cursor.partition_index)
+
+
+def test_a_page_tells_offline_replicas_and_has_no_error_where_nobody_leads(scene: BrokerScene) -> None:
+    fence_a_follower(scene, "b")
+    topic_id = scene.image.topics["b"].topic_id
+    scene.image.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1))
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="b")])
+    context = scene.context(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
+    (partition,) = answer_of(describe_topic_partitions(request, context, scene.broker)).topics[0].partitions
+    assert (partition.error_code, partition.leader_id, partition.offline_replicas) == (0, -1, [2])
 
 
 A, B = ("a", [0, 1]), ("b", [0])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.api.authorized_operations import (
     NOT_ASKED_FOR,
@@ -13,7 +13,7 @@ from odradek.broker.api.authorized_operations import (
     is_allowed,
 )
 from odradek.broker.api.context import Audit, RequestContext
-from odradek.broker.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from odradek.broker.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from odradek.broker.metadata.topic_names import is_valid_topic_name
 from odradek.broker.runtime.slices import Steps, in_order, made_of_each, sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 
 NULL_MEANS_ALL_SINCE = 1
+OFFLINE_REPLICAS_ARE_TOLD_SINCE = 1
 TOPIC_IDS_SINCE = 12
+Described: TypeAlias = Callable[[TopicImage], MetadataResponseTopic]
 
 
 @sliced
@@ -57,13 +59,10 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
     image = broker.metadata.image
     controller_id = image.controller_for_clients(broker.config.node_id)
     response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=controller_id)
-    for registration in image.brokers.values():
-        endpoint = context.connection.endpoint(registration.endpoints)
-        if endpoint is not None and not registration.is_fenced:
-            host, port = endpoint
-            response.brokers.append(
-                MetadataResponseBroker(node_id=registration.broker_id, host=host, port=port, rack=registration.rack)
-            )
+    for registration, (host, port) in alive(context, broker):
+        response.brokers.append(
+            MetadataResponseBroker(node_id=registration.broker_id, host=host, port=port, rack=registration.rack)
+        )
     response.topics = yield from described_topics(request, context, broker)
     if request.include_topic_authorized_operations:
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.value
@@ -76,15 +75,28 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
     return response
 
 
+def alive(context: RequestContext, broker: Broker) -> Iterator[tuple[BrokerImage, tuple[str, int]]]:
+    """The brokers that are told, where the listener that was asked is found at them."""
+    for registration in broker.metadata.image.brokers.values():
+        endpoint = context.connection.endpoint(registration.endpoints)
+        if endpoint is not None and not registration.is_fenced:
+            yield registration, endpoint
+
+
 def described_topics(
     request: MetadataRequest, context: RequestContext, broker: Broker
 ) -> Steps[list[MetadataResponseTopic]]:
     asked = request.topics
+    described = partial(
+        described_topic,
+        alive={each.broker_id for each, _ in alive(context, broker)},
+        are_all_told=context.api_version >= OFFLINE_REPLICAS_ARE_TOLD_SINCE,
+    )
     if asked is None or (not asked and context.api_version < NULL_MEANS_ALL_SINCE):
         topics = []
         for topic in list(broker.metadata.image.topics.values()):
             if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, Audit.PROBE):
-                topics.append(described_topic(topic))
+                topics.append(described(topic))
             yield
         return topics
     names: dict[str, None] = {}  # in order, each once
@@ -97,8 +109,8 @@ def described_topics(
             names[entry.name] = None
         yield
     if topic_ids:  # then, as in Kafka, names are not looked at
-        return (yield from made_of_each(topic_ids, lambda topic_id: topic_by_id(topic_id, context, broker)))
-    return (yield from topics_by_name(names, request, context, broker))
+        return (yield from made_of_each(topic_ids, lambda topic_id: topic_by_id(topic_id, context, broker, described)))
+    return (yield from topics_by_name(names, request, context, broker, described))
 
 
 def check_names(topic: MetadataRequestTopic, version: int) -> None:
@@ -108,18 +120,24 @@ def check_names(topic: MetadataRequestTopic, version: int) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
-def topic_by_id(topic_id: bytes, context: RequestContext, broker: Broker) -> MetadataResponseTopic:
+def topic_by_id(
+    topic_id: bytes, context: RequestContext, broker: Broker, described: Described
+) -> MetadataResponseTopic:
     topic = broker.metadata.image.topics_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID.value, name=None, topic_id=topic_id)
     if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return MetadataResponseTopic(error_code=code.value, name=None, topic_id=topic_id)
-    return described_topic(topic)
+    return described(topic)
 
 
 def topics_by_name(
-    names: Iterable[str], request: MetadataRequest, context: RequestContext, broker: Broker
+    names: Iterable[str],
+    request: MetadataRequest,
+    context: RequestContext,
+    broker: Broker,
+    described: Described,
 ) -> Steps[list[MetadataResponseTopic]]:
     image = broker.metadata.image
     answers: list[MetadataResponseTopic] = []
@@ -133,7 +151,7 @@ def topics_by_name(
         if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             answers.append(failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif topic is not None:
-            answers.append(described_topic(topic))
+            answers.append(described(topic))
         elif not (may_create_all or is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)):
             answers.append(failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif not is_valid_topic_name(name):
@@ -152,24 +170,33 @@ def failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code.value, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def described_topic(topic: TopicImage) -> MetadataResponseTopic:
+def described_topic(topic: TopicImage, alive: Collection[int], are_all_told: bool) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[described_partition(partition) for partition in topic.partitions],
+        partitions=[described_partition(partition, alive, are_all_told) for partition in topic.partitions],
     )
 
 
-def described_partition(partition: PartitionImage) -> MetadataResponsePartition:
-    leader = partition.leader
+def described_partition(
+    partition: PartitionImage, alive: Collection[int], are_all_told: bool
+) -> MetadataResponsePartition:
+    """are_all_told: else those replicas that are alive, and that there are others. Source: KRaftMetadataCache."""
+    leader, replicas, isr = partition.leader, partition.replicas, partition.isr
+    offline = [replica for replica in replicas if replica not in alive]
+    code = ErrorCode.NONE
+    if offline and not are_all_told:
+        code = ErrorCode.REPLICA_NOT_AVAILABLE
+        replicas, isr = ([each for each in told if each in alive] for told in (replicas, isr))
     return MetadataResponsePartition(
-        error_code=(ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE).value,
+        error_code=(ErrorCode.LEADER_NOT_AVAILABLE if leader is None else code).value,
         partition_index=partition.partition_id,
         leader_id=NO_LEADER if leader is None else leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
-        isr_nodes=partition.isr,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=offline,
     )
 
 
@@ -179,9 +206,9 @@ def describe_topic_partitions(
 ) -> Steps[DescribeTopicPartitionsResponse]:
     """Answers DescribeTopicPartitions (key 75), version 0: topics page by page, in the order of their names (KIP-966).
 
-    Needs DESCRIBE on each topic. An empty list of topics means all. A page holds `response_partition_limit` partitions,
-    at most what `max.request.partition.size.limit` allows and at least one; topics that cannot be described do not
-    count. The cursor names the first partition of the next page.
+    Needs DESCRIBE on each topic. An empty list of topics means all. A partition without a leader is no error. A page
+    holds `response_partition_limit` partitions, at most what `max.request.partition.size.limit` allows and at least
+    one; topics that cannot be described do not count. The cursor names the first partition of the next page.
     """
     image = broker.metadata.image
     first_topic, first_partition = "", 0
@@ -198,6 +225,7 @@ def describe_topic_partitions(
             raise KafkaError(ErrorCode.INVALID_REQUEST)
     limit = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
 
+    alive_ids = {each.broker_id for each, _ in alive(context, broker)}
     response = DescribeTopicPartitionsResponse()
     for name in (yield from in_order(name for name in names if name >= first_topic)):
         yield
@@ -216,7 +244,7 @@ def describe_topic_partitions(
             response.topics.append(page_failure(context, name, code))
             continue
         partitions = topic.partitions[first : first + limit]
-        response.topics.append(page_topic(context, topic, partitions))
+        response.topics.append(page_topic(context, topic, partitions, alive_ids))
         limit -= len(partitions)
         if first + len(partitions) < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=first + len(partitions))
@@ -237,7 +265,7 @@ def page_failure(context: RequestContext, name: str, code: ErrorCode) -> Describ
 
 
 def page_topic(
-    context: RequestContext, topic: TopicImage, partitions: list[PartitionImage]
+    context: RequestContext, topic: TopicImage, partitions: list[PartitionImage], alive: Collection[int]
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -245,7 +273,6 @@ def page_topic(
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=(ErrorCode.LEADER_NOT_AVAILABLE if partition.leader is None else ErrorCode.NONE).value,
                 partition_index=partition.partition_id,
                 leader_id=NO_LEADER if partition.leader is None else partition.leader,
                 leader_epoch=partition.leader_epoch,
@@ -253,6 +280,7 @@ def page_topic(
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=partition.eligible_leader_replicas,
                 last_known_elr=partition.last_known_elr,
+                offline_replicas=[replica for replica in partition.replicas if replica not in alive],
             )
             for partition in partitions
         ],
