@@ -173,8 +173,10 @@ def test_a_leader_that_is_not_wanted_gives_way_to_the_first_in_sync() -> None:
 
 def test_they_are_kept_where_the_number_of_replicas_must_not_change() -> None:
     image = image_of_a_larger_cluster(ELSEWHERE, NODE.node_id)
-    answers = asked(image, ("t", 0, [NODE.node_id]), factor_may_change=False)
-    assert answers == [(E.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 1")]
+    for node in (NODE, NODE._replace(others=(ELSEWHERE,))):
+        decision = reassign(image, [Reassignment("t", 0, [NODE.node_id])], node=node, factor_may_change=False)
+        answers = [said(each) for each in decision.response]
+        assert answers == [(E.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 1")]
 
 
 def test_a_partition_that_only_other_brokers_have_cannot_come_here() -> None:

@@ -77,11 +77,11 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     check_replicas(node, wish.replicas)
     partition = topic.partitions[wish.partition]
-    if node.others:
-        return _among_nodes(partition, topic.topic_id, wish, wish.replicas)
     if not factor_may_change and len(wish.replicas) != len(partition.replicas):
         what = f"The replication factor is changed from {len(partition.replicas)} to {len(wish.replicas)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
+    if node.others:
+        return _among_nodes(partition, topic.topic_id, wish, wish.replicas)
     if partition.replicas == wish.replicas:
         return []
     if node.node_id not in partition.replicas:
