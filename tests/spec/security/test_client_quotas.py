@@ -11,6 +11,7 @@ from odradek.broker.security.quotas.decisions import (
     QuotaChange,
     alter_client_quotas,
     describe_client_quotas,
+    keys_of,
 )
 from odradek.broker.security.quotas.entities import ClientQuotasImage, QuotaEntity
 from odradek.protocol.errors import ErrorCode as E
@@ -84,6 +85,20 @@ def test_scenario_132_addresses_have_a_rate_of_connections(named: Names) -> None
 )
 def test_scenario_133_what_no_entity_can_have_is_refused(named: Names, key: str) -> None:
     assert result((key, 1), named=named) is E.INVALID_REQUEST
+
+
+def test_what_is_wrong_with_an_ip_is_said_in_kafkas_words() -> None:
+    for begin, refused in (
+        ("Invalid quota entity combination", lambda: keys_of([IP, USER], lambda _: True)),
+        ("nowhere is not a valid IP or resolvable host.", lambda: keys_of([("ip", "nowhere")], lambda _: False)),
+        (
+            "Invalid entity filter component combination",
+            lambda: described(ClientQuotasImage(), ("ip", 1, None), ("user", 1, None), strict=False),
+        ),
+    ):
+        with pytest.raises(KafkaError) as refusal:
+            refused()
+        assert (refusal.value.message or "").startswith(begin)
 
 
 @pytest.mark.parametrize(

@@ -105,12 +105,12 @@ def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], b
     if len(set(types)) < len(types):  # of Kafka's the last one counts
         raise refused("The entity has a type more than once.")
     if tuple(sorted(types, key=TYPES.index)) not in COMBINATIONS:
-        raise refused("An ip stands alone: it cannot be joined with a user or a client-id.")
+        raise refused("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
     if types != (IP,):
         return OF_CLIENTS
     (address,) = (name for _, name in named)
     if address is not None and not resolves(address):
-        raise refused(f"{address} is neither an address nor the name of a host that has one.")
+        raise refused(f"{address} is not a valid IP or resolvable host.")
     return OF_ADDRESSES
 
 
@@ -174,7 +174,8 @@ def describe_client_quotas(
         wanted[component.entity_type] = checked_match(component, wanted)
         names[component.entity_type] = component.name
     if IP in wanted and (USER in wanted or CLIENT_ID in wanted):
-        raise refused("An ip cannot be asked for together with a user or a client-id.")
+        why = "IP filter component should not be used with user or clientId filter component."
+        raise refused(f"Invalid entity filter component combination. {why}")
     return (
         (entity, limits)
         for entity, limits in image.limits.items()
