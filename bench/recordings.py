@@ -5,10 +5,10 @@ Turns alternate: of a broker that nobody watches, of the same one while `odradek
 one with `--record FILE`. With `--control`: of one without control, one with it, and one that keeps requests. The CPU of
 the whole process counts, its threads included. Each turn is compared with the first one beside it; told are the median
 and the 95 % confidence interval of the median, which knows nothing of what two processes have lastingly different: some
-5 %. The load comes from this process, 16 requests at a time, or each after the answer to the last one. With
-`--instructions` callgrind counts those of 300 requests in each turn: less noise than CPU time has, by which 1 % cannot
-be told. With `--samples` perf looks 1,500 times in a second of CPU whether a broker with a judge attached is at its
-recording (compiled only; what then sends the blocks, twenty times a second, is not seen).
+5 %. The load comes from this process, 16 requests at a time, or each after the answer to the last one, and at last from
+librdkafka. With `--instructions` callgrind counts those of 300 requests in each turn: less noise than CPU time has, by
+which 1 % cannot be told. With `--samples` perf looks 1,500 times in a second of CPU whether a broker with a judge
+attached is at its recording (compiled only; what then sends the blocks, twenty times a second, is not seen).
 """
 
 from __future__ import annotations
@@ -28,19 +28,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from confluent_kafka import Consumer, Producer
+
 from bench.guard.operations import Bursts, Operation, Turn, fetch_at_the_tail, heartbeat, produce
 from bench.process_usage import cpu_seconds
+from bench.topics import topic
 from tests.support.broker_process import BrokerProcess
 
 FIRST_TURNS = 1
+RECORDS = 2_000
 TURN_S = 0.2
 LEAD_S = 0.06  # of load before a turn counts: blocks of its recording leave then at the pace at which they are made
+
+
+def librdkafka(bootstrap: str, stack: ExitStack) -> Turn:
+    """Records of 100 B on their way from a producer to the member of a group, with the clients' own settings."""
+    name = stack.enter_context(topic(bootstrap, 6))
+    producer = Producer({"bootstrap.servers": bootstrap})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name, "auto.offset.reset": "earliest"})
+    stack.callback(consumer.close)
+    consumer.subscribe([name])
+
+    def turn() -> int:
+        for number in range(RECORDS):
+            producer.produce(name, b"v" * 100, partition=number % 6)
+        producer.flush()
+        read = 0
+        while read < RECORDS:
+            read += len(consumer.consume(RECORDS - read, 1))
+        return RECORDS
+
+    return turn
+
+
 OPERATIONS = [
     Operation("Produce of 100 B", produce([0], 100, 12, acks=1)),
     Operation("Fetch of 100 B", fetch_at_the_tail(100, 12)),
     Operation("Heartbeat", heartbeat),
     Operation("Produce of 100 KiB", produce([0], 100 * 1024, 2, acks=1)),
     Operation("Fetch of 60 KiB", fetch_at_the_tail(60 * 1024, 4)),
+    Operation("librdkafka, a record", librdkafka),
 ]
 OF_CONTROL = [
     Operation("Produce of 1 KiB", produce([0], 1024, 12)),
@@ -141,9 +168,8 @@ def sample_all(work: Path) -> None:
     broker = BrokerProcess(work / "data", CONTROL)
     with broker, attached(broker), ExitStack() as opened:
         for operation in OPERATIONS:
-            turn = operation.begin(broker.bootstrap, opened)
-            sample(operation.name, broker, turn, work / "samples")
-            sample(f"{operation.name}, one by one", broker, one_by_one(turn), work / "samples")
+            for name, turns in ways(operation.name, [operation.begin(broker.bootstrap, opened)]):
+                sample(name, broker, turns[0], work / "samples")
 
 
 def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
@@ -158,9 +184,12 @@ def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
     return (cpu_seconds(broker.pid) - spent) / done * 1e6
 
 
-def one_by_one(turn: Turn) -> Turn:
-    assert isinstance(turn, Bursts)
-    return turn.one_by_one
+def ways(name: str, turns: Sequence[Turn]) -> Iterator[tuple[str, Sequence[Turn]]]:
+    """Yields the name and the turns of a row: as they are, and with each request after the answer to the last one."""
+    yield name, turns
+    singly = [turn.one_by_one for turn in turns if isinstance(turn, Bursts)]
+    if singly:
+        yield f"{name}, one by one", singly
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -227,10 +256,8 @@ def main() -> None:
         for operation in OF_CONTROL if options.control else OPERATIONS:
             with ExitStack() as opened:
                 begun = {id(side.broker): operation.begin(side.broker.bootstrap, opened) for side in sides}
-                turns = [begun[id(side.broker)] for side in sides]
-                compare(operation.name, sides, turns, options.turns, measure)
-                singly = [one_by_one(turn) for turn in turns]
-                compare(f"{operation.name}, one by one", sides, singly, options.turns, measure)
+                for name, turns in ways(operation.name, [begun[id(side.broker)] for side in sides]):
+                    compare(name, sides, turns, options.turns, measure)
 
 
 if __name__ == "__main__":
