@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -95,11 +95,6 @@ class RecordedBroker(BrokerProcess):
 
 
 @contextmanager
-def unwatched(broker: BrokerProcess) -> Iterator[None]:
-    yield
-
-
-@contextmanager
 def attached(broker: BrokerProcess) -> Iterator[None]:
     words = ["judge", "--attach", f"127.0.0.1:{broker.ready['http_port']}"]
     judge = subprocess.Popen(
@@ -158,6 +153,8 @@ def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
     script = ["perf", "script", f"--input={samples}", "--fields=ip,sym", "--max-stack=60"]
     told = subprocess.run(script, capture_output=True, text=True, check=True).stdout
     stacks = [stack.split() for stack in told.split("\n\n") if stack.strip()]
+    if not stacks:
+        raise SystemExit("perf took no samples: see kernel.perf_event_paranoid")
     found = sum(any(map(AT_ITS_RECORDING.match, stack)) for stack in stacks)
     print(f"{name:32} {found / len(stacks):6.1%} of {len(stacks)} samples", flush=True)
 
@@ -205,7 +202,7 @@ class Side:
 
     name: str
     broker: BrokerProcess
-    watched: Callable[[BrokerProcess], AbstractContextManager[None]] = unwatched
+    watched: Callable[[BrokerProcess], AbstractContextManager[object]] = nullcontext
 
 
 def compare(name: str, sides: Sequence[Side], turns: Sequence[Turn], count: int, measure: Measure) -> None:

@@ -319,12 +319,11 @@ class RecordedConnection(ExchangeObserver):
             recorder.gather()
         return False
 
-    def handled(self, frame: memoryview, reply: list[Chunk] | Parked) -> None:
-        if self._unchecked is not None:
-            self._note_unchecked(isinstance(reply, QuickReply))
+    def handled(self, reply: list[Chunk] | Parked) -> None:
+        self._note_unchecked(isinstance(reply, QuickReply))
 
     def _note_unchecked(self, is_sound: bool) -> None:
-        """Notes the last request. is_sound: the broker has found its CRC right; else it is looked at here."""
+        """Notes the last request once. is_sound: the broker has found its CRC right; else it is looked at here."""
         recorder, noted, self._unchecked = self._recorder, self._unchecked, None
         if noted is None or recorder.is_closed:
             return

@@ -37,8 +37,8 @@ class ExchangeObserver:
         """Before it is handled; read-only frames are overwritten later. Returns whether `handled` is to be called."""
         raise NotImplementedError
 
-    def handled(self, frame: memoryview, reply: list[Chunk] | Parked) -> None:
-        """Told right after the request was handled. It is not where that raised an exception."""
+    def handled(self, reply: list[Chunk] | Parked) -> None:
+        """After the last request was handled, its frame as it is then. Not where that raised an exception."""
 
     def answered(self, chunks: list[Chunk]) -> None:
         """Before it is written: the answer to the oldest request without one. Empty where there is none; also called
@@ -109,7 +109,7 @@ class ObservedRequests:
         reply = self._plain.start(frame, connection)
         if wants_more:
             for observer in owner.observers:
-                observer.handled(frame, reply)
+                observer.handled(reply)
         return reply
 
 
