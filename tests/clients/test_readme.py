@@ -50,10 +50,6 @@ def run(example: str, bootstrap: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_readme_is_an_entrance() -> None:
-    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 120
-
-
 def test_the_examples_do_what_they_say(start_broker: StartBroker) -> None:
     broker = start_broker({})
     greetings = run(example("First records"), broker.bootstrap)

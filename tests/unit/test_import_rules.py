@@ -418,18 +418,3 @@ def test_the_client_comes_without_the_broker_and_without_anything_slow(module: s
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
-
-
-MOST_LINES = 480
-LONGER = {"odradek/broker/coordinators/shard.py": 500}  # not to grow
-
-
-def test_a_file_can_be_read_in_one_sitting() -> None:
-    """Generated messages are left out, and so are tests, whose lists are long."""
-    long = {
-        named(path): lines
-        for path in sorted((REPOSITORY / "odradek").rglob("*.py"))
-        if "/messages/" not in named(path)
-        and (lines := len(path.read_text(encoding="utf-8").splitlines())) > LONGER.get(named(path), MOST_LINES)
-    }
-    assert long == {}

@@ -1,7 +1,6 @@
-"""Words of the product: how docstrings open, and that a class name means one thing.
+"""A class name means one thing in the product.
 
-A docstring opens with a verb (functions) or with a noun (classes, modules). Names that several files define are listed
-with the reason why each has a class of its own.
+Names that several files define are listed with the reason why each file has a class of its own.
 """
 
 import ast
@@ -12,8 +11,6 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GENERATED = REPOSITORY / "odradek" / "protocol" / "messages"
-
-OPENINGS = frozenset({"What", "Of", "As", "Those", "Who"})
 
 # Class names that mean one thing in several files, and why each file has a class of its own.
 ONE_MEANING: Mapping[str, str] = {
@@ -65,23 +62,6 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield from statements(child)
-
-
-def docstrings(tree: ast.Module) -> Iterator[str]:
-    for node in statements(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield text
-
-
-def test_docstrings_open_with_a_verb_or_a_noun() -> None:
-    assert [
-        f"{path}: {text.splitlines()[0]}"
-        for path, tree in modules().items()
-        for text in docstrings(tree)
-        if text.split()[0].rstrip(",.:") in OPENINGS
-    ] == []
 
 
 def test_a_class_name_has_one_meaning() -> None:
