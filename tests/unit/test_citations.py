@@ -1,6 +1,9 @@
 """Code, tests and docs cite the rule book and one another: whatever they point at exists."""
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +19,12 @@ CITED_PAGE = re.compile(r"docs/spec/[\w-]+\.md")
 SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")  # of a page that the same file cites by its path
 # A file by its path from the root of the repository, as pages and docstrings name it.
 FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|json))\b")
+# A file by the end of its path, as in `partitions/partition.py`.
+SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")
+# A module, or a name in one, as in `odradek.broker.broker.Broker`.
+DOTTED = re.compile(r"`(odradek(?:\.\w+)+)`")
+# Files that only a reader's machine has, or that belong to clients: programs to be copied, and code of other projects.
+ELSEWHERE = frozenset({"enrich.py", "src/broker/index.js", "net/manager.py"})
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXPLICIT_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 HEADING = re.compile(r"#+ (.*)")
@@ -68,6 +77,70 @@ def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
 def test_each_file_that_code_or_a_page_names_exists() -> None:
     named_files = {(named(file), path) for file in (*code_files(), *pages()) for path in FILE.findall(file.read_text())}
     assert sorted((file, path) for file, path in named_files if not (REPOSITORY / path).exists()) == []
+
+
+def prose(file: Path) -> str:
+    """The text of a page, or the docstrings and comments of a file of code."""
+    text = file.read_text()
+    if file.suffix != ".py":
+        return text
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join([*docstrings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
+def described_files() -> Iterator[Path]:
+    """Hand-written code and pages that describe the present: not the changelog, decisions of the past, or the rules."""
+    yield from (file for file in code_files() if "messages" not in file.parts)
+    yield from (page for page in pages() if page.name != "CHANGELOG.md" and page.parent.name not in ("adr", "spec"))
+
+
+@cache
+def paths_of_files() -> frozenset[str]:
+    """Each file of the repository by its path and by each end of its path that begins with a folder or its name."""
+    roots = (*CODE, "pyspark_odradek", "bench", "docs", "docker", "native", ".ci")
+    found = [named(file) for root in roots for file in (REPOSITORY / root).rglob("*") if file.suffix in (".py", ".js")]
+    found += [path.name for path in REPOSITORY.glob("*.py")]
+    return frozenset("/".join(path.split("/")[start:]) for path in found for start in range(path.count("/") + 1))
+
+
+def names_nothing(dotted: str) -> bool:
+    """Whether a dotted path below `odradek` leads to no module, or to a name that its module lacks.
+
+    The name of a setting also begins with `odradek`; it leads nowhere by intention, and is not reported.
+    """
+    place, rest = REPOSITORY, dotted.split(".")
+    while rest and (place / rest[0]).is_dir():
+        place, rest = place / rest[0], rest[1:]
+    if rest and (place / f"{rest[0]}.py").exists():
+        place, rest = place / f"{rest[0]}.py", rest[1:]
+    elif place == REPOSITORY / "odradek":
+        return False
+    source = place if place.is_file() else place / "__init__.py"
+    text = source.read_text() if source.exists() else ""
+    return bool(rest) and not re.search(rf"\b{rest[0]}\b", text)
+
+
+def test_each_file_and_class_that_prose_names_exists() -> None:
+    nowhere = []
+    for file in described_files():
+        text = prose(file)
+        nowhere += [f"{named(file)}: {path}" for path in {*SHORT_FILE.findall(text)} - paths_of_files() - ELSEWHERE]
+        nowhere += [f"{named(file)}: {dotted}" for dotted in {*DOTTED.findall(text)} if names_nothing(dotted)]
+    assert sorted(nowhere) == []
+
+
+@pytest.mark.parametrize(
+    "dotted", ["odradek.broker.broker.Brocker", "odradek.broker.no_module", "odradek.client.Klient"]
+)
+def test_a_dotted_name_of_nothing_is_found(dotted: str) -> None:
+    assert names_nothing(dotted)
+
+
+@pytest.mark.parametrize("dotted", ["odradek.broker.broker.Broker", "odradek.client", "odradek.control.enable"])
+def test_a_dotted_name_of_something_or_of_a_setting_is_not_reported(dotted: str) -> None:
+    assert not names_nothing(dotted)
 
 
 def test_each_cited_section_of_the_rule_book_exists() -> None:

@@ -40,7 +40,7 @@ REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 
 
 class MeteredClient(Protocol):
-    """The meter of one client: `odradek.broker.security.quotas.metering.ClientMeter`. Throttle times in ms."""
+    """The meter of one client: `odradek.broker.security.quotas.metering.QuotaMeter`. Throttle times in ms."""
 
     @property
     def most_fetched_bytes(self) -> int | None: ...

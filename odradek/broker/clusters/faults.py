@@ -178,7 +178,7 @@ class Faults:
 
 
 class FaultyRequests:
-    """Between connections and the dispatcher; `odradek.broker.network.connection_host.Requests`."""
+    """Between connections and the dispatcher; `odradek.broker.network.connection_host.FrameReceiver`."""
 
     def __init__(self, plain: FrameReceiver, faults: Faults, serving: ServingBroker, node: int) -> None:
         self.plain = plain

@@ -184,7 +184,7 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
 
 
 class NodeRequests:
-    """Refuses what another node coordinates; `odradek.broker.network.connection_host.Requests`.
+    """Refuses what another node coordinates; `odradek.broker.network.connection_host.FrameReceiver`.
 
     A request for several groups or transactions, as admin clients send them to each coordinator apart, is refused
     where none of them is coordinated here.

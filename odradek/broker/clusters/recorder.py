@@ -214,7 +214,7 @@ class Recorder:
 
 
 class RecordedNode:
-    """The connections of one node; `odradek.broker.network.connection_host.ObservesConnections`."""
+    """The connections of one node; `odradek.broker.network.controlled_connection.ObservesConnections`."""
 
     def __init__(self, recorder: Recorder, node_id: int) -> None:
         self._recorder = recorder

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.shard_records import (
@@ -33,9 +33,6 @@ from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import batch_of_one, plain_batch
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import NewRecord, build_batch
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """The fast path of Produce: one batch for one partition, with nothing unusual about it.
 
 It goes from the request's bytes to the log and back to bytes, because the general path costs twice as much CPU.
-Anything unusual or wrong is left to the general path (handlers/produce.py), which finds out what it is. The fast path
-therefore refuses nothing, and only the answers to written batches have to be the same on both. A question to the
-transaction coordinator whose answer is not yes, or does not come at once, is asked again on the general path.
+Anything unusual or wrong is left to the general path (handlers/records/produce.py), which finds out what it is. The
+fast path therefore refuses nothing, and only the answers to written batches have to be the same on both. A question to
+the transaction coordinator whose answer is not yes, or does not come at once, is asked again on the general path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One Produce on the general path: its batches are checked and staged, and counted until the last of them is done.
 
-handlers/produce.py, and transactional.py for transactions, decide which requests come here and what is verified before.
+handlers/records/produce.py decides which requests come here, and transactional.py which batches of a transaction are
+verified before.
 """
 
 from __future__ import annotations

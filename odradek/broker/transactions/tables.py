@@ -1,6 +1,6 @@
 """The states of a transaction, their transitions, and what each request means in each state. The grids are the code.
 
-Two rules did not fit into grids and are arithmetic in `transitions`: which epoch a decision leaves behind, and when a
+Two rules did not fit into grids and are arithmetic in `entry.py`: which epoch a decision leaves behind, and when a
 producer id is used up. Source: docs/spec/transactions.md#s1-1, #s1-2, #s2-2, #s2-3, #s2-5, #s2-13, #s3-3, #s3-7;
 KIP-98, KIP-890, KIP-939.
 """
