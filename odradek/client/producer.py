@@ -322,16 +322,28 @@ class Producer(ConnectedClient):
     async def send_share_acknowledgements_to_transaction(
         self, records: ToAcknowledge, group: ShareGroupMetadata
     ) -> None:
-        """Acknowledge records of a share group with the transaction (KIP-1289), which an abort undoes.
+        """Acknowledge records of a share group with the transaction (KIP-1289): a commit makes the acknowledgements
+        final together with what the transaction has written, an abort undoes them. Until then the consumer does not
+        acknowledge these records itself.
 
         records   that are accepted; or ranges of offsets, each with ACCEPT or REJECT
-        group     the `share_group_metadata()` of the consumer that has acquired them
+        group     the `share_group_metadata()` of the consumer that has acquired them; if you build it yourself, make
+                  sure that no consumer with implicit acknowledgement holds these records
 
-        Raises AbortableError when one is not the consumer's any more (INVALID_RECORD_STATE), and, before anything is
-        sent, where a broker does not serve it (UNSUPPORTED_VERSION)."""
+        Raises AbortableError if a record no longer belongs to the consumer, if the application has acknowledged it
+        through the consumer, or for the types RELEASE, RENEW and gap (all INVALID_RECORD_STATE), and, before anything
+        is sent, if a broker does not serve the request (UNSUPPORTED_VERSION). Then the transaction can only be aborted.
+        """
         session = self._transactional()
         session.enter(Call.SEND_ACKNOWLEDGEMENTS)
-        await session.send_acknowledgements(acknowledgements(records), group)
+        try:
+            given = acknowledgements(records)
+            if group.claim is not None:
+                session.on_end(group.claim(given))
+        except AbortableError as error:
+            session.failed(Verdict.ABORT, error)
+            raise
+        await session.send_acknowledgements(given, group)
 
     async def prepare_transaction(self) -> PreparedTxnState:
         """Flush; from then on only commit, abort and complete are allowed, now and after any crash.

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Unpack
 
-from odradek.client.common.errors import ClientError, IllegalState, RetriableError
-from odradek.client.common.values import AcknowledgeType, ShareGroupMetadata, ShareRecord, TopicPartition
+from odradek.client.common.errors import AbortableError, ClientError, IllegalState, RetriableError
+from odradek.client.common.values import (
+    STAGING_NEEDS,
+    Acknowledgements,
+    AcknowledgeType,
+    ShareGroupMetadata,
+    ShareRecord,
+    TopicPartition,
+    TransactionEnded,
+)
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
@@ -22,6 +31,8 @@ from odradek.client.sharing.share_fetcher import Records, ShareFetcher
 from odradek.client.sharing.share_leader import Acknowledged
 from odradek.client.sharing.share_member import ShareMember
 from odradek.client.sharing.share_session import AcquireMode, ShareSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
 
 CLOSE_TIMEOUT_MS = 5_000
 
@@ -76,10 +87,13 @@ class ShareConsumer(ConnectedClient):
         """Settings have Kafka's names and defaults. Where a group begins to read, how long its locks last and how often
         a record is delivered at most are settings of the group, which the broker keeps.
 
-        share_acknowledgement_mode  implicit: the next `getmany`, and `commit`, accept what was returned.
-                                    explicit: each record has to be acknowledged before the next `getmany`.
-                                    transactional: a producer does it (`send_share_acknowledgements_to_transaction`);
-                                    what neither it nor `acknowledge` has named comes again when its lock expires
+        share_acknowledgement_mode  implicit: the next `getmany`, and `commit`, accept what was returned. A consumer in
+                                    this mode cannot take part in a transaction: an abort would not undo that.
+                                    explicit: each record has to be acknowledged before the next `getmany`, by
+                                    `acknowledge` or in a producer's transaction
+                                    (`send_share_acknowledgements_to_transaction`).
+                                    transactional: like explicit, but `getmany` does not wait: records that nobody has
+                                    acknowledged are delivered again when their lock expires
         share_acquire_mode          batch_optimized: whole batches of the log, which may exceed `max_poll_records`;
                                     record_limit: never more than that
         on_acknowledged             called with a partition, the ranges of offsets (first and last) that were
@@ -202,7 +216,8 @@ class ShareConsumer(ConnectedClient):
         """Say what became of a record; it is sent by the next `getmany` or `commit`, and until then may be changed.
 
         RENEW keeps the record: it can be acknowledged again after it was sent. Raises IllegalState with implicit
-        acknowledgement, and for a record that is not this member's, or was acknowledged before.
+        acknowledgement, for a record that is not this member's or was acknowledged before, and for a record that an
+        undecided transaction acknowledges.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             raise IllegalState('with share_acknowledgement_mode="implicit" the next getmany acknowledges')
@@ -210,6 +225,11 @@ class ShareConsumer(ConnectedClient):
         for leader in self._fetcher.leaders:
             if leader.acquired.acknowledge(partition, record.offset, kind.value):
                 return
+            if leader.acquired.is_staged(partition, record.offset):
+                raise IllegalState(
+                    f"a transaction acknowledges the record at {record.offset} of {record.topic}-{record.partition}: "
+                    "commit or abort it first"
+                )
         raise IllegalState(f"the record at {record.offset} of {record.topic}-{record.partition} is not to acknowledge")
 
     async def commit(self, *, timeout_ms: float | None = None) -> Results:
@@ -241,9 +261,33 @@ class ShareConsumer(ConnectedClient):
             failures += 1
             await self._cluster.pause(failures)
 
-    def share_group_metadata(self) -> ShareGroupMetadata:
-        """Name this member as it is now, for `Producer.send_share_acknowledgements_to_transaction`."""
-        return self._member.metadata
+    async def share_group_metadata(self, *, timeout_ms: float | None = None) -> ShareGroupMetadata:
+        """Names this member for `Producer.send_share_acknowledgements_to_transaction`, once it has joined its group.
+        Call it anew for each transaction, since the member's epoch changes. It may be called while another task waits
+        in `getmany`.
+
+        timeout_ms   how long to wait for the group to accept the member; `default_api_timeout_ms` if left out
+
+        Raises IllegalState with implicit acknowledgement, which accepts records outside the transaction, and before
+        `start` or `subscribe`; RetriableError (REQUEST_TIMED_OUT) if the member has not joined in time; ClientError
+        with the code UNSUPPORTED_VERSION if a broker does not serve KIP-1289; any other ClientError if the group does
+        not take this member.
+        """
+        group_id = self._settings.group_id
+        if self._mode is AcknowledgementMode.IMPLICIT:
+            raise IllegalState(
+                f'the consumer of the share group {group_id!r} has share_acknowledgement_mode="implicit": its next '
+                "getmany accepts records outside the transaction, and an abort would lose them. "
+                'Set share_acknowledgement_mode="explicit" or "transactional"'
+            )
+        self._check_can_ask()
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        joined = await self._member.joined(asyncio.get_running_loop().time() + timeout_ms / 1000)
+        if joined is None:
+            told = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
+            raise RetriableError(told, ErrorCode.REQUEST_TIMED_OUT)
+        await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, STAGING_NEEDS)
+        return replace(joined, claim=self._claim)
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
@@ -253,11 +297,33 @@ class ShareConsumer(ConnectedClient):
 
     # Within.
 
-    def _begin_to_poll(self) -> None:
+    def _check_can_ask(self) -> None:
         if not self._is_started or self._is_closed:
             raise IllegalState(f"the consumer {'is closed' if self._is_closed else 'was not started'}")
         if not self._member.topics:
             raise IllegalState("subscribe first")
+
+    def _claim(self, given: Acknowledgements) -> TransactionEnded:
+        """Leaves these records to a transaction until it has ended; see `ShareGroupMetadata.claim`."""
+        leaders = self._fetcher.leaders
+        for leader in leaders:
+            if (found := leader.acquired.acknowledged_otherwise(given)) is not None:
+                (topic, index), offset = found
+                raise AbortableError(
+                    f"the record at offset {offset} of {topic}-{index} was acknowledged through the consumer, which "
+                    "will send that outside the transaction: acknowledge each record in one of the two ways",
+                    ErrorCode.INVALID_RECORD_STATE,
+                )
+        staged = [(leader.acquired, leader.acquired.stage(given)) for leader in leaders]
+
+        def ended(committed: bool) -> None:
+            for acquired, runs in staged:
+                acquired.unstage(runs, committed=committed)
+
+        return ended
+
+    def _begin_to_poll(self) -> None:
+        self._check_can_ask()
         if self._is_polling:
             raise IllegalState("another task waits for records of this consumer")
         match self._mode:
@@ -266,9 +332,12 @@ class ShareConsumer(ConnectedClient):
             case AcknowledgementMode.EXPLICIT:
                 if any(leader.acquired.has_open for leader in self._fetcher.leaders):
                     raise IllegalState("acknowledge every record first, with share_acknowledgement_mode='explicit'")
+                for leader in self._fetcher.leaders:
+                    leader.acquired.leave_unstaged()
             case AcknowledgementMode.TRANSACTIONAL:
                 for leader in self._fetcher.leaders:
                     leader.acquired.leave_all()
+                    leader.acquired.leave_unstaged()
 
     def _accept_all(self) -> None:
         for leader in self._fetcher.leaders:

@@ -236,11 +236,3 @@ def test_a_group_of_another_type_is_refused(at: str, queue: str) -> None:
         with pytest.raises(ClientError) as refused:
             wait_for("the refusal", lambda: poll(consumer))
         assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-
-
-def test_the_metadata_name_the_member_and_its_epoch(at: str, queue: str) -> None:
-    with worker(at, queue, queue) as consumer:
-        assert consumer.share_group_metadata().member_epoch == 0
-        first_of(consumer)
-        metadata = consumer.share_group_metadata()
-        assert (metadata.group_id, metadata.member_epoch > 0) == (queue, True)

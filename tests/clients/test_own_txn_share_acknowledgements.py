@@ -6,7 +6,9 @@ Rules: docs/spec/share-groups.md#s5. With kill -9 in between: tests/crash/test_t
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +19,13 @@ from odradek.client import (
     AcknowledgedRange,
     AcknowledgeType,
     ClientError,
+    IllegalState,
     ProducerFenced,
+    RetriableError,
+    ShareGroupMetadata,
     TopicPartition,
 )
-from odradek.client.sync import Admin
+from odradek.client.sync import Admin, Consumer
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -30,7 +35,7 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
 )
 from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from tests.clients.admin import create_topic
-from tests.clients.own_share_consumers import first_of, poll, share_group, values
+from tests.clients.own_share_consumers import first_of, poll, share_group, values, worker
 from tests.clients.own_share_transactions import (
     BROKER,
     LOCK_MS,
@@ -143,6 +148,136 @@ def test_a_lock_that_runs_out_ends_the_transaction_before_the_records_go_to_othe
             producer.commit_transaction()
 
 
+# The consumer's own acknowledgements stay out of the way.
+
+
+def test_a_consumer_whose_next_poll_accepts_what_a_transaction_aborts_has_no_metadata(at: str, queue: str) -> None:
+    with worker(at, queue, queue, "implicit") as consumer:
+        first_of(consumer)
+        with pytest.raises(IllegalState) as refused:
+            consumer.share_group_metadata()
+    for named in (queue, 'share_acknowledgement_mode="implicit"', '"explicit"', '"transactional"'):
+        assert named in str(refused.value)
+
+
+@pytest.mark.parametrize("mode", ["explicit", "transactional"])
+def test_the_loop_of_the_kip_loses_nothing_that_it_aborts(at: str, queue: str, mode: str) -> None:
+    share_group(at, queue, share_record_lock_duration_ms=LOCK_MS)
+    with worker(at, queue, queue, mode) as consumer, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        records = first_of(consumer)
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+        producer.abort_transaction()
+        again = first_of(consumer)  # which comes when the locks have expired
+        assert (values(again), {record.delivery_count for record in again}) == (TEN, {2})
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(again, consumer.share_group_metadata())
+        producer.commit_transaction()
+        assert poll(consumer) == []
+    assert delivered_again(at, queue) == []
+
+
+def test_an_explicit_consumer_waits_for_records_that_are_neither_acknowledged_nor_staged(at: str, queue: str) -> None:
+    with worker(at, queue, queue) as consumer, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        records = first_of(consumer)
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(records[:9], consumer.share_group_metadata())
+        with pytest.raises(IllegalState, match="acknowledge every record"):
+            poll(consumer)
+        with pytest.raises(IllegalState, match=f"a transaction acknowledges the record at 0 of {queue}-0"):
+            consumer.acknowledge(records[0])
+        consumer.acknowledge(records[9], T.RELEASE)
+        producer.commit_transaction()
+        assert values(first_of(consumer)) == [TEN[9]]
+
+
+@pytest.mark.parametrize("mode", ["explicit", "transactional"])
+def test_a_record_that_the_consumer_acknowledges_itself_is_kept_out_of_a_transaction(
+    at: str, queue: str, mode: str
+) -> None:
+    with worker(at, queue, queue, mode) as consumer, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        records = first_of(consumer)
+        consumer.acknowledge(records[4])  # sent with the next poll, so that an abort would not undo it
+        producer.begin_transaction()
+        with pytest.raises(AbortableError, match=f"offset 4 of {queue}-0.*outside the transaction") as refused:
+            producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+        assert refused.value.code is E.INVALID_RECORD_STATE
+        with pytest.raises(AbortableError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(
+            [record for record in records if record.offset != 4], consumer.share_group_metadata()
+        )
+        producer.commit_transaction()
+        assert consumer.commit() == {TopicPartition(queue, 0): None}
+    assert delivered_again(at, queue) == []
+
+
+@pytest.mark.parametrize("kind", [T.RELEASE, T.RENEW, 0], ids=["RELEASE", "RENEW", "GAP"])
+def test_a_type_that_no_transaction_can_undo_ends_the_transaction(at: str, queue: str, kind: AcknowledgeType) -> None:
+    with transactional_worker(at, queue) as consumer, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        first_of(consumer)
+        producer.begin_transaction()
+        with pytest.raises(AbortableError, match="ACCEPT and REJECT") as refused:
+            producer.send_share_acknowledgements_to_transaction(
+                {TopicPartition(queue, 0): [AcknowledgedRange(0, 9, kind)]}, consumer.share_group_metadata()
+            )
+        assert refused.value.code is E.INVALID_RECORD_STATE
+        with pytest.raises(AbortableError):
+            producer.commit_transaction()
+
+
+# The member's name.
+
+
+def test_the_metadata_wait_until_the_member_has_joined(at: str, queue: str) -> None:
+    with transactional_worker(at, queue) as consumer:
+        with pytest.raises(RetriableError, match=f"not joined the share group '{queue}'") as late:
+            consumer.share_group_metadata(timeout_ms=0)
+        assert late.value.code is E.REQUEST_TIMED_OUT
+        joined = consumer.share_group_metadata()
+        assert (joined.group_id, joined.member_epoch > 0) == (queue, True)
+        assert joined == ShareGroupMetadata(queue, joined.member_id, joined.member_epoch)
+        assert pickle.loads(pickle.dumps(joined)) == joined
+
+
+def test_the_metadata_are_told_while_another_thread_polls(at: str, queue: str) -> None:
+    with transactional_worker(at, queue) as consumer, ThreadPoolExecutor(1) as threads:
+        first_of(consumer)
+        polling = threads.submit(consumer.getmany, timeout_ms=2_000)
+        assert consumer.share_group_metadata().member_epoch > 0
+        assert not polling.done()
+        assert polling.result() == {}
+
+
+def test_a_group_that_refuses_the_member_is_told_by_the_metadata(at: str, queue: str) -> None:
+    with (
+        Consumer(queue, bootstrap_servers=at, group_id=f"{queue}-classic") as classic,
+        worker(at, queue, f"{queue}-classic") as consumer,
+    ):
+        wait_for("a classic group", lambda: classic.getmany(timeout_ms=100))
+        with pytest.raises(ClientError) as refused:
+            consumer.share_group_metadata()
+        assert refused.value.code is E.GROUP_ID_NOT_FOUND
+
+
+def test_no_metadata_before_the_start_the_subscription_or_after_the_end(at: str, queue: str) -> None:
+    consumer = transactional_worker(at, queue)
+    with pytest.raises(IllegalState, match="was not started"):
+        consumer.share_group_metadata()
+    with consumer:
+        consumer.unsubscribe()
+        with pytest.raises(IllegalState, match="subscribe"):
+            consumer.share_group_metadata()
+    with pytest.raises(IllegalState, match="closed"):
+        consumer.share_group_metadata()
+
+
 # Refusals.
 
 
@@ -228,12 +363,15 @@ def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
         producer.init_transactions()
         records = first_of(consumer)
         assert not serves_it(wire)
+        with pytest.raises(ClientError, match=r"KIP-1289.*share\.version 2") as unserved:
+            consumer.share_group_metadata()
+        assert unserved.value.code is E.UNSUPPORTED_VERSION
         producer.begin_transaction()
         with pytest.raises(AbortableError) as refused:
-            producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+            producer.send_share_acknowledgements_to_transaction(records, ShareGroupMetadata("gated", "member", 1))
         assert refused.value.code is E.UNSUPPORTED_VERSION
         producer.abort_transaction()
-        assert request_of(at, "gated", consumer).code(at) is E.UNSUPPORTED_VERSION
+        assert Request("gated", "gated", 1, 1, "member", 1, bytes(16)).code(at) is E.UNSUPPORTED_VERSION
         upgrade(at)
         assert serves_it(wire)  # on a connection that is older than that
         producer.begin_transaction()

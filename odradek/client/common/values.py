@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -91,13 +91,35 @@ class ConsumerGroupMetadata:
     group_instance_id: str | None = None
 
 
+STAGING_NEEDS = "TxnShareAcknowledge (KIP-1289), which takes share.version 2 and transaction.version 2"
+
+Acknowledgements = Mapping[TopicPartition, Sequence[AcknowledgedRange]]
+"""What a transaction acknowledges: disjoint ranges of offsets in ascending order, by partition."""
+
+TransactionEnded = Callable[[bool], None]
+"""Called with True when the transaction was committed, with False when it was aborted."""
+
+Claim = Callable[[Acknowledgements], TransactionEnded]
+"""Called before a transaction acknowledges records, so that their consumer does not acknowledge them as well. Raises
+AbortableError if the consumer has acknowledged one of them already."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShareGroupMetadata:
-    """The member of a share group whose records a transaction acknowledges; its epoch changes with the assignment."""
+    """The member of a share group whose records a transaction acknowledges; its epoch changes with the assignment.
+
+    claim   connects the metadata with the consumer that returned them. None in metadata that the application has built
+            itself: then nothing keeps that consumer from acknowledging the same records outside the transaction. The
+            connection is neither compared nor pickled.
+    """
 
     group_id: str
     member_id: str
     member_epoch: int
+    claim: Claim | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[ShareGroupMetadata], tuple[str, str, int]]:
+        return ShareGroupMetadata, (self.group_id, self.member_id, self.member_epoch)
 
 
 _TEXT = re.compile(r"(0|[1-9]\d{0,18}):(0|[1-9]\d{0,4})", re.ASCII)

@@ -212,6 +212,17 @@ class Cluster:
         """Wait after so many failures in a row, at least one."""
         await asyncio.sleep(self.backoff.delay_s(failures))
 
+    async def check_all_serve(self, request: type[Message], needs: str) -> None:
+        """Raises ClientError (UNSUPPORTED_VERSION), with what a broker needs to serve this request, unless every broker
+        serves it. Asks a broker again if it did not serve the request when its connection was opened, since raising a
+        feature may have added it. Raises RetriableError when a broker cannot be reached."""
+        for node_id in self.node_ids:
+            connection = await self.connection(node_id)
+            if connection.versions.newest(request) is None:
+                await connection.refresh_versions()
+            if connection.versions.newest(request) is None:
+                raise ClientError(f"{connection.name} does not serve {needs}", ErrorCode.UNSUPPORTED_VERSION)
+
     @property
     def node_ids(self) -> list[int]:
         return sorted(self._nodes)

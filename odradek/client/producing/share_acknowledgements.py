@@ -11,9 +11,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from odradek.client.common.errors import ClientError, IllegalState, RetriableError, code_of
+from odradek.client.common.errors import AbortableError, ClientError, RetriableError, code_of
 from odradek.client.common.values import (
+    STAGING_NEEDS,
     AcknowledgedRange,
+    Acknowledgements,
     AcknowledgeType,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -25,7 +27,7 @@ from odradek.client.common.values import (
 from odradek.client.network.cluster import Cluster
 from odradek.client.producing.producer_batch import ProducerIdentity
 from odradek.client.producing.verdicts import Verdict, verdict
-from odradek.client.sharing.acquired import ranges_of
+from odradek.client.sharing.acquired import GAP, ranges_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import NO_LEADER_EPOCH
 from odradek.protocol.errors import ErrorCode
@@ -116,13 +118,17 @@ def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
 
 # What an application gives: records, all accepted, or ranges of offsets with their types.
 ToAcknowledge = Iterable[ShareRecord] | Mapping[TopicPartition, Iterable[AcknowledgedRange]]
-Acknowledgements = Mapping[TopicPartition, Sequence[AcknowledgedRange]]
 
 STAGED_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
 
 
 def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
-    """Ascending in each partition. Raises IllegalState for what no transaction can acknowledge."""
+    """Sorts what the application gave into disjoint, ascending ranges for each partition.
+
+    Raises AbortableError for types that a transaction cannot undo (INVALID_RECORD_STATE, as the broker answers them),
+    and for ranges that overlap or contain no offset (INVALID_REQUEST): the transaction must not be committed without
+    them unnoticed.
+    """
     if not isinstance(given, Mapping):
         offsets = grouped((TopicPartition(record.topic, record.partition), record.offset) for record in given)
         return {
@@ -134,12 +140,21 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
         last_offset = -1
         for each in sorted((AcknowledgedRange(*each) for each in ranges), key=attrgetter("first_offset")):
             if each.type not in STAGED_TYPES:
-                raise IllegalState(f"a transaction takes ACCEPT and REJECT, not {each.type.name}")
+                told = f"a transaction takes ACCEPT and REJECT, not {_name_of(each.type)}"
+                raise AbortableError(told, ErrorCode.INVALID_RECORD_STATE)
             if not last_offset < each.first_offset <= each.last_offset:
-                raise IllegalState(f"{each.first_offset} to {each.last_offset} is no range, or overlaps another one")
+                told = f"{each.first_offset} to {each.last_offset} is no range, or overlaps another one"
+                raise AbortableError(told, ErrorCode.INVALID_REQUEST)
             last_offset = each.last_offset
             found.setdefault(TopicPartition(*partition), []).append(each)
     return found
+
+
+def _name_of(kind: AcknowledgeType | int) -> str:
+    """The name of a type, also of one that applications may take from the wire, where a gap is 0."""
+    if isinstance(kind, AcknowledgeType):
+        return kind.name
+    return "GAP" if kind == GAP else repr(kind)
 
 
 def request(
@@ -201,8 +216,7 @@ def staging_verdict(code: ErrorCode) -> Verdict:
 
 
 def not_served(who: str) -> ClientError:
-    text = f"{who} does not serve TxnShareAcknowledge (KIP-1289), which takes share.version 2 and transaction.version 2"
-    return ClientError(text, ErrorCode.UNSUPPORTED_VERSION)
+    return ClientError(f"{who} does not serve {STAGING_NEEDS}", ErrorCode.UNSUPPORTED_VERSION)
 
 
 class StagingCall:
@@ -224,12 +238,7 @@ class StagingCall:
 
     async def check_served(self) -> None:
         """Raises ClientError (UNSUPPORTED_VERSION), before anything is sent, unless every broker serves the request."""
-        for node_id in self._cluster.node_ids:
-            connection = await self._cluster.connection(node_id)
-            if connection.versions.newest(TxnShareAcknowledgeRequest) is None:
-                await connection.refresh_versions()  # the features may have been raised since it was opened
-            if connection.versions.newest(TxnShareAcknowledgeRequest) is None:
-                raise not_served(connection.name)
+        await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, STAGING_NEEDS)
 
     async def send(self, timeout_ms: float) -> ErrorCode:
         """NONE when all is staged; else the error that decides. It may be called again after one that passes: what is

@@ -18,17 +18,18 @@ from odradek.client.common.errors import (
     code_of,
 )
 from odradek.client.common.values import (
+    Acknowledgements,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     PreparedTxnState,
     ShareGroupMetadata,
     TopicPartition,
+    TransactionEnded,
 )
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.client.producing.producer_batch import ProducerIdentity
 from odradek.client.producing.share_acknowledgements import (
-    Acknowledgements,
     StagingCall,
     add_partitions,
     commit_offsets,
@@ -98,6 +99,7 @@ class TransactionSession:
         self._added: set[TopicPartition] = set()
         self._to_add: set[TopicPartition] = set()
         self._adding: asyncio.Task[None] | None = None
+        self._ended: list[TransactionEnded] = []  # share consumers that wait for the end of the transaction
         self._asking = asyncio.Lock()  # offsets of one task are not sent while another ends the transaction
 
     def enter(self, call: Call) -> None:
@@ -256,6 +258,10 @@ class TransactionSession:
             assert self.identity is not None
             await self._stage(StagingCall(self._cluster, self._transactional_id, self.identity, group, given))
 
+    def on_end(self, call: TransactionEnded) -> None:
+        """Calls it once the transaction is committed or aborted; never if the producer cannot learn which."""
+        self._ended.append(call)
+
     async def _stage(self, staging: StagingCall) -> None:
         """Until it is done; raises as `_ask`."""
         ends_at = time.monotonic() + self._max_block_s
@@ -368,6 +374,9 @@ class TransactionSession:
             await self._init_anew()
         self._added.clear()
         self._to_add.clear()
+        ended, self._ended = self._ended, []
+        for call in ended:
+            call(committed)
         self.has_begun = False
         self.error = None
         self.prepared = PreparedTxnState()

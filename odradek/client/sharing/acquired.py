@@ -13,13 +13,19 @@ from __future__ import annotations
 import re
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, repeat
 from operator import add, attrgetter
 
-from odradek.client.common.values import AcknowledgeType, ConsumerRecord, ShareRecord, TopicPartition
+from odradek.client.common.values import (
+    Acknowledgements,
+    AcknowledgeType,
+    ConsumerRecord,
+    ShareRecord,
+    TopicPartition,
+)
 from odradek.client.consuming.fetched import records_in, whole_batches
 from odradek.protocol.batch_header import BatchHeader, crc_ok, read_batch_header
 from odradek.protocol.errors import MalformedMessage
@@ -33,8 +39,12 @@ OPEN = 0xFF  # delivered; the application has not acknowledged it
 RENEWED = 0xFE  # its lock was renewed: it may be acknowledged again, and nothing waits for that
 RENEWING = 0xFD  # the answer is awaited
 DONE = 0xFC  # sent, or another transaction's, or lost
+STAGED = 0xFB  # a transaction of a producer acknowledges it: until that has ended, the application must not
+UNSTAGED = 0xFA  # that transaction was aborted: the application may acknowledge it, and no fetch waits for that
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")
+_APPLICATION_S = re.compile(rb"[\x01-\x04]")  # acknowledgements of the application that wait to be sent
+_CAN_BE_STAGED = re.compile(rb"[\xff\xfe\xfa]+")  # OPEN, RENEWED, UNSTAGED
 _WHEN_SENT = bytes(RENEWING if kind == RENEW else DONE for kind in range(256))
 _BY_OFFSET = attrgetter("first_offset")
 
@@ -94,6 +104,16 @@ class SentAcknowledgements:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class LentRun:
+    """Offsets of a range that a transaction acknowledges, as indexes into the types of the range."""
+
+    partition: TopicPartition
+    acquired: AcquiredRange
+    start: int
+    stop: int
+
+
 class Acquisitions:
     """Records that one broker has acquired for this member. A record stays here until it is settled, or acquired anew.
 
@@ -126,7 +146,7 @@ class Acquisitions:
         with self._lock:
             for each in self._before(partition, offset):
                 at = offset - each.first_offset
-                if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE):
+                if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE, STAGED):
                     each.types[at] = kind
                     return True
         return False
@@ -138,6 +158,64 @@ class Acquisitions:
     def leave_all(self) -> None:
         """To the transactions of a producer, or to the lock's end: nothing is sent for what was delivered."""
         self._replace(OPEN, DONE)
+
+    # Acknowledgements by the transaction of a producer.
+
+    def acknowledged_otherwise(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
+        """Returns the place of a record that the application has acknowledged through the consumer, if there is one
+        among these records. Its acknowledgement would be sent outside the transaction."""
+        with self._lock:
+            for partition, each, start, stop in self._overlaps(given):
+                if found := _APPLICATION_S.search(each.types, start, stop):
+                    return partition, each.first_offset + found.start()
+        return None
+
+    def stage(self, given: Acknowledgements) -> list[LentRun]:
+        """Keeps these records, as far as they were delivered, from being acknowledged through the consumer until
+        `unstage` is called with what is returned here."""
+        staged = []
+        with self._lock:
+            for partition, each, start, stop in self._overlaps(given):
+                for found in _CAN_BE_STAGED.finditer(bytes(each.types[start:stop])):
+                    run = LentRun(partition, each, start + found.start(), start + found.end())
+                    each.types[run.start : run.stop] = bytes([STAGED]) * (run.stop - run.start)
+                    staged.append(run)
+        return staged
+
+    def unstage(self, staged: Iterable[LentRun], *, committed: bool) -> None:
+        """The transaction has ended. If it was aborted, the application may acknowledge the records again."""
+        with self._lock:
+            for run in staged:
+                part = run.acquired.types[run.start : run.stop]
+                run.acquired.types[run.start : run.stop] = part.replace(
+                    bytes([STAGED]), bytes([DONE if committed else UNSTAGED])
+                )
+            for partition in {run.partition for run in staged}:
+                self._forget_done(partition)
+
+    def leave_unstaged(self) -> None:
+        """Leaves what aborted transactions have given back to the lock's end: nothing is sent for it."""
+        self._replace(UNSTAGED, DONE)
+
+    def is_staged(self, partition: TopicPartition, offset: int) -> bool:
+        with self._lock:
+            return any(
+                offset - each.first_offset < len(each.types) and each.types[offset - each.first_offset] == STAGED
+                for each in self._before(partition, offset)
+            )
+
+    def _overlaps(self, given: Acknowledgements) -> Iterator[tuple[TopicPartition, AcquiredRange, int, int]]:
+        """Yields the part of each acquired range, as indexes into its types, that each given range covers."""
+        for partition, wanted in given.items():
+            for each in self._ranges.get(partition, ()):
+                end = each.first_offset + len(each.types)
+                at = max(0, bisect_right(wanted, each.first_offset, key=_BY_OFFSET) - 1)
+                while at < len(wanted) and wanted[at].first_offset < end:
+                    start = max(0, wanted[at].first_offset - each.first_offset)
+                    stop = min(len(each.types), wanted[at].last_offset + 1 - each.first_offset)
+                    if start < stop:
+                        yield partition, each, start, stop
+                    at += 1
 
     @property
     def has_open(self) -> bool:

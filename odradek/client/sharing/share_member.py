@@ -6,12 +6,14 @@ another: an assignment holds at once. Source: docs/spec/share-groups.md#s2, #s6-
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.client.common.values import ShareGroupMetadata, TopicPartition
 from odradek.client.consuming.heartbeats import JOIN_EPOCH, HeartbeatDecisions, Heartbeats
 from odradek.client.network.cluster import Cluster
+from odradek.client.network.connected import is_set_by
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.topic_partition import TopicIdPartition
@@ -89,7 +91,8 @@ class ShareMember:
         from uuid import uuid4  # slow to import, and few commands have groups
 
         self._cluster = cluster
-        self._news = news
+        self._tell = news
+        self._has_changed = asyncio.Event()  # the membership, for `joined`
         self._membership = ShareMembership(group_id, str(uuid4()), frozenset(), rack_id)
         self._heartbeats = Heartbeats(
             cluster,
@@ -97,16 +100,27 @@ class ShareMember:
             ShareGroupHeartbeatResponse,
             max_poll_interval_ms=max_poll_interval_ms,
             progress=progress,
-            on_answer=self._learn_names,
+            on_answer=self._accepted,
             on_expelled=self._expelled,
-            news=news,
+            news=self._news,
         )
         self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # as far as the names of the topics are known
 
     @property
     def metadata(self) -> ShareGroupMetadata:
+        """Names the member as it is now; its epoch is 0 while it is not a member."""
         member = self._membership
         return ShareGroupMetadata(member.group_id, member.member_id, member.epoch)
+
+    async def joined(self, ends_at: float) -> ShareGroupMetadata | None:
+        """Waits until the group has accepted the member, and names it; None if the group has not done so by `ends_at`
+        on the loop's clock. Raises ClientError when the group does not take this member."""
+        while self._membership.epoch <= JOIN_EPOCH:
+            self._has_changed.clear()
+            self.keep_up()
+            if not await is_set_by(self._has_changed, ends_at):
+                return None
+        return self.metadata
 
     @property
     def topics(self) -> frozenset[str]:
@@ -125,6 +139,14 @@ class ShareMember:
         await self._heartbeats.leave()
         self._membership.topics = frozenset()
         self.assigned = {}
+
+    def _news(self) -> None:
+        self._has_changed.set()
+        self._tell()
+
+    async def _accepted(self) -> None:
+        self._has_changed.set()
+        await self._learn_names()
 
     async def _learn_names(self) -> None:
         assigned = self._membership.assigned

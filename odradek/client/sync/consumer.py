@@ -123,7 +123,8 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
             for records in consumer.getmany().values():
                 ...
 
-    Heartbeats continue in the background. It belongs to one thread at a time.
+    Heartbeats continue in the background. It belongs to one thread at a time, except `share_group_metadata`, which any
+    thread may call.
     """
 
     @taking(share_consumer.ShareConsumer)
@@ -143,7 +144,7 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
     assignment = on_the_loop(share_consumer.ShareConsumer.assignment)
     getmany = blocking(share_consumer.ShareConsumer.getmany)
     commit = blocking(share_consumer.ShareConsumer.commit)
-    share_group_metadata = on_the_loop(share_consumer.ShareConsumer.share_group_metadata)
+    share_group_metadata = blocking(share_consumer.ShareConsumer.share_group_metadata)
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """See `odradek.client.ShareConsumer.acknowledge`. Waits for nothing."""

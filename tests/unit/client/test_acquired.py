@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.client.common.values import AcknowledgeType, TopicPartition
+from odradek.client.common.values import AcknowledgedRange, AcknowledgeType, TopicPartition
 from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, Acquisitions, SentAcknowledgements, ranges_of
 from odradek.protocol.topic_partition import TopicIdPartition
 
@@ -161,3 +161,76 @@ def test_the_application_hears_of_records_and_not_of_gaps() -> None:
 def test_ranges_of_offsets() -> None:
     assert ranges_of([7, 1, 2, 3, 3, 9]) == [(1, 3), (7, 7), (9, 9)]
     assert ranges_of([]) == []
+
+
+# Records that a transaction of a producer acknowledges (KIP-1289).
+
+
+def test_what_a_transaction_acknowledges_is_nobody_else_s_until_it_has_ended() -> None:
+    acquired = holding(delivered(0, 9))
+    staged = acquired.stage({P: [AcknowledgedRange(2, 4), AcknowledgedRange(8, 12)]})
+    assert [acquired.acknowledge(P, offset, ACCEPT) for offset in (1, 2, 4, 5, 8, 9)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert [offset for offset in range(10) if acquired.is_staged(P, offset)] == [2, 3, 4, 8, 9]
+    acquired.unstage(staged, committed=False)
+    assert acquired.acknowledge(P, 2, RELEASE)
+    assert taken(acquired) == [(1, 2, [ACCEPT, RELEASE]), (5, 5, [ACCEPT])]
+
+
+def test_after_a_commit_nothing_is_left_to_acknowledge() -> None:
+    acquired = holding(delivered(0, 9))
+    acquired.unstage(acquired.stage({P: [AcknowledgedRange(0, 9)]}), committed=True)
+    assert not acquired.acknowledge(P, 3, ACCEPT)
+    assert (acquired.has_open, taken(acquired)) == (False, [])
+
+
+def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_staged_again() -> None:
+    acquired = holding(delivered(0, 9))
+    acquired.unstage(acquired.stage({P: [AcknowledgedRange(0, 9)]}), committed=False)
+    assert not acquired.has_open
+    again = acquired.stage({P: [AcknowledgedRange(0, 4)]})
+    acquired.leave_unstaged()  # the next fetch
+    acquired.unstage(again, committed=False)
+    assert [acquired.acknowledge(P, offset, RELEASE) for offset in (0, 4, 5, 9)] == [True, True, False, False]
+
+
+def test_the_end_of_one_transaction_leaves_alone_what_another_one_has_staged() -> None:
+    acquired = holding(delivered(0, 9))
+    first = acquired.stage({P: [AcknowledgedRange(0, 4)]})
+    second = acquired.stage({P: [AcknowledgedRange(0, 9)]})  # which the broker will refuse
+    acquired.unstage(second, committed=False)
+    assert [acquired.is_staged(P, offset) for offset in (0, 4, 5, 9)] == [True, True, False, False]
+    acquired.unstage(first, committed=True)
+    assert not acquired.acknowledge(P, 0, RELEASE)
+
+
+@pytest.mark.parametrize("kind", [ACCEPT, RELEASE, REJECT, RENEW])
+def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_makes_another(kind: int) -> None:
+    acquired = holding(delivered(0, 4), delivered(5, 9, gaps=(6,)))
+    acquired.acknowledge(P, 7, kind)
+    wanted = {P: [AcknowledgedRange(0, 2), AcknowledgedRange(4, 9)]}
+    assert acquired.acknowledged_otherwise(wanted) == (P, 7)
+    assert acquired.acknowledged_otherwise({P: [AcknowledgedRange(0, 6), AcknowledgedRange(8, 9)]}) is None
+    assert acquired.acknowledged_otherwise({TopicPartition("other", 0): [AcknowledgedRange(0, 9)]}) is None
+
+
+def test_what_is_acquired_anew_is_not_touched_by_the_end_of_an_older_transaction() -> None:
+    acquired = holding(delivered(0, 9))
+    staged = acquired.stage({P: [AcknowledgedRange(0, 9)]})
+    acquired.add(P, TOPIC, [delivered(0, 9)])  # its locks had expired
+    acquired.unstage(staged, committed=True)
+    assert acquired.has_open
+    assert acquired.acknowledge(P, 3, ACCEPT)
+
+
+def test_a_hundred_thousand_ranges_are_staged_in_one_pass() -> None:
+    acquired = holding(*(delivered(offset, offset + 3) for offset in range(0, 400_000, 4)))
+    wanted = {P: [AcknowledgedRange(offset, offset) for offset in range(0, 400_000, 4)]}
+    assert acquired.acknowledged_otherwise(wanted) is None
+    assert len(acquired.stage(wanted)) == 100_000

@@ -186,11 +186,13 @@ def test_ranges_ascend_and_take_accept_and_reject() -> None:
     reject, accept = AcknowledgedRange(5, 9, AcknowledgeType.REJECT), AcknowledgedRange(0, 4)
     assert acknowledgements({JOBS: [reject, accept]}) == {JOBS: [accept, reject]}
     for kind in (AcknowledgeType.RELEASE, AcknowledgeType.RENEW):
-        with pytest.raises(IllegalState, match="ACCEPT and REJECT"):
+        with pytest.raises(AbortableError, match="ACCEPT and REJECT") as refused:
             acknowledgements({JOBS: [AcknowledgedRange(0, 4, kind)]})
+        assert refused.value.code is E.INVALID_RECORD_STATE
     for wrong in ([AcknowledgedRange(4, 3)], [AcknowledgedRange(-1, 3)], [accept, AcknowledgedRange(4, 5)]):
-        with pytest.raises(IllegalState, match="no range"):
+        with pytest.raises(AbortableError, match="no range") as refused:
             acknowledgements({JOBS: wrong})
+        assert refused.value.code is E.INVALID_REQUEST
 
 
 async def test_outside_of_a_transaction_nothing_is_sent() -> None:
