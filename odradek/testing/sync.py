@@ -211,7 +211,7 @@ class Cluster:
         return self._rows("groups")
 
     def share_partitions(self) -> list[Mapping[str, Json]]:
-        """Share partitions that are in memory, with their `records` in flight."""
+        """Share partitions with their `records` in flight: in memory, or as stored if no member fetches from them."""
         return self._rows("share_partitions")
 
     def producers(self) -> list[Mapping[str, Json]]:

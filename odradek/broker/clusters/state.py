@@ -5,7 +5,7 @@ Field names are part of the interface. Lists are answered in pages: what is beyo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from odradek.broker.clusters.node_view import NodeRequests
 from odradek.broker.clusters.problems import Problem, only
 from odradek.broker.control.page.groups import described
+from odradek.broker.control.page.shares import stored_ranges, stored_state, stored_states
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.clusters.clusters import Cluster
+    from odradek.broker.shares.core.state_core import StateCore
 
 Row: TypeAlias = dict[str, object]
 MOST_ROWS = 1000
@@ -120,13 +123,16 @@ def groups(cluster: Cluster) -> Iterator[Row]:
 
 
 def share_partitions(cluster: Cluster) -> Iterator[Row]:
-    """Yields share partitions that their leader has in memory, with the records in flight."""
+    """Yields share partitions with the records in flight: as their leader has them in memory, then, as the share
+    coordinator stores them, those of which no leader has anything in memory."""
     broker = cluster.running.broker
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+    in_memory: set[SharePartitionKey] = set()
     for live in broker.shares.live if broker.has_started("shares") else ():
         if not live.is_loaded:
             continue
         key, flight = live.key, live.core.flight
+        in_memory.add(key)
         yield {
             "share_group": key.group_id,
             "topic": names.get(key.topic_id),
@@ -143,6 +149,30 @@ def share_partitions(cluster: Cluster) -> Iterator[Row]:
                 for span in islice(flight.spans(), MOST_ROWS)
             ],
         }
+    stored_keys = [key for shard in stored_states(broker) if shard.is_loaded for key in shard.look(keys_of)]
+    for key in stored_keys:
+        stored = None if key in in_memory else stored_state(broker, key)
+        if stored is not None:
+            yield {
+                "share_group": key.group_id,
+                "topic": names.get(key.topic_id),
+                "partition": key.partition,
+                "start_offset": stored.start_offset,
+                "records": [
+                    {
+                        "first_offset": each.first_offset,
+                        "last_offset": each.last_offset,
+                        "state": each.state.name,
+                        "deliveries": each.delivery_count,
+                        "member": each.member_id or None,
+                    }
+                    for each in islice(stored_ranges(stored), MOST_ROWS)
+                ],
+            }
+
+
+def keys_of(core: StateCore) -> Sequence[SharePartitionKey]:
+    return core.keys
 
 
 def sessions(cluster: Cluster) -> Iterator[Row]:
@@ -248,15 +278,16 @@ def member(broker: Broker, group: str, name: str) -> Row:
 
 
 def share_record(broker: Broker, group: str, topic: str, index: int, offset: int) -> Row:
-    """Shows a record as the leader of its share partition has it.
+    """Shows a record as the leader of its share partition has it, or, if no leader has the share partition in memory,
+    as the share coordinator stores it.
 
-    `state` is None where that is not loaded, and ENDED before its start offset: acknowledged or archived.
+    `state` is None if neither has any state, and ENDED before the start offset: acknowledged or archived.
     """
     nothing: Row = {"share_group": group, "topic": topic, "partition": index, "offset": offset, "state": None}
     image = broker.metadata.image.topics.get(topic)
-    if image is None or not broker.has_started("shares"):
+    if image is None:
         return nothing
-    for live in broker.shares.live:
+    for live in broker.shares.live if broker.has_started("shares") else ():
         key = live.key
         if (key.group_id, key.topic_id, key.partition) != (group, image.topic_id, index) or not live.is_loaded:
             continue
@@ -268,4 +299,13 @@ def share_record(broker: Broker, group: str, topic: str, index: int, offset: int
                 who = span.member_id or None
                 return {**nothing, "state": span.state.name, "deliveries": span.delivery_count, "member": who}
         return {**nothing, "state": "AVAILABLE", "deliveries": 0, "member": None}
-    return nothing
+    stored = stored_state(broker, SharePartitionKey(group, image.topic_id, index))
+    if stored is None:
+        return nothing
+    if offset < stored.start_offset:
+        return {**nothing, "state": "ENDED"}
+    for each in stored_ranges(stored):
+        if each.first_offset <= offset <= each.last_offset:
+            who = each.member_id or None
+            return {**nothing, "state": each.state.name, "deliveries": each.delivery_count, "member": who}
+    return {**nothing, "state": "AVAILABLE", "deliveries": 0, "member": None}

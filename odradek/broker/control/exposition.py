@@ -277,13 +277,22 @@ def transactions(measures: Measures) -> Families:
 
 def shares(measures: Measures) -> Families:
     prefix = "kafka_server_sharepartitionmanager"
-    yield gauge(
-        f"{prefix}_txnpendingrecordscount",
-        "Records whose acknowledgement waits for the end of a transaction",
-        measures.shares.txn_pending,
-    )
+    if measures.shares.txn_pending is not None:
+        yield gauge(
+            f"{prefix}_txnpendingrecordscount",
+            "Records whose acknowledgement waits for the end of a transaction",
+            measures.shares.txn_pending,
+        )
+        pending = GaugeMetricFamily(
+            "odradek_share_pending_records",
+            "Records that one transaction has pending in one share partition",
+            labels=("group", "topic", "partition", "transactional_id"),
+        )
+        for group, topic, index, transactional_id, records in measures.shares.pending:
+            pending.add_metric((group, topic, str(index), transactional_id or ""), records)
+        yield pending
     expired = CounterMetricFamily(
-        f"{prefix}_txnpendinglockexpiredcount", "Those that were given back because their lock ran out"
+        f"{prefix}_txnpendinglockexpiredcount", "Pending records that were given back because their lock ran out"
     )
     expired.add_metric((), measures.shares.txn_lock_expired)
     yield expired

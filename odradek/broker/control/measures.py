@@ -5,12 +5,14 @@ requests (`odradek.broker.api.dispatch`), bytes, connections and verifications.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.runtime.slices import visit_in_slices
 from odradek.protocol.errors import KafkaError
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher, Route
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.loop_watch import LoopWatch
     from odradek.broker.security.quotas.metering import Metering
+    from odradek.broker.shares.core.state_core import StateCore
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.tables import TxnState
 
 METRICS = "metrics"  # to the watchdog
 CLASSIC = "classic"  # a type of groups
+MOST_PENDING = 200  # rows by share partition and transaction; the total counts them all
 LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
 
 
@@ -136,12 +140,31 @@ class TransactionMeasure(NamedTuple):
     partitions: int
 
 
-class ShareMeasure(NamedTuple):
-    """Records whose acknowledgement waits for the end of a transaction, and how many of those were given back since
-    this process began, because their lock ran out (KIP-1289)."""
+class PendingMeasure(NamedTuple):
+    """The number of records that one transaction has pending in one share partition (KIP-1289).
 
-    txn_pending: int
+    transactional_id  None if the stored records do not name it
+    """
+
+    group: str
+    topic: str
+    partition: int
+    transactional_id: str | None
+    records: int
+
+
+class ShareMeasure(NamedTuple):
+    """Acknowledgements of share groups in transactions (KIP-1289).
+
+    txn_pending       the number of records whose acknowledgement waits for the end of a transaction, as the share
+                      coordinator has stored it; None while it loads
+    txn_lock_expired  the number of records that were given back since this process began because their lock ran out
+    pending           which transactions have records pending, and where; at most `MOST_PENDING` rows
+    """
+
+    txn_pending: int | None
     txn_lock_expired: int
+    pending: Sequence[PendingMeasure] = ()
 
 
 class DiskMeasure(NamedTuple):
@@ -220,9 +243,7 @@ async def measure(broker: Broker, traffic: Traffic) -> Measures:
         else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
         disk=DiskMeasure(broker.syncs.time_s * 1000, tuple(broker.syncs.took), *broker.log_directory.space_bytes()),
         loop=loop_measure(broker.watch),
-        shares=ShareMeasure(broker.shares.pending_record_count, broker.shares.lock_expired_count)
-        if broker.has_started("shares")
-        else ShareMeasure(0, 0),
+        shares=await share_measure(broker),
     )
 
 
@@ -323,3 +344,34 @@ async def transaction_measure(
         return None
     by_state = {state.kafka_name: count for state, count in states.items()}
     return TransactionMeasure(by_state, open_time_max_ms, kept, partitions)
+
+
+async def share_measure(broker: Broker) -> ShareMeasure:
+    expired = broker.shares.lock_expired_count if broker.has_started("shares") else 0
+    if SHARE_GROUP_STATE not in broker.metadata.image.topics:
+        return ShareMeasure(0, expired)
+    if not broker.has_started("share_coordinator"):
+        return ShareMeasure(None, expired)  # its topic is there, and nobody has read it yet
+    names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+    total = 0
+    rows: list[PendingMeasure] = []
+
+    def add(shard: Shard[StateCore]) -> None:
+        nonlocal total
+        total += shard.look(lambda core: core.pending_count)
+        rows.extend(islice(shard.look(lambda core: pending_rows(core, names)), max(0, MOST_PENDING - len(rows))))
+
+    try:
+        await visit_in_slices(broker.share_coordinator.shards, add, broker.watch, METRICS)
+    except KafkaError:  # loading
+        return ShareMeasure(None, expired)
+    return ShareMeasure(total, expired, rows)
+
+
+def pending_rows(core: StateCore, names: Mapping[bytes, str]) -> Iterator[PendingMeasure]:
+    for key in core.pending_keys:
+        topic = names.get(key.topic_id)
+        for each in () if topic is None else core.pending_in(key):
+            yield PendingMeasure(
+                key.group_id, topic or "", key.partition, each.transaction.transactional_id, each.record_count
+            )

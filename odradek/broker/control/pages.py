@@ -18,7 +18,7 @@ from odradek.broker.control.http_connections import AddRoutes, HttpLimits, Stop,
 from odradek.broker.control.measures import Traffic, measure
 from odradek.broker.control.page.routes import CONTROLLED, add_page
 from odradek.broker.runtime.workers import in_thread
-from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -44,6 +44,8 @@ def readiness(broker: Broker) -> Readiness:
     loaded = {
         GROUP_OFFSETS: broker.has_started("groups") and all(shard.is_loaded for shard in broker.groups.shards),
         TRANSACTION_STATE: broker.has_started("transactions") and broker.transactions.is_loaded,
+        SHARE_GROUP_STATE: broker.has_started("share_coordinator")
+        and all(shard.is_loaded for shard in broker.share_coordinator.shards),
     }
     offline = sorted(broker.partitions.offline)
     damaged = {topic for topic, _ in offline}

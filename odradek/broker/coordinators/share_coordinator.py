@@ -7,7 +7,7 @@ methods are the requests 83 to 87, so that it could live on another broker. Sour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
@@ -18,7 +18,14 @@ from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.shares.core.records import decode_record, encode_record
-from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateSummary, StoredState, coordinator_key
+from odradek.broker.shares.core.state import (
+    Outcome,
+    PendingHere,
+    SharePartitionKey,
+    StateSummary,
+    StoredState,
+    coordinator_key,
+)
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -149,9 +156,19 @@ class ShareCoordinator:
         return self.shards.of_partition(index)
 
     def pending_count(self) -> int:
-        """Offsets whose acknowledgement is pending in a transaction. Raises KafkaError while any partition is not
-        loaded."""
+        """The number of records whose acknowledgement is pending in a transaction. Raises KafkaError while any
+        partition is not loaded."""
         return sum(shard.look(lambda core: core.pending_count) for shard in self.shards)
+
+    def pending_in(self, key: SharePartitionKey) -> Sequence[PendingHere]:
+        """Returns how many records each transaction has pending in a share partition. Raises KafkaError while its
+        state is not loaded."""
+        return self.shard_for(key).look(lambda core: core.pending_in(key))
+
+    def pending_of(self, producer_id: int) -> list[PendingHere]:
+        """Returns how many records the transactions of a producer have pending, by share partition. Raises KafkaError
+        while any partition is not loaded."""
+        return [each for shard in self.shards for each in shard.look(lambda core: core.pending_of(producer_id))]
 
     def tell(self) -> None:
         """Record what only markers say so far, for readers that do not know these (ADR 21). Before a clean stop."""

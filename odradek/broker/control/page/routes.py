@@ -25,13 +25,14 @@ from odradek.broker.api.context import IPV4_IN_IPV6, Audit, Authorizer
 from odradek.broker.control.page.actions import ACTIONS, Fields
 from odradek.broker.control.page.clusters import cluster, clusters
 from odradek.broker.control.page.document import document
-from odradek.broker.control.page.groups import group, groups, shares
+from odradek.broker.control.page.groups import group, groups
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.in_process import InProcessClient
 from odradek.broker.control.page.overview import connections, overview, warnings
 from odradek.broker.control.page.records import records
 from odradek.broker.control.page.rights import Right, of_cluster, require_right
 from odradek.broker.control.page.served import ControlledClusters, Show, View, ViewedBroker
+from odradek.broker.control.page.shares import shares
 from odradek.broker.control.page.topics import partition, topic, topics
 from odradek.broker.control.page.transactions import transaction, transactions
 from odradek.broker.runtime.workers import in_thread

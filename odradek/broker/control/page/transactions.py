@@ -24,6 +24,7 @@ from odradek.broker.control.page.picture import (
     transaction_events,
 )
 from odradek.broker.control.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
+from odradek.broker.control.page.shares import pending_by_producer, places_of
 from odradek.broker.runtime.workers import in_thread
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
@@ -105,13 +106,17 @@ async def transactions(served: ViewedBroker, query: Query) -> View | Job:
     except KafkaError as error:
         return {"loading": str(error), "transactions": [], "states": {}, "total": 0, "held": []}
     held = await held_partitions(served)
+    pending = await pending_by_producer(served)
 
     def job() -> View:  # in a thread not for the disk, but because there may be very many ids
         found = [txn for txn in ids if part in txn.transactional_id]
         return {
             "total": len(found),
             "states": Counter(txn.state.kafka_name for txn in found),
-            "transactions": [shown(txn) for txn in nsmallest(SHOWN, found, key=place)],
+            "transactions": [
+                {**shown(txn), "pending_records": None if pending is None else pending.get(txn.producer_id, 0)}
+                for txn in nsmallest(SHOWN, found, key=place)
+            ],
             "held": held,
         }
 
@@ -135,7 +140,7 @@ async def transaction(served: ViewedBroker, query: Query) -> View | Job:
     steps = await in_thread(broker.workers, lambda: steps_of(log.reader.scan(start), name))
     txn = shard.look(lambda core: core.txn(name))
     unknown: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": []}
-    now = unknown if txn is None else shown(txn)
+    now = unknown if txn is None else {**shown(txn), "pending": pending_shares(txn, broker)}
     expected = timeline_ahead(txn)
     drawn = transaction_picture(served, name, steps, expected, what_releases(txn))
 
@@ -227,6 +232,17 @@ def shown(txn: Txn) -> dict[str, JsonValue]:
         "words": words,
         "call": call,
     }
+
+
+def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
+    """Returns the share partitions with acknowledgements that wait for the end of this transaction; None while they are
+    loaded."""
+    if not broker.has_started("share_coordinator"):
+        return []
+    try:
+        return places_of(broker.share_coordinator.pending_of(txn.producer_id), broker)
+    except KafkaError:
+        return None
 
 
 def what_releases(txn: Txn | None) -> str | None:

@@ -11,6 +11,7 @@ Source: docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
@@ -20,11 +21,13 @@ from odradek.broker.shares.core.state import (
     UNKNOWN_COUNT,
     Ending,
     PendingRange,
+    PendingTransaction,
     Resolution,
     ResolvedRange,
     SharePartitionKey,
     Snapshot,
     StateBatch,
+    StoredState,
     Update,
     resolution_by,
 )
@@ -32,12 +35,17 @@ from odradek.broker.shares.core.tables import RecordState
 
 
 class Overlay:
-    """The pending ranges of one share partition as they are stored: ascending, without overlaps."""
+    """The pending ranges of one share partition as they are stored: ascending, without overlaps.
 
-    __slots__ = ("ranges",)
+    record_count  the number of offsets in these ranges; every change keeps it up to date, so that reading it costs
+                  nothing however many ranges there are
+    """
+
+    __slots__ = ("ranges", "record_count")
 
     def __init__(self, ranges: Iterable[PendingRange] = ()) -> None:
         self.ranges: list[PendingRange] = []
+        self.record_count = 0
         self.add(ranges)
 
     def add(self, added: Iterable[PendingRange]) -> None:
@@ -45,6 +53,7 @@ class Overlay:
         for one in added:
             if one.first_offset > one.last_offset:
                 continue  # says nothing
+            self.record_count += one.record_count
             if not self.ranges:
                 self.ranges.append(one)
                 continue
@@ -73,11 +82,15 @@ class Overlay:
         if ended:
             gone = {id(pending) for pending, _ in ended}
             self.ranges = [each for each in self.ranges if id(each) not in gone]
+            self.record_count -= sum(pending.record_count for pending, _ in ended)
         return ended
 
-    @property
-    def record_count(self) -> int:
-        return sum(each.record_count for each in self.ranges)
+    def by_transaction(self) -> Counter[PendingTransaction]:
+        """Counts the pending records of each transaction."""
+        found: Counter[PendingTransaction] = Counter()
+        for each in self.ranges:
+            found[each.transaction] += each.record_count
+        return found
 
     def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
         """by: the producer id and epoch of what is meant; None: all of it."""
@@ -89,6 +102,7 @@ class Overlay:
                 continue
             first, last = max(each.first_offset, first_offset), min(each.last_offset, last_offset)
             cut.append(each._replace(first_offset=first, last_offset=last))
+            self.record_count -= last - first + 1
             if each.first_offset < first:
                 kept.append(each._replace(last_offset=first - 1))
             if each.last_offset > last:
@@ -178,6 +192,10 @@ class Entry:
             self.untold += batches
 
     # Looking.
+
+    def stored(self) -> StoredState:
+        """Returns the state for a reader that keeps it: later records do not change it."""
+        return StoredState(self.state_epoch, self.start_offset, tuple(self.batches), tuple(self.overlay.ranges))
 
     def has_pending(self, producer_id: int) -> bool:
         return any(each.producer_id == producer_id for each in self.overlay.ranges)

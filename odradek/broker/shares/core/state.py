@@ -83,6 +83,14 @@ class PendingTransaction(NamedTuple):
     producer_epoch: int
 
 
+class PendingHere(NamedTuple):
+    """The number of records that one transaction has pending in one share partition."""
+
+    key: SharePartitionKey
+    transaction: PendingTransaction
+    record_count: int
+
+
 class PendingRange(NamedTuple):
     """Offsets, both inclusive, whose acknowledgement waits for a marker.
 

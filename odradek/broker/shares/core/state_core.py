@@ -26,6 +26,7 @@ from odradek.broker.shares.core.state import (
     Deletion,
     Ending,
     Outcome,
+    PendingHere,
     SharePartitionKey,
     Snapshot,
     StateRecord,
@@ -54,6 +55,8 @@ class StateCore:
         self._partition_exists = partition_exists
         self._entries: dict[SharePartitionKey, Entry] = {}
         self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}  # by producer id; not all still have any
+        self._pending_in: dict[SharePartitionKey, int] = {}  # pending records, of the share partitions that have any
+        self._pending_count = 0
         self._marker_epochs: dict[int, tuple[int, int | None]] = {}  # producer id → the highest epoch, and when
 
     # Replaying.
@@ -61,6 +64,7 @@ class StateCore:
     def replay(self, record: StateRecord, record_offset: int, producer_id: int) -> None:
         if isinstance(record, Deletion):
             self._entries.pop(record.key, None)
+            self._count_pending(record.key, 0)
             return
         entry = self._entries.get(record.key)
         if entry is None:
@@ -71,12 +75,14 @@ class StateCore:
             entry.take_update(record)
         for pending in record.pending:
             self._pending_by.setdefault(pending.producer_id, {})[record.key] = None
+        self._count_pending(record.key, entry.overlay.record_count)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         known_epoch, _ = self._marker_epochs.get(producer_id, (-1, None))
         self._marker_epochs[producer_id] = max(known_epoch, producer_epoch), None
         for entry in self._entries_of(producer_id):
             entry.take_marker(Ending(producer_id, producer_epoch, committed))
+            self._count_pending(entry.key, entry.overlay.record_count)
 
     def settle(self, outcome: object) -> None:
         """The records tell everything."""
@@ -126,7 +132,7 @@ class StateCore:
         """
         entry = self._require(key, leader_epoch)
         self._require_partition(key)
-        answer = StoredState(entry.state_epoch, entry.start_offset, tuple(entry.batches), tuple(entry.overlay.ranges))
+        answer = entry.stored()
         if leader_epoch <= entry.fence:
             return Outcome(answer)
         record = entry.next_record(self._config.updates_per_snapshot, now_ms, leader_epoch=leader_epoch)
@@ -205,8 +211,35 @@ class StateCore:
 
     @property
     def pending_count(self) -> int:
-        """Offsets whose acknowledgement is pending in a transaction, over all share partitions."""
-        return sum(entry.overlay.record_count for entry in self._entries.values())
+        """The number of records whose acknowledgement is pending in a transaction, over all share partitions: what this
+        coordinator owes, whether or not a leader has the share partition in memory. Replay maintains it."""
+        return self._pending_count
+
+    @property
+    def pending_keys(self) -> Sequence[SharePartitionKey]:
+        """The share partitions that hold pending records."""
+        return list(self._pending_in)
+
+    def pending_in(self, key: SharePartitionKey) -> Sequence[PendingHere]:
+        """Returns how many records each transaction has pending in one share partition."""
+        if key not in self._pending_in:
+            return ()
+        return [PendingHere(key, *each) for each in self._entries[key].overlay.by_transaction().items()]
+
+    def pending_of(self, producer_id: int) -> Sequence[PendingHere]:
+        """Returns how many records the transactions of this producer have pending, by share partition."""
+        return [
+            each
+            for entry in self._entries_of(producer_id)
+            for each in self.pending_in(entry.key)
+            if each.transaction.producer_id == producer_id
+        ]
+
+    def stored(self, key: SharePartitionKey) -> StoredState | None:
+        """Returns the stored state, or None if the share partition was never initialised. Fences nobody, unlike
+        `read`."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.stored()
 
     # What happens by itself.
 
@@ -251,6 +284,17 @@ class StateCore:
         return list(self._entries)
 
     # Within.
+
+    def _count_pending(self, key: SharePartitionKey, count: int) -> None:
+        """Notes how many records of a share partition are pending now."""
+        before = self._pending_in.get(key, 0)
+        if count == before:
+            return
+        self._pending_count += count - before
+        if count:
+            self._pending_in[key] = count
+        else:
+            del self._pending_in[key]
 
     def _untold(self, now_ms: int) -> list[StateRecord]:
         entries = [entry for entry in self._entries.values() if entry.untold]

@@ -20,6 +20,7 @@ from odradek.broker.control.measures import (
     LoopMeasure,
     Measures,
     PartitionMeasure,
+    PendingMeasure,
     QuotaMeasure,
     RequestMeasure,
     ShareMeasure,
@@ -71,7 +72,7 @@ MEASURES = Measures(
     groups=GroupMeasure({"Stable": 2, "Empty": 1}, 12),
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
-    shares=ShareMeasure(12, 3),
+    shares=ShareMeasure(12, 3, [PendingMeasure("g", "tasks", 0, "pay", 10), PendingMeasure("g", "tasks", 1, None, 2)]),
     disk=DiskMeasure(120.5, answered_in(*[900] * 7, 114_000), 1_000_000, 250_000),
     loop=LoopMeasure(70.0, answered_in(100, 69_900), [BlockingMeasure("CreateTopics", 2, 90.0, 60.0)]),
 )
@@ -188,8 +189,14 @@ def test_transactions_and_verification_have_the_names_of_the_kips() -> None:
 
 
 def test_a_coordinator_that_is_loading_says_nothing_rather_than_zero() -> None:
-    loading = replace(MEASURES, transactions=None, groups=None)
-    assert not [key for key in samples(loading) if "transaction_coordinator" in key[0] or "group" in key[0]]
+    loading = replace(MEASURES, transactions=None, groups=None, shares=ShareMeasure(None, 3))
+    silent = ("transaction_coordinator", "group", "txnpendingrecords", "share_pending")
+    assert not [key for key in samples(loading) if any(part in key[0] for part in silent)]
+
+
+def test_pending_records_are_shown_by_share_partition_and_transaction() -> None:
+    found = {key[1:]: value for key, value in samples(MEASURES).items() if key[0] == "odradek_share_pending_records"}
+    assert found == {("g", "0", "tasks", "pay"): 10, ("g", "1", "tasks", ""): 2}
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:
@@ -242,6 +249,15 @@ def test_a_broker_is_ready_when_every_coordinator_has_loaded_its_topic() -> None
     assert readiness(broker_that(topics=both, started={**groups, "transactions": loaded})).waiting_for == both[:1]
     groups = {"groups": SimpleNamespace(shards=[loaded, loaded])}
     assert readiness(broker_that(topics=both, started={**groups, "transactions": loaded})).is_ready
+
+
+def test_a_broker_is_not_ready_while_the_state_of_share_groups_is_loaded() -> None:
+    topics = ("__share_group_state",)
+    assert readiness(broker_that(topics=topics, started={})).waiting_for == topics
+    for is_loaded in (False, True):
+        shards = [SimpleNamespace(is_loaded=True), SimpleNamespace(is_loaded=is_loaded)]
+        started = {"share_coordinator": SimpleNamespace(shards=shards)}
+        assert readiness(broker_that(topics=topics, started=started)).is_ready == is_loaded
 
 
 def test_a_coordinator_with_a_partition_that_cannot_be_used_is_not_ready() -> None:

@@ -1,10 +1,11 @@
-import { find, link, partitionLink } from "../address.js";
-import { color, empty, h, more, table, tag, title } from "../elements.js";
+import { find, link, partitionLink, transactionLink } from "../address.js";
+import { color, empty, h, more, note, table, tag, title } from "../elements.js";
 import { when, whole } from "../text.js";
 
 const SHOWN_RANGES = 12;
-const LEAD = "Records in flight, by state. A share partition appears once a member fetches from it.";
-const NONE = "No share partition is in use. A share consumer of any client makes the first.";
+const LEAD = "Records in flight, by state. Share partitions whose acknowledgements wait for a transaction come " +
+  "first, also when nobody fetches from them.";
+const NONE = "No share group has any state yet. A share consumer of any client makes the first.";
 const COLUMNS = [
   ["group", "name"],
   ["partition", "name"],
@@ -13,11 +14,13 @@ const COLUMNS = [
   ["behind", "n"],
   ["states"],
   ["deliveries", "mono"],
+  ["waits for"],
   ["in flight"],
 ];
 
 export const shares = (view, query) => [
   title("Share partitions", LEAD),
+  view.loading ? note("", h("p", {}, view.loading)) : null,
   find(query, "Group id"),
   view.partitions.length
     ? [table("Share partitions", COLUMNS, view.partitions.map(row)), more(view.total, view.partitions.length)]
@@ -35,13 +38,18 @@ const row = (each) => {
     whole(each.start_offset),
     whole(each.next_offset),
     each.next_offset === undefined
-      ? tag(each.failure ?? each.phase, "wait")
+      ? tag(each.failure ?? (each.phase === "stored" ? "nobody fetches" : each.phase), "wait")
       : whole(each.high_watermark - each.next_offset),
     h("div", { class: "ranges" }, states),
     deliveries.join(", ") || "–",
+    each.pending.length ? each.pending.map((one, at) => [at ? ", " : "", holder(one)]) : "–",
     h("div", { class: "ranges" }, (each.ranges ?? []).slice(0, SHOWN_RANGES).map(range)),
   ];
 };
+const holder = ({ transactional_id: id, producer_id: producer, records }) => [
+  id === null ? `producer ${producer}` : transactionLink(id),
+  ` (${whole(records)})`,
+];
 const range = (each) => {
   const member = each.member ? `, by ${each.member}` : "";
   const lock = each.lock_until_ms ? `, lock until ${when(each.lock_until_ms)}` : "";

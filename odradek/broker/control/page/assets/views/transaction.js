@@ -1,4 +1,4 @@
-import { partitionLink } from "../address.js";
+import { link, partitionLink } from "../address.js";
 import { button } from "../dialog.js";
 import { facts, h, note, title } from "../elements.js";
 import { pictureOf } from "../picture.js";
@@ -39,7 +39,19 @@ const state = (view) =>
       "partitions",
       view.partitions.length ? view.partitions.map((name, at) => [at ? ", " : "", partitionLink(name)]) : "–",
     ],
+    [
+      "acknowledgements of share groups that wait for it",
+      view.pending === null ? "they are being loaded" : view.pending.length ? view.pending.map(waiting) : "–",
+    ],
   ]);
+
+const waiting = ({ group, partition, records }, at) => [
+  at ? ", " : "",
+  link(group, "group", { id: group }),
+  " in ",
+  partitionLink(partition),
+  ` (${whole(records)})`,
+];
 
 const forceTerminate = (id) => ({
   action: "force-terminate",

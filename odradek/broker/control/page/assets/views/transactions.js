@@ -13,6 +13,7 @@ const COLUMNS = [
   ["open, or last change", "n"],
   ["producer id / epoch", "n"],
   ["partitions", "mono"],
+  ["share acknowledgements", "n"],
 ];
 const NONE = "No transactional id yet. A producer with ";
 const MADE = " makes one when it calls initTransactions.";
@@ -33,6 +34,7 @@ const row = (each) => [
   each.rank <= OPEN && each.started_ms ? age(each) : since(each.updated_ms),
   `${each.producer_id} / ${whole(each.producer_epoch)}`,
   partitions(each.partitions),
+  each.pending_records === null ? "loading" : each.pending_records ? whole(each.pending_records) : "–",
 ];
 export const stateTag = (each) => each.rank === IN_DOUBT ? tag("in doubt", "doubt") : tag(each.state);
 const age = (each) => {
