@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from odradek.files.offline import partitions_at
 from odradek.protocol.batch_header import TRANSACTIONAL, seal_batch
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import NewRecord, build_batch
@@ -29,7 +30,6 @@ from odradek.spark.file_plan import plan
 from odradek.spark.file_views import read_task
 from odradek.spark.record_columns import ARROW
 from odradek.tools.inspect.check.run import check
-from odradek.tools.offline import partitions_at
 
 TOPIC = "bench"
 PARTITIONS = 4

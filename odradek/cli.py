@@ -11,8 +11,6 @@ HELP_WORDS = frozenset({"--help", "-h"})
 def main(words: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     words = sys.argv[1:] if words is None else list(words)
-    if words == ["--version"]:
-        words = ["version"]
     if words and words[0] == "serve" and not HELP_WORDS.intersection(words):
         from odradek.serve import main as serve
 

@@ -30,9 +30,9 @@ from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.runtime.workers import Openers, ThreadWorkers, join
+from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicPartition
-from odradek.storage.checkpoints import topic_id_text
 from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.log import LogWriteFailed
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory

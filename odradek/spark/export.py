@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from odradek.client.common.values import TopicPartition
+from odradek.files.offline.survey import PartitionSurvey, survey
+from odradek.files.offline.transactions import overlapping
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import FileTask, chosen_logs, plan
 from odradek.spark.file_views import read_task
@@ -39,8 +41,6 @@ from odradek.spark.jobs.parquet import write_chunk
 from odradek.spark.offsets import OffsetRange, OffsetReader, Offsets
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import ARROW
-from odradek.tools.offline.survey import PartitionSurvey, survey
-from odradek.tools.offline.transactions import overlapping
 
 CHUNK_RECORDS = 1_000_000  # of a topic over the network
 CHUNK_BYTES = 128 * 1024 * 1024  # of logs in a directory

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from odradek.client.columns import read_records
 from odradek.client.common.values import TopicPartition
+from odradek.files.offline.directories import PartitionLog, partitions_at
+from odradek.files.offline.survey import BatchPlace, PartitionSurvey, survey
+from odradek.files.offline.transactions import Aborted, overlapping
+from odradek.files.offline.walk import DamagedLog, OnDamage, refuse, stretches
 from odradek.protocol.topic_partition import CLUSTER_METADATA, INTERNAL_TOPICS
 from odradek.spark.file_options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, asked_of, ranges, require_records, tell_of
 from odradek.spark.options import EARLIEST, Bound, OptionError
-from odradek.tools.offline.directories import PartitionLog, partitions_at
-from odradek.tools.offline.survey import BatchPlace, PartitionSurvey, survey
-from odradek.tools.offline.transactions import Aborted, overlapping
-from odradek.tools.offline.walk import DamagedLog, OnDamage, refuse, stretches
 
 _PLACES_APART_BYTES = 8 * 1024 * 1024  # what a timestamp can leave out
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}

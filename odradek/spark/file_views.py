@@ -9,6 +9,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from odradek.client.columns import read_records
+from odradek.files.offline import tables
+from odradek.files.offline.directories import PartitionLog
+from odradek.files.offline.transactions import overlapping
+from odradek.files.offline.walk import DamagedLog, Stretch, stretches
 from odradek.protocol.batch_header import BatchHeader, batches, computed_crc
 from odradek.protocol.control_records import ControlType, control_type, read_marker
 from odradek.protocol.errors import MalformedMessage
@@ -17,10 +21,6 @@ from odradek.protocol.records import Record, records_of
 from odradek.spark.file_options import FileOptions, LogView
 from odradek.spark.file_plan import FileTask, on_damage, plan, wanted_logs
 from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_spark_has_them, decoded_columns
-from odradek.tools.offline import tables
-from odradek.tools.offline.directories import PartitionLog
-from odradek.tools.offline.transactions import overlapping
-from odradek.tools.offline.walk import DamagedLog, Stretch, stretches
 
 
 def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:

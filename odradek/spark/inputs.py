@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.files.offline.directories import partition_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEME = "kafka://"
-_OF_A_PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 
 
 class InputError(ValueError):
@@ -100,21 +101,11 @@ def one_topic(source: Input) -> Input:
 
 
 def topics_in(path: Path) -> list[str]:
-    """Lists topics by the names of directories; `path` may be that of a single partition."""
-    if _holds_a_log(path) and (match := _OF_A_PARTITION.fullmatch(path.resolve().name)):
-        return [match["topic"]]
-    return sorted(
-        {
-            match["topic"]
-            for each in path.iterdir()
-            if (match := _OF_A_PARTITION.fullmatch(each.name)) and _holds_a_log(each)
-        }
-    )
-
-
-def _holds_a_log(directory: Path) -> bool:
-    """Tells whether a log is there, which has no segment before the first record."""
-    return (directory / "partition.metadata").exists() or any(directory.glob("*.log"))
+    """Lists the topics that have partitions in a directory; `path` may also be the directory of one partition."""
+    own = partition_of(path.resolve())
+    if own is not None:
+        return [own[0]]
+    return sorted({found[0] for each in path.iterdir() if each.is_dir() and (found := partition_of(each))})
 
 
 def _of_a_cluster(text: str, wanted: tuple[str, ...]) -> Input:

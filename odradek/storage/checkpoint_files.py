@@ -10,18 +10,11 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import NamedTuple, Protocol
 
+from odradek.files.checkpoints import CorruptCheckpoint, decode_offsets, encode_offsets
+from odradek.files.manifest import NOTHING_NOTED, FactsByName, is_as_left
+from odradek.files.names import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.storage.checkpoints import (
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    CorruptCheckpoint,
-    decode_offsets,
-    encode_offsets,
-)
 from odradek.storage.disk import Disk
-from odradek.storage.file_names import NOTHING_NOTED, FactsByName, is_as_left
 from odradek.storage.manifest import IF_CHANGED_BY_HAND
 from odradek.storage.segment import Segment
 

@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from odradek.files.indexes import MAX_RELATIVE_OFFSET, CorruptIndex
+from odradek.files.names import CLEANED
 from odradek.protocol.batch_header import BatchHeader, batches, crc_ok, read_batch_header
 from odradek.protocol.errors import MalformedMessage
 from odradek.storage.compaction import BatchAt, LastOfProducer, PassRules, PassTransactions, RecordFilter, collect_keys
 from odradek.storage.disk import Buffer, Disk
-from odradek.storage.file_names import CLEANED
-from odradek.storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from odradek.storage.key_map import KeyMap
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import scan

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from odradek.files.indexes import AbortedTxn
 from odradek.protocol.batch_header import DELETE_HORIZON, HEADER_BYTES, NO_TIMESTAMP, BatchHeader, pack_batch
 from odradek.protocol.compression import Bytes, compress, decompress
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import append_varint, read_varint, read_varlong, records_of
-from odradek.storage.index import AbortedTxn
 from odradek.storage.key_map import KeyMap
 
 

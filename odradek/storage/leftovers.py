@@ -20,8 +20,8 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
+from odradek.files.names import CLEANED, DELETED, LOG, REFUSED, SEGMENT_SUFFIXES, SWAP, offset_of
 from odradek.storage.disk import REPLACE_SUFFIX, Disk
-from odradek.storage.file_names import CLEANED, DELETED, LOG, SEGMENT_SUFFIXES, SWAP, offset_of
 from odradek.storage.segment import CorruptSegment, Segment
 
 
@@ -82,8 +82,6 @@ def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
 
 
 logger = logging.getLogger(__name__)
-
-REFUSED = ".odradek_refused"
 
 
 def remembered_refusal(disk: Disk, directory: str) -> str | None:

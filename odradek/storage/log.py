@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
+from odradek.files.names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
 from odradek.protocol.batch_header import CONTROL, LOG_APPEND_TIME
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import BatchHeader, assign, read_batch_header
 from odradek.storage.appended import Appended, LogWriteFailed, refusal
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import Disk
-from odradek.storage.file_names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
 from odradek.storage.log_config import INT64_MAX, LogConfig
 from odradek.storage.log_reader import LogReader, ReadResult, TimestampOffset
 from odradek.storage.log_state import LogState

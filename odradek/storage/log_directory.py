@@ -14,16 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.topic_partition import TopicPartition
-from odradek.storage.checkpoint_files import CheckpointFiles, CheckpointWrite
-from odradek.storage.checkpoints import (
-    CLEAN_SHUTDOWN,
-    CLEANER_OFFSETS,
-    LOCK,
-    LOG_START_OFFSETS,
-    META_PROPERTIES,
-    RECOVERY_POINTS,
+from odradek.files.checkpoints import (
     CorruptCheckpoint,
     MetaProperties,
     decode_clean_shutdown,
@@ -33,23 +24,32 @@ from odradek.storage.checkpoints import (
     encode_meta_properties,
     encode_partition_metadata,
 )
-from odradek.storage.disk import Disk, HeldLock, make_directory_durably, remove_directory_tree
-from odradek.storage.file_names import (
+from odradek.files.manifest import FactsByName, encode_manifest, is_as_left
+from odradek.files.names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    LOCK,
+    LOG_START_OFFSETS,
+    MANIFEST,
+    META_PROPERTIES,
     PARTITION_METADATA,
-    FactsByName,
+    RECOVERY_POINTS,
     doomed_directory,
-    is_as_left,
     is_doomed_directory,
     partition_directory,
     partition_of,
     stray_directory,
 )
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicPartition
+from odradek.storage.checkpoint_files import CheckpointFiles, CheckpointWrite
+from odradek.storage.disk import Disk, HeldLock, make_directory_durably, remove_directory_tree
 from odradek.storage.leftovers import remember_refusal
 from odradek.storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_state import KnownLog, LogState
 from odradek.storage.log_sync import running_together
-from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
+from odradek.storage.manifest import IF_CHANGED_BY_HAND, ManifestMaker, read_manifest
 from odradek.storage.recovery import Checkpointed, CorruptLog, RefusedLog, load_log, new_log_state
 from odradek.storage.segment import Segment
 from odradek.storage.staging import TailCache

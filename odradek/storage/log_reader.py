@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from odradek.files.indexes import AbortedTxn
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.file_slice import FileSlice
 from odradek.protocol.records import BatchHeader, Record, batches, crc_ok, records_of
 from odradek.storage.disk import Buffer
-from odradek.storage.index import AbortedTxn
 from odradek.storage.segment import CorruptSegment, Segment, SegmentRow, Segments
 from odradek.storage.staging import LogTail
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from odradek.storage.file_names import (
+from odradek.files.names import (
     LEADER_EPOCHS,
     LOG,
     PARTITION_METADATA,

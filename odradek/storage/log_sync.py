@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from odradek.storage.checkpoints import encode_epochs
+from odradek.files.checkpoints import encode_epochs
+from odradek.files.manifest import facts_of
+from odradek.files.names import LEADER_EPOCHS
+from odradek.files.producer_snapshot import encode_snapshot
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import REPLACE_SUFFIX, Disk, DiskFile
-from odradek.storage.file_names import LEADER_EPOCHS, facts_of
 from odradek.storage.leader_epochs import LeaderEpochs
-from odradek.storage.producer_snapshot import encode_snapshot
 from odradek.storage.producer_state import ProducerEntry
 from odradek.storage.segment import Segment
 
@@ -66,7 +67,9 @@ class SyncTicket:
             files.append(self.active)
         # Not in one step: after a crash before the sync they are made anew, since the recovery point has not moved.
         contents = [index for segment in self.rolled for index in segment.index_files()]
-        contents += [(snapshot.path, encode_snapshot(snapshot.entries.values())) for snapshot in self.snapshots]
+        for snapshot in self.snapshots:
+            producers = [entry.to_snapshot() for entry in snapshot.entries.values()]
+            contents.append((snapshot.path, encode_snapshot(producers)))
         if self.leader_epochs is not None:
             contents.append((self._epochs_aside, encode_epochs(self.leader_epochs)))
         for path, data in contents:

@@ -1,4 +1,4 @@
-"""The manifest of a clean stop: what its files were, so that the next start can tell one that was damaged since.
+"""Makes and reads the manifest of a clean stop, so that the next start can tell a file that was damaged since.
 
 Most of Kafka's files carry no checksum: a flipped byte in an index, a checkpoint or a topic id is another index,
 checkpoint or topic id. Layout: docs/formats/checkpoints.md; what is done about each file that is not as it was left:
@@ -6,41 +6,26 @@ docs/formats/data-directory.md. Kafka passes over the file; after Kafka has used
 the mark of the clean shutdown then names another broker epoch.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Iterable
 
-from odradek.protocol.checksum import crc32c
-from odradek.storage.checkpoints import CLEAN_SHUTDOWN, decode_clean_shutdown
-from odradek.storage.disk import Disk
-from odradek.storage.file_names import (
+from odradek.files.checkpoints import decode_clean_shutdown
+from odradek.files.manifest import NOTHING_NOTED, FactsByName, decode_manifest, facts_of, facts_of_log
+from odradek.files.names import (
+    CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
     LOG,
-    NOTHING_NOTED,
+    MANIFEST,
     OFFSET_INDEX,
     PARTITION_METADATA,
     TIME_INDEX,
     TXN_INDEX,
-    FactsByName,
-    facts_of,
-    facts_of_log,
     offset_file,
 )
+from odradek.storage.disk import Disk
 from odradek.storage.segment import Segment
 
-MANIFEST = ".odradek_manifest"
 IF_CHANGED_BY_HAND = f"If somebody changed it on purpose, remove {MANIFEST} in the data directory and start again"
 READ_BACK_BYTES = 64 * 1024 * 1024  # what a stop reads at most of files that it did not write itself
-
-_VERSION = "0"
-
-
-def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -> bytes:
-    """directories  by name within the data directory, "." for its own files"""
-    lines = [str(broker_epoch)]
-    for directory, files in directories.items():
-        lines.append(" ".join([directory, *chain.from_iterable(files.items())]))
-    body = "".join(f"{line}\n" for line in lines).encode()
-    return f"{_VERSION} {crc32c(body)}\n".encode() + body
 
 
 def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
@@ -50,21 +35,6 @@ def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
         return {}
     data, mark = map(disk.read_bytes, names)
     return decode_manifest(data, decode_clean_shutdown(mark)) or {}
-
-
-def decode_manifest(data: bytes, broker_epoch: int | None) -> dict[str, dict[str, str]] | None:
-    """None for a damaged file, and for one of another broker epoch."""
-    head, _, body = data.partition(b"\n")
-    if head != f"{_VERSION} {crc32c(body)}".encode():
-        return None
-    epoch, *lines = body.decode().splitlines()
-    if epoch != str(broker_epoch):
-        return None
-    directories = {}
-    for line in lines:
-        directory, *facts = line.split(" ")
-        directories[directory] = dict(zip(facts[::2], facts[1::2], strict=True))
-    return directories
 
 
 class ManifestMaker:

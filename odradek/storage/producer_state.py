@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from odradek.files.indexes import AbortedTxn
+from odradek.files.producer_snapshot import SnapshotEntry
 from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import BatchHeader
-from odradek.storage.index import AbortedTxn
 from odradek.storage.verification import NO_GUARD, Verification, VerificationGuard, Verifications
 
 INT32_MAX: Final = 2**31 - 1
@@ -70,6 +71,32 @@ class ProducerEntry:
     coordinator_epoch: int | None = None  # of the last marker
     current_txn_first_offset: int | None = None
     batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all of producer_epoch
+
+    @classmethod
+    def from_snapshot(cls, entry: SnapshotEntry) -> "ProducerEntry":
+        batch = CachedBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+        return cls(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.timestamp,
+            None if entry.coordinator_epoch < 0 else entry.coordinator_epoch,
+            None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset,
+            () if entry.last_offset < 0 else (batch,),
+        )
+
+    def to_snapshot(self) -> SnapshotEntry:
+        """Returns what a snapshot keeps of the producer: of its batches only the newest one."""
+        batch = self.batches[-1] if self.batches else None
+        return SnapshotEntry(
+            self.producer_id,
+            self.producer_epoch,
+            -1 if batch is None else batch.last_sequence,
+            -1 if batch is None else batch.last_offset,
+            0 if batch is None else batch.offset_delta,
+            self.last_timestamp,
+            -1 if self.coordinator_epoch is None else self.coordinator_epoch,
+            -1 if self.current_txn_first_offset is None else self.current_txn_first_offset,
+        )
 
     @property
     def last_sequence(self) -> int | None:

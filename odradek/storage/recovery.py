@@ -13,33 +13,33 @@ import logging
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from odradek.protocol.control_records import read_marker
-from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import BatchHeader, batches
-from odradek.storage.checkpoints import RECOVERY_POINTS, CorruptCheckpoint, decode_epochs
-from odradek.storage.disk import Disk
-from odradek.storage.file_names import (
+from odradek.files.checkpoints import CorruptCheckpoint, decode_epochs
+from odradek.files.indexes import AbortedTxn, CorruptIndex
+from odradek.files.manifest import facts_of_log, is_as_left
+from odradek.files.names import (
     LEADER_EPOCHS,
     LOG,
     OFFSET_INDEX,
+    RECOVERY_POINTS,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
-    facts_of_log,
-    is_as_left,
     offset_file,
     offset_of,
 )
-from odradek.storage.index import AbortedTxn, CorruptIndex
+from odradek.files.producer_snapshot import CorruptSnapshot, decode_snapshot
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import BatchHeader, batches
+from odradek.storage.disk import Disk
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.leftovers import finish_leftovers, remembered_refusal
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import checked_scan
 from odradek.storage.log_state import KnownLog, LogState
 from odradek.storage.log_sync import SnapshotToWrite
-from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot
-from odradek.storage.producer_state import ProducerStates
+from odradek.storage.producer_state import ProducerEntry, ProducerStates
 from odradek.storage.segment import CorruptSegment, Segment
 from odradek.storage.segment_scan import whole_batches
 
@@ -391,12 +391,13 @@ class _Loader:
         for offset in reversed([offset for offset in self._snapshots if offset <= limit]):
             path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"
             try:
-                self._producers.load(decode_snapshot(self._disk.read_bytes(path)))
+                entries = decode_snapshot(self._disk.read_bytes(path))
             except CorruptSnapshot as error:
                 logger.warning("%s is damaged (%s); an older one is taken, or the log read", path, error)
                 self._disk.unlink(path)
                 self._snapshots.remove(offset)
                 continue
+            self._producers.load([ProducerEntry.from_snapshot(entry) for entry in entries])
             self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
             return offset
         return -1

@@ -13,23 +13,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from odradek.files.indexes import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
+from odradek.files.manifest import NOTHING_NOTED, FactsByName, is_as_left, is_last_entry_as_left
+from odradek.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import FileSlice
 from odradek.protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 from odradek.storage.appended import StagedBatch
 from odradek.storage.disk import Buffer, Disk, DiskFile
-from odradek.storage.file_names import (
-    LOG,
-    NOTHING_NOTED,
-    OFFSET_INDEX,
-    TIME_INDEX,
-    TXN_INDEX,
-    FactsByName,
-    is_as_left,
-    is_last_entry_as_left,
-    offset_file,
-)
-from odradek.storage.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ Deleted files keep their bytes under a `.deleted` name for `file.delete.delay.ms
 
 from collections.abc import Callable, Sequence
 
+from odradek.files.names import DELETED, LOG, SNAPSHOT, SWAP, offset_file
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import Disk
-from odradek.storage.file_names import DELETED, LOG, SNAPSHOT, SWAP, offset_file
 from odradek.storage.log_config import LogConfig
 from odradek.storage.segment import Segment
 

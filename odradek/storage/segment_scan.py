@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from odradek.files.indexes import MAX_RELATIVE_OFFSET
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import HEADER_BYTES, BatchHeader, crc_ok, read_batch_header
-from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.segment import Segment
 
 _PORTION_BYTES: Final = 1024 * 1024

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.files.indexes import MAX_RELATIVE_OFFSET, AbortedTxn
 from odradek.protocol.records import BatchHeader
 from odradek.storage.appended import StagedBatch
 from odradek.storage.disk import Buffer
-from odradek.storage.index import MAX_RELATIVE_OFFSET, AbortedTxn
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.segment import Segment

@@ -14,12 +14,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from odradek.files.checkpoints import decode_offsets
+from odradek.files.indexes import TxnIndex
+from odradek.files.names import CLEANER_OFFSETS
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.records import Record, records_of
-from odradek.storage.checkpoints import CLEANER_OFFSETS, decode_offsets
 from odradek.storage.cleaner import CleanerPass, cleanable
 from odradek.storage.disk import RealDisk
-from odradek.storage.index import TxnIndex
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory
 from tests.support.oracle import needs_kafka

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.files.indexes import AbortedTxn
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import Compression, NewRecord, build_batch
 from odradek.storage.disk import RealDisk
-from odradek.storage.index import AbortedTxn
 from odradek.storage.log import Log, Origin
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory

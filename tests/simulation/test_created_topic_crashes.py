@@ -7,7 +7,7 @@ from contextlib import suppress
 from odradek.broker.metadata.replaying import SLICE_RECORDS
 from odradek.broker.metadata.topics import NewTopic
 from odradek.broker.runtime.delayed import Deferred
-from odradek.storage.file_names import partition_of
+from odradek.files.names import partition_of
 from tests.simulation.simulated_broker import DATA
 from tests.simulation.stage import Stage
 from tests.support.fake_disk import Crashed, FakeDisk

@@ -8,8 +8,8 @@ import pytest
 from odradek.broker.partitions.cleaning import AGAIN_MS, CleanerServices, LogCleaner
 from odradek.broker.partitions.housekeeping import Chore, Housekeeping
 from odradek.broker.partitions.partition import Partition
+from odradek.files.checkpoints import decode_offsets
 from odradek.protocol.records import NewRecord, batches, build_batch, records_of
-from odradek.storage.checkpoints import decode_offsets
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from odradek.files.indexes import AbortedTxn
 from odradek.protocol.compression import Compression
-from odradek.storage.index import AbortedTxn
 from odradek.storage.key_map import ENTRY_BYTES
 from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
 from tests.support.log_builder import NOW_MS

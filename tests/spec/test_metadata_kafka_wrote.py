@@ -18,11 +18,11 @@ from odradek.broker.metadata.files import (
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
 from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
 from odradek.broker.metadata.replaying import Loader
+from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import records_of
-from odradek.storage.checkpoints import topic_id_text
 from tests.support.oracle import directories, dump, needs_oracle, served, unpack
 
 pytestmark = needs_oracle

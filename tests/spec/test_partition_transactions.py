@@ -5,8 +5,8 @@ Rules: docs/spec/transactions.md#s4-8 to #s4-10; scenarios: #s8-5, #s8-6.
 
 import pytest
 
+from odradek.files.indexes import AbortedTxn
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.index import AbortedTxn
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import ReadResult
 from odradek.storage.producer_state import MAX_PRODUCER_EPOCH

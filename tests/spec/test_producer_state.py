@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from odradek.files.producer_snapshot import decode_snapshot
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.log import Appended, Origin
 from odradek.storage.log_config import LogConfig
-from odradek.storage.producer_snapshot import decode_snapshot
 from odradek.storage.producer_state import decrement_sequence, follows, increment_sequence
 from tests.support.log_builder import LogOnDisk, refused
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.files.checkpoints import decode_epochs, encode_offsets
+from odradek.files.producer_snapshot import encode_snapshot
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.checkpoints import decode_epochs, encode_offsets
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import LogDirectory, WrongDirectory
-from odradek.storage.producer_snapshot import encode_snapshot
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets, refused
 
 SMALL = LogConfig(segment_bytes=200)  # two plain batches

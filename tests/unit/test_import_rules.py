@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,15 +11,33 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The layers below `odradek/`; everything else there is what people use: client, dual write, Spark, tools.
-LAYERS = ("schemas", "protocol", "storage", "broker")
+LAYERS = ("schemas", "protocol", "files", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
     "schemas": {"schemas"},
     "protocol": {"protocol", "schemas"},
-    "storage": {"storage", "protocol"},
-    "broker": {"broker", "storage", "protocol"},
-    "odradek": {"odradek", "protocol"},
+    "files": {"files", "protocol"},
+    "storage": {"storage", "files", "protocol"},
+    "broker": {"broker", "storage", "files", "protocol"},
+    "odradek": {"odradek", "files", "protocol"},
 }
+# Folders and files of odradek/: each imports only itself and the ones before it, types included.
+ODRADEK_ORDER = (
+    "schemas",
+    "protocol",
+    "files",
+    "storage",
+    "broker",
+    "client",
+    "dualwrite",
+    "testing",
+    "spark",
+    "log_format.py",
+    "serve.py",
+    "tools",
+    "cli.py",
+    "__main__.py",
+)
 # Where the command line, or the image, starts a broker or asks for it.
 STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "odradek/tools/container/health.py")
 
@@ -241,6 +259,7 @@ def test_in_security_only_shells_have_a_clock_a_file_or_a_socket() -> None:
     assert breaches == []
 
 
+@cache
 def imports_within(*packages: str) -> dict[str, dict[str, int]]:
     """File → the files of these packages that it imports, with the line; at the head, in a function, or for types."""
     files = {
@@ -270,30 +289,70 @@ def test_the_folders_of_broker_import_one_another_in_their_order_only() -> None:
     assert breaches == []
 
 
-def room(file: str) -> str:
-    """The folder of a file; the file itself where its folder has folders below it, which it may assemble."""
-    folder = REPOSITORY / Path(file).parent
-    return file if any(each.name == "__init__.py" for each in folder.glob("*/*.py")) else named(folder)
+def test_the_folders_of_odradek_import_one_another_in_their_order_only() -> None:
+    rank = {place: position for position, place in enumerate(ODRADEK_ORDER)}
+    breaches = [
+        f"{file}:{line}: {file.split('/')[1]} must not import {imported}"
+        for file, imported_at in imports_within(*PACKAGES).items()
+        for imported, line in imported_at.items()
+        if "odradek/__init__.py" not in (file, imported) and rank[imported.split("/")[1]] > rank[file.split("/")[1]]
+    ]
+    assert breaches == []
 
 
-@pytest.mark.parametrize("place", [str, room], ids=["files", "rooms"])
-def test_no_two_places_import_each_other_by_any_detour(place: Callable[[str], str]) -> None:
+@cache
+def rooms() -> list[str]:
+    """Folders that hold files of code. A folder that only groups others, such as `shares/`, is no room."""
+    return sorted({named(path.parent) for path in modules(*PACKAGES) if path.name != "__init__.py"})
+
+
+def within(folder: str, file: str) -> str | None:
+    """The place below `folder` that a file belongs to, a room or a file; None for a file elsewhere."""
+    if not file.startswith(f"{folder}/"):
+        return None
+    parts = file.removeprefix(f"{folder}/").split("/")
+    known = set(rooms())
+    for length in range(1, len(parts) + 1):
+        place = "/".join([folder, *parts[:length]])
+        if place in known or length == len(parts):
+            return place
+    return None
+
+
+def in_circles(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Of pairs (importing place, imported place) those that lie on a circle, or between two circles."""
+    while True:
+        importing, imported = {first for first, _ in pairs}, {second for _, second in pairs}
+        left = {(first, second) for first, second in pairs if second in importing and first in imported}
+        if left == pairs:
+            return left
+        pairs = left
+
+
+@pytest.mark.parametrize("folder", rooms())
+def test_no_two_places_of_a_folder_import_each_other_by_any_detour(folder: str) -> None:
     """An `__init__` is left out: it is the list of what a package shows, and takes its names from the files."""
-    circles: dict[str, set[str]] = {}
-    for file, imported in imports_within(*PACKAGES).items():
-        if not file.endswith("__init__.py"):
-            others = {place(each) for each in imported if not each.endswith("__init__.py")}
-            circles.setdefault(place(file), set()).update(others - {place(file)})
-    while free := {each for each, imported in circles.items() if not imported & circles.keys()}:
-        circles = {each: imported for each, imported in circles.items() if each not in free}
-    in_circles = {each: sorted(imported & circles.keys()) for each, imported in circles.items()}
-    assert in_circles == {}
+    pairs = set()
+    for file, imported_at in imports_within(*PACKAGES).items():
+        here = within(folder, file)
+        if here is None or file.endswith("__init__.py"):
+            continue
+        for imported in imported_at:
+            there = within(folder, imported)
+            if there is not None and there != here and not imported.endswith("__init__.py"):
+                pairs.add((here, there))
+    assert in_circles(pairs) == set()
 
 
-def test_protocol_and_storage_know_no_event_loop() -> None:
+def test_a_circle_is_found_and_a_chain_is_none() -> None:
+    assert in_circles({("a", "b"), ("b", "c"), ("d", "a")}) == set()
+    assert in_circles({("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")}) == {("a", "b"), ("b", "c"), ("c", "a")}
+
+
+def test_protocol_files_and_storage_know_no_event_loop() -> None:
     breaches = [
         f"{named(path)}:{line}: {name}"
-        for path in modules("protocol", "storage")
+        for path in modules("protocol", "files", "storage")
         for name, line in imports(path)
         if name.partition(".")[0] in {"asyncio", "uvloop", "socket", "selectors"}
     ]

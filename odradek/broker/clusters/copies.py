@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from odradek.storage.checkpoints import LOCK
+from odradek.files.names import LOCK
 
 PREFIX = "odradek-clusters-"
 IN_MEMORY = Path("/dev/shm")

@@ -15,8 +15,8 @@ from odradek.broker.clusters.problems import Problem, only
 from odradek.broker.control.page.groups import described
 from odradek.broker.control.page.shares import stored_ranges, stored_state, stored_states
 from odradek.broker.shares.core.state import SharePartitionKey
+from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
-from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker

@@ -49,12 +49,12 @@ from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, Steps
 from odradek.broker.runtime.workers import JobResult, Workers
+from odradek.files.checkpoints import topic_id_bytes
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import CLUSTER_METADATA
-from odradek.storage.checkpoints import topic_id_bytes
 from odradek.storage.disk import Disk
 from odradek.storage.log import Log, LogWriteFailed, SyncTicket
 from odradek.storage.log_config import LogConfig

@@ -76,10 +76,10 @@ def configure_check(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check(options: argparse.Namespace) -> int:
+    from odradek.files.offline.directories import NoLogs, partitions_at
     from odradek.tools.inspect.check.report import as_json, lines
     from odradek.tools.inspect.check.run import check, sizes
     from odradek.tools.inspect.command import DAMAGED, GOOD, MISUNDERSTOOD
-    from odradek.tools.offline.directories import NoLogs, partitions_at
 
     try:
         logs = partitions_at(*options.directories)

@@ -283,6 +283,8 @@ def run(words: Sequence[str]) -> int:
         import argcomplete
 
         argcomplete.autocomplete(parser())
+    if list(words) == ["--version"]:
+        words = ["version"]
     if " ".join(words[:2]) in COMMANDS:  # a command of two words
         words = [" ".join(words[:2]), *words[2:]]
     name = words[0] if words and words[0] in COMMANDS else ""

@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
         case Invocation.SERVE:
             return serve(rest)
         case Invocation.COMMAND:
-            from odradek.cli import main as command
+            from odradek.tools.commands.tree import run as command
 
             return command(rest)
         case Invocation.PROGRAM:
@@ -120,9 +120,10 @@ def _read_secret(name: str) -> str:
 
 
 def _cluster_id(directory: Path) -> str | None:
-    from odradek.protocol.java_properties import parse_properties
+    from odradek.files.checkpoints import CorruptCheckpoint, decode_meta_properties
+    from odradek.files.names import META_PROPERTIES
 
     try:
-        return parse_properties((directory / "meta.properties").read_text(encoding="utf-8")).get("cluster.id")
-    except OSError:
-        return None  # new, or for the broker to complain about
+        return decode_meta_properties((directory / META_PROPERTIES).read_bytes()).cluster_id
+    except (OSError, CorruptCheckpoint):
+        return None  # the directory is new, or the broker will say what is wrong with it

@@ -164,9 +164,9 @@ def main() -> int:
     except Unsupported as why:
         print(f"{tool}.sh: {why}; the commands of this image are those of `odradek --help`", file=sys.stderr)
         return 1
-    from odradek.cli import main as odradek
+    from odradek.tools.commands.tree import run
 
-    return odradek(command)
+    return run(command)
 
 
 if __name__ == "__main__":

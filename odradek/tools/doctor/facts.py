@@ -11,15 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.files import names
 from odradek.tools.doctor.findings import BrokerFacts, DirectoryFacts, MachineFacts, Reached
 
 if TYPE_CHECKING:
     from odradek.client.security.settings import SecuritySettings
 
 CONNECT_TIMEOUT_S = 3.0
-# Names in a data directory: docs/formats/data-directory.md.
-META, LOCK, CLEAN_STOP, REFUSED = "meta.properties", ".lock", ".kafka_cleanshutdown", ".odradek_refused"
-LEFT_OVER = ("-delete", "-stray", ".deleted", ".cleaned", ".swap", ".tmp")
+LEFT_OVER = ("-delete", "-stray", names.DELETED, names.CLEANED, names.SWAP, ".tmp")
 MOUNTS = Path("/proc/self/mounts")
 
 
@@ -34,7 +33,7 @@ def directory_facts(path: Path) -> DirectoryFacts:
     if not path.is_dir():
         return DirectoryFacts(str(path), exists=path.exists())
     disk = os.statvfs(path)
-    names = sorted(entry.name for entry in os.scandir(path))
+    entries = sorted(entry.name for entry in os.scandir(path))
     newest_s = max((entry.stat().st_mtime for entry in os.scandir(path)), default=None)
     return DirectoryFacts(
         str(path),
@@ -42,11 +41,11 @@ def directory_facts(path: Path) -> DirectoryFacts:
         is_writable=os.access(path, os.W_OK | os.X_OK),
         free_bytes=disk.f_bavail * disk.f_frsize,
         file_system=file_system_of(path),
-        is_data_directory=META in names,
-        is_used=is_locked(path / LOCK),
-        was_stopped_cleanly=CLEAN_STOP in names,
-        refused=tuple(name for name in names if (path / name / REFUSED).exists()),
-        set_aside=tuple(name for name in names if name.endswith(LEFT_OVER)),
+        is_data_directory=names.META_PROPERTIES in entries,
+        is_used=is_locked(path / names.LOCK),
+        was_stopped_cleanly=names.CLEAN_SHUTDOWN in entries,
+        refused=tuple(name for name in entries if (path / name / names.REFUSED).exists()),
+        set_aside=tuple(name for name in entries if name.endswith(LEFT_OVER)),
         newest_ms=None if newest_s is None else int(newest_s * 1000),
         now_ms=int(time.time() * 1000),
     )

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
+from odradek.files import names
 from odradek.protocol.decoded.messages import json_value
 from odradek.protocol.recording import MAGIC
 from odradek.protocol.topic_partition import CLUSTER_METADATA
@@ -55,17 +56,14 @@ READERS: Mapping[str, Reader] = {
 KINDS = (LOG, METADATA_SNAPSHOT, *READERS, REQUEST, f"{RESPONSE}:API:VERSION")
 
 WHOLE_NAMES: Mapping[str, str] = {
-    "leader-epoch-checkpoint": "leader-epoch-checkpoint",
-    "recovery-point-offset-checkpoint": "offset-checkpoint",
-    "log-start-offset-checkpoint": "offset-checkpoint",
-    "replication-offset-checkpoint": "offset-checkpoint",
-    "cleaner-offset-checkpoint": "offset-checkpoint",
-    "meta.properties": "properties",
-    "partition.metadata": "partition-metadata",
-    "quorum-state": "json",
-    ".kafka_cleanshutdown": "json",
-    ".lock": "lock",
-    "bootstrap.checkpoint": METADATA_SNAPSHOT,
+    **dict.fromkeys(names.OFFSET_CHECKPOINTS, "offset-checkpoint"),
+    names.LEADER_EPOCHS: "leader-epoch-checkpoint",
+    names.META_PROPERTIES: "properties",
+    names.PARTITION_METADATA: "partition-metadata",
+    names.QUORUM_STATE: "json",
+    names.CLEAN_SHUTDOWN: "json",
+    names.LOCK: "lock",
+    names.BOOTSTRAP_CHECKPOINT: METADATA_SNAPSHOT,
 }
 # A segment's file, also while it waits to be unlinked or to take another's place.
 BY_OFFSET = re.compile(

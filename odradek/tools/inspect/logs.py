@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from odradek.files.batches import good_header, what_is_wrong
 from odradek.protocol.batch_header import (
-    HEADER_BYTES,
-    LOG_OVERHEAD,
-    MAGIC,
     BatchHeader,
-    batch_size_at,
     computed_crc,
-    unpack_batch_header,
 )
 from odradek.protocol.decoded.internal_records import control_fields, fields_of
 from odradek.protocol.errors import MalformedMessage
@@ -24,7 +20,7 @@ from odradek.protocol.records import Record, records_of
 from odradek.protocol.struct import Buffer
 from odradek.tools.inspect.entries import Damage, FileEntry, Finding
 
-OLD_MAGICS = (0, 1)
+ANY_OFFSET = -(1 << 63)  # a batch with an offset below the one before it is shown, and named as damage
 
 
 def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records: bool = True) -> Iterator[Finding]:
@@ -36,11 +32,14 @@ def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records:
     view = memoryview(data)
     position, next_offset = 0, base_offset
     while position < len(view):
-        damage = _what_is_wrong(view, position)
-        if damage is not None:
-            yield damage
+        rest = len(view) - position
+        header = good_header(view, position, rest, ANY_OFFSET)
+        if header is None:
+            if any(view[position:]):
+                yield Damage(position, what_is_wrong(view, position, rest, ANY_OFFSET))
+            else:
+                yield Damage(position, f"{rest} zero bytes behind the last batch, as a crash may leave them")
             return
-        header = unpack_batch_header(view, position)
         size = header.size_bytes
         crc = computed_crc(view, position, size)
         yield FileEntry("batch", position, _batch_fields(header, is_valid=crc == header.crc))
@@ -51,24 +50,6 @@ def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records:
         if with_records:
             yield from _records(view, position, header, fields_of(topic))
         position, next_offset = position + size, max(next_offset, header.next_offset)
-
-
-def _what_is_wrong(view: memoryview, position: int) -> Damage | None:
-    """Explains why no batch can be read at `position`, and so none behind it."""
-    rest = len(view) - position
-    if not any(view[position : position + HEADER_BYTES]) and not any(view[position:]):
-        return Damage(position, f"{rest} zero bytes behind the last batch, as a crash may leave them")
-    if rest < HEADER_BYTES:
-        return Damage(position, f"{rest} bytes at the end are not a batch: its header alone has {HEADER_BYTES}")
-    header = unpack_batch_header(view, position)
-    if header.magic in OLD_MAGICS:
-        return Damage(position, f"a message of format {header.magic}, from before Kafka 0.11, and whatever follows")
-    if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
-        return Damage(position, f"no batch begins here: magic {header.magic}, length {header.batch_length}")
-    size = batch_size_at(view, position)
-    if size > rest:
-        return Damage(position, f"a batch cut short: it announces {size} bytes, of which {rest} are there")
-    return None
 
 
 def _batch_fields(header: BatchHeader, *, is_valid: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Files beside the logs: indexes, producer snapshots, checkpoints and properties.
+"""Files beside the logs, entry by entry: indexes, producer snapshots, checkpoints and properties.
 
-The declarations document the bytes; all numbers are big-endian. The meaning of each field: docs/formats/indexes.md,
-transaction-index.md, producer-snapshot.md, checkpoints.md and data-directory.md.
+The fixed structures are those of `odradek.files.structures`, as construct declares them. The meaning of each field:
+docs/formats/indexes.md, transaction-index.md, producer-snapshot.md, checkpoints.md and data-directory.md.
 """
 
 from __future__ import annotations
@@ -10,44 +10,19 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from construct import Int16sb, Int16ub, Int32sb, Int32ub, Int64sb, Struct
-
+from odradek.files.structures import (
+    OFFSET_INDEX_ENTRY,
+    SNAPSHOT_CRC_END,
+    SNAPSHOT_ENTRY,
+    SNAPSHOT_HEADER,
+    SNAPSHOT_VERSION,
+    TIME_INDEX_ENTRY,
+    TXN_INDEX_ENTRY,
+    TXN_INDEX_VERSION,
+    Structure,
+)
 from odradek.protocol.checksum import crc32c
 from odradek.tools.inspect.entries import Damage, FileEntry, Finding, Note
-
-OFFSET_INDEX_ENTRY = Struct(
-    "relativeOffset" / Int32sb,  # of the last record of a batch, from the base offset of the segment
-    "position" / Int32sb,  # where that batch begins in the log file
-)
-TIME_INDEX_ENTRY = Struct(
-    "timestamp" / Int64sb,  # the largest so far, ms
-    "relativeOffset" / Int32sb,  # of the last record of the batch that has it
-)
-TXN_INDEX_ENTRY = Struct(
-    "version" / Int16sb,
-    "producerId" / Int64sb,
-    "firstOffset" / Int64sb,  # of the aborted transaction in this partition
-    "lastOffset" / Int64sb,  # its ABORT marker
-    "lastStableOffset" / Int64sb,  # when the marker was written
-)
-SNAPSHOT_HEADER = Struct(
-    "version" / Int16ub,
-    "crc" / Int32ub,  # CRC-32C of all that follows
-    "count" / Int32sb,
-)
-SNAPSHOT_ENTRY = Struct(
-    "producerId" / Int64sb,
-    "producerEpoch" / Int16sb,
-    "lastSequence" / Int32sb,  # -1: the producer's last batch is not known
-    "lastOffset" / Int64sb,
-    "offsetDelta" / Int32sb,  # from the first to the last record of that batch
-    "timestamp" / Int64sb,  # ms
-    "coordinatorEpoch" / Int32sb,  # of the last marker; -1: none was seen
-    "currentTxnFirstOffset" / Int64sb,  # -1: no transaction is open
-)
-TXN_INDEX_VERSION = 0
-SNAPSHOT_VERSION = 1
-SNAPSHOT_CRC_START = 6
 
 
 def read_offset_index(data: bytes, base_offset: int) -> Iterator[Finding]:
@@ -92,20 +67,20 @@ def read_txn_index(data: bytes, base_offset: int) -> Iterator[Finding]:
 
 
 def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
-    size = SNAPSHOT_HEADER.sizeof()
+    size = SNAPSHOT_HEADER.size_bytes
     if len(data) < size:
         yield Damage(0, f"a producer snapshot begins with {size} bytes; there are {len(data)}")
         return
-    header = SNAPSHOT_HEADER.parse(data)
+    header = SNAPSHOT_HEADER.declared().parse(data)
     if header.version != SNAPSHOT_VERSION:
         yield Damage(0, f"a producer snapshot of version {header.version}; 1 is known")
         return
-    computed = crc32c(data[SNAPSHOT_CRC_START:])
+    computed = crc32c(data[SNAPSHOT_CRC_END:])
     crc = {"crc": header.crc, "isValid": computed == header.crc}
     yield FileEntry("producer snapshot", 0, {"version": header.version, **crc, "producers": header.count})
     if computed != header.crc:
         yield Damage(2, f"the CRC is {header.crc}; of these bytes it would be {computed}")
-    if header.count * SNAPSHOT_ENTRY.sizeof() != len(data) - size:
+    if header.count * SNAPSHOT_ENTRY.size_bytes != len(data) - size:
         yield Damage(6, f"{header.count} producers are announced, in {len(data) - size} bytes")
     for at, fields in _entries(data[size:], SNAPSHOT_ENTRY, may_end_in_zeros=False):
         if isinstance(fields, Damage | Note):
@@ -114,15 +89,15 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
         yield FileEntry("producer", size + at, fields, depth=1)
 
 
-def _entries(data: bytes, structure: Any, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
+def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
     """Yields each entry as a dictionary with its position; then at most one Damage or Note about the end."""
-    size: int = structure.sizeof()
+    size, declared = structure.size_bytes, structure.declared()
     used = len(data)
     if may_end_in_zeros:  # Kafka preallocates; an entry's own trailing zeros stay
         used = min(used, -(-len(data.rstrip(b"\x00")) // size) * size)
     whole = used - used % size
     for at in range(0, whole, size):
-        fields = structure.parse(data[at : at + size])
+        fields = declared.parse(data[at : at + size])
         yield at, {name: value for name, value in fields.items() if name != "_io"}
     if used != whole:
         yield whole, Damage(whole, f"{used - whole} bytes at the end are not a whole entry of {size}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from odradek.files.offline import DamagedLog
 from odradek.protocol.compression import Compression
 from odradek.protocol.records import NewRecord
 from odradek.spark.file_options import EVERYTHING, FileOptions, LogView, Pruning, pruned
@@ -18,7 +19,6 @@ from odradek.spark.file_plan import plan
 from odradek.spark.file_views import columns, read, schema_of, tasks
 from odradek.spark.offsets import DataLost
 from odradek.spark.options import OptionError
-from odradek.tools.offline import DamagedLog
 from tests.support.batches import NOW_MS
 from tests.support.written_log import WrittenLog, flip
 

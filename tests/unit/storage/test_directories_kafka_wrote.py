@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from odradek.files.indexes import TIME_ENTRY_BYTES, OffsetIndex, TimeIndex, TxnIndex
+from odradek.files.names import TIME_INDEX
+from odradek.files.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.records import batches, records_of
 from odradek.storage.disk import RealDisk
-from odradek.storage.file_names import TIME_INDEX
-from odradek.storage.index import TIME_ENTRY_BYTES, OffsetIndex, TimeIndex, TxnIndex
 from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory
-from odradek.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.storage.producer_state import ProducerEntry
 from odradek.storage.recovery import Checkpointed, load_log
 from tests.support.oracle import acknowledged, directories, dump, dump_kinds, needs_oracle, served, unpack
@@ -223,9 +223,9 @@ def test_producer_snapshots_are_read_as_kafka_reads_them_and_written_back(name: 
     path = unpack(name, tmp_path)
     for directory, offset, lines in dumped(name, "snapshot"):
         data = (path / directory / f"{offset:020d}.snapshot").read_bytes()
-        entries = decode_snapshot(data)
+        entries = [ProducerEntry.from_snapshot(entry) for entry in decode_snapshot(data)]
         assert [printed_snapshot_entry(entry).rstrip() for entry in entries] == [line.rstrip() for line in lines]
-        assert encode_snapshot(entries) == data
+        assert encode_snapshot([entry.to_snapshot() for entry in entries]) == data
 
 
 def printed_snapshot_entry(entry: ProducerEntry) -> str:

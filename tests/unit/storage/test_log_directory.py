@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from odradek.files.checkpoints import decode_meta_properties, decode_offsets
+from odradek.files.names import doomed_directory, is_doomed_directory, offset_of, partition_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch
-from odradek.storage.checkpoints import decode_meta_properties, decode_offsets
 from odradek.storage.disk import DirectoryInUse, RealDisk
-from odradek.storage.file_names import doomed_directory, is_doomed_directory, offset_of, partition_of
 from odradek.storage.log import LogWriteFailed
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory

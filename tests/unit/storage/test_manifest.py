@@ -2,9 +2,9 @@
 
 import pytest
 
-from odradek.storage.checkpoints import encode_clean_shutdown
+from odradek.files.checkpoints import encode_clean_shutdown
+from odradek.files.manifest import decode_manifest, encode_manifest
 from odradek.storage.log_config import LogConfig
-from odradek.storage.manifest import decode_manifest, encode_manifest
 from tests.support.compaction_scene import COMPACT, CompactedLog
 from tests.support.log_builder import LogOnDisk
 

@@ -11,12 +11,12 @@ from odradek.broker.control.page.history import group_history
 from odradek.broker.control.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.share.heartbeat import describe_share_group
+from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnsupportedVersion
 from odradek.protocol.messages.consumer_group_describe_response import Member as ConsumerMember
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from odradek.protocol.topic_partition import GROUP_OFFSETS
-from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker

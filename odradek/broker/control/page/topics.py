@@ -20,9 +20,9 @@ from odradek.broker.control.page.transactions import (
     is_held,
     timeline_ahead,
 )
+from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
-from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker

@@ -5,22 +5,18 @@ Missing files are no damage: the active segment has none while a broker writes, 
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 
-from odradek.tools.inspect.check.findings import Flaw
-from odradek.tools.inspect.check.partition import PartitionCheck
-from odradek.tools.offline.segments import (
-    OFFSET_INDEX,
-    SNAPSHOT,
-    TXN_INDEX,
+from odradek.files.names import OFFSET_INDEX, SNAPSHOT, TXN_INDEX
+from odradek.files.offline.segments import (
     BadIndex,
     SegmentFile,
     read_aborted,
     read_snapshot,
 )
-
-_INDEX_ENTRY = struct.Struct(">ii")
+from odradek.files.structures import OFFSET_INDEX_ENTRY
+from odradek.tools.inspect.check.findings import Flaw
+from odradek.tools.inspect.check.partition import PartitionCheck
 
 
 def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
@@ -30,10 +26,12 @@ def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
     except FileNotFoundError:
         return {}
     found = {}
-    for number, (relative, position) in enumerate(_INDEX_ENTRY.iter_unpack(data[: len(data) - len(data) % 8])):
+    size = OFFSET_INDEX_ENTRY.size_bytes
+    whole = data[: len(data) // size * size]
+    for number, (relative, position) in enumerate(OFFSET_INDEX_ENTRY.packed.iter_unpack(whole)):
         if not relative and not position:
             break
-        found[position] = segment.base_offset + relative, number * _INDEX_ENTRY.size
+        found[position] = segment.base_offset + relative, number * size
     return found
 
 

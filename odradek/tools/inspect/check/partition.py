@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.files.offline.transactions import Transactions
 from odradek.protocol.batch_header import CONTROL, INT32_MAX, TRANSACTIONAL, BatchHeader
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
-from odradek.tools.offline.transactions import Transactions
 
 KEPT = 100  # findings of a kind that are named singly; the others are counted
 _HALF = 1 << 30  # sequences wrap: what is less than this behind counts as before

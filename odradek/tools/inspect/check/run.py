@@ -9,6 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from odradek.files.batches import good_header, may_end_a_log, what_is_wrong
+from odradek.files.offline.directories import PartitionLog, partitions_at
+from odradek.files.offline.segments import SegmentFile, position_after, segments_of
+from odradek.files.offline.tables import OPEN, transactions
+from odradek.files.offline.walk import (
+    SegmentReplaced,
+    read_stable,
+    stretches,
+)
 from odradek.protocol.batch_header import CRC_START, HEADER_BYTES, LOG_OVERHEAD, batch_size_at, batches
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.codec import decode_from
@@ -20,17 +29,6 @@ from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
 from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, tell_wrong_entry
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 from odradek.tools.inspect.check.partition import KEPT, Ended, Open, PartitionCheck
-from odradek.tools.offline.directories import PartitionLog, partitions_at
-from odradek.tools.offline.segments import SegmentFile, position_after, segments_of
-from odradek.tools.offline.tables import OPEN, transactions
-from odradek.tools.offline.walk import (
-    SegmentReplaced,
-    good_header,
-    is_end_of_log,
-    read_stable,
-    stretches,
-    what_is_wrong,
-)
 
 _VERSION_BYTES = 2
 _PRODUCER_ID = slice(_VERSION_BYTES, _VERSION_BYTES + 8)  # the first field of a value
@@ -237,7 +235,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
                     buffer = bytearray(wanted)
                     continue
                 reason = "the file has become shorter"
-            if is_end_of_log(segment, data[at:], size - position):
+            if segment.is_active and may_end_a_log(data[at:], size - position):
                 tail = size - position
                 kind = Flaw.UNREADABLE if log.was_stopped and not _is_zero(descriptor, position, size) else Flaw.TAIL
                 check.tell(kind, path, position, next_offset, f"{tail} bytes behind the last batch: {reason}")

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from odradek.broker.clusters.copies import copy
-from odradek.storage.checkpoints import LOCK
+from odradek.files.names import LOCK
 from odradek.storage.disk import NotingDisk
 
 

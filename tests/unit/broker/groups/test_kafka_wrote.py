@@ -12,6 +12,7 @@ from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.core import GroupCore
 from odradek.broker.groups.records import decode_record, encode_record
+from odradek.files.checkpoints import topic_id_bytes
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import ErrorCode
@@ -20,7 +21,6 @@ from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
 from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from odradek.protocol.records import NewRecord, build_batch, records_of
-from odradek.storage.checkpoints import topic_id_bytes
 from tests.support.fake_cluster import FakeCluster
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, served, unpack
 

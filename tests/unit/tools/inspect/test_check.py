@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from odradek.cli import main
+from odradek.files.indexes import AbortedTxn, TxnIndex
+from odradek.files.offline import partitions_at
+from odradek.files.producer_snapshot import encode_snapshot
 from odradek.protocol.codec import encode
 from odradek.protocol.messages.transaction_log_key import TransactionLogKey
 from odradek.protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
 from odradek.protocol.records import NewRecord
-from odradek.storage.index import AbortedTxn, TxnIndex
-from odradek.storage.producer_snapshot import encode_snapshot
 from odradek.tools.inspect.check.findings import ADVICE, Flaw, LogFinding
 from odradek.tools.inspect.check.run import check
-from odradek.tools.offline import partitions_at
 from tests.support.batches import changed, good_batch
 from tests.support.oracle import directories, needs_oracle, unpack
 from tests.support.written_log import WrittenLog, flip

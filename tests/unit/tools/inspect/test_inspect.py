@@ -8,6 +8,15 @@ from pathlib import Path
 import pytest
 
 from odradek.cli import main
+from odradek.files.checkpoints import (
+    MetaProperties,
+    encode_epochs,
+    encode_meta_properties,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from odradek.files.indexes import AbortedTxn, OffsetIndex, TimeIndex, TxnIndex
+from odradek.files.producer_snapshot import encode_snapshot
 from odradek.protocol.batch_header import HEADER_BYTES
 from odradek.protocol.codec import encode
 from odradek.protocol.control_records import leader_change_batch, marker_batch
@@ -17,15 +26,6 @@ from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.transaction_log_key import TransactionLogKey
 from odradek.protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
 from odradek.protocol.records import Compression, NewRecord, assign, build_batch
-from odradek.storage.checkpoints import (
-    MetaProperties,
-    encode_epochs,
-    encode_meta_properties,
-    encode_offsets,
-    encode_partition_metadata,
-)
-from odradek.storage.index import AbortedTxn, OffsetIndex, TimeIndex, TxnIndex
-from odradek.storage.producer_snapshot import encode_snapshot
 from odradek.storage.producer_state import CachedBatch, ProducerEntry
 from odradek.tools.inspect.command import DAMAGED, GOOD, MISUNDERSTOOD, inspect
 
@@ -162,7 +162,7 @@ def test_indexes_and_snapshots_are_shown_with_absolute_offsets(tmp_path: Path) -
     ]
     assert rows(file(folder, f"{base}.timeindex", times.to_bytes()))[0]["timestamp"] == 1_000
     assert rows(file(folder, f"{base}.txnindex", aborted.to_bytes()))[0]["lastStableOffset"] == 121
-    snapshot = rows(file(folder, f"{base}.snapshot", encode_snapshot([entry])))
+    snapshot = rows(file(folder, f"{base}.snapshot", encode_snapshot([entry.to_snapshot()])))
     assert snapshot[0]["isValid"] is True
     assert (snapshot[1]["producerId"], snapshot[1]["currentTxnFirstOffset"]) == (7, 130)
 
@@ -206,7 +206,7 @@ def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path
     [
         (f"t-0/{SEGMENT}", batch(0, b"one")[:-1], 0, "a batch cut short: it announces 72 bytes, of which 71 are there"),
         (f"t-0/{SEGMENT}", batch(0, b"one") + bytes(500), 72, "500 zero bytes behind the last batch"),
-        (f"t-0/{SEGMENT}", batch(0, b"one") + b"\x01" * 20, 72, "20 bytes at the end are not a batch"),
+        (f"t-0/{SEGMENT}", batch(0, b"one") + b"\x01" * 20, 72, "20 bytes are not a batch, whose header alone has 61"),
         (f"t-0/{SEGMENT}", b"\x07" * 100, 0, "no batch begins here: magic 7"),
         (f"t-0/{SEGMENT}", bytes(16) + b"\x01" + bytes(80), 0, "a message of format 1, from before Kafka 0.11"),
         (f"t-0/{SEGMENT}", batch(0, b"one")[:-1] + b"!", 0, "the CRC is "),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.storage.checkpoints import (
+from odradek.files.checkpoints import (
     CorruptCheckpoint,
     MetaProperties,
     decode_clean_shutdown,

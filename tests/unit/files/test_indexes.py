@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage.index import AbortedTxn, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
+from odradek.files.indexes import AbortedTxn, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
 
 BASE = 1_000
 

@@ -6,17 +6,18 @@ Entries are held in arrays, without an object for each. Offsets are relative to 
 file.
 """
 
-import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
-OFFSET_ENTRY_BYTES: Final = 8
-TIME_ENTRY_BYTES: Final = 12
+from odradek.files.structures import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, TXN_INDEX_ENTRY, TXN_INDEX_VERSION
+
+OFFSET_ENTRY_BYTES: Final = OFFSET_INDEX_ENTRY.size_bytes
+TIME_ENTRY_BYTES: Final = TIME_INDEX_ENTRY.size_bytes
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
-_TIME_ENTRY: Final = struct.Struct(">qi")
+_TIME_ENTRY: Final = TIME_INDEX_ENTRY.packed
 _NATIVE_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
@@ -173,9 +174,7 @@ def _ascends(values: "array[int]", *, strictly: bool) -> bool:
     return all(map(int.__le__, values, following))
 
 
-ENTRY_BYTES: Final = 34
-_ENTRY: Final = struct.Struct(">hqqqq")
-_VERSION: Final = 0
+_ENTRY: Final = TXN_INDEX_ENTRY.packed
 
 
 class AbortedTxn(NamedTuple):
@@ -227,7 +226,7 @@ class TxnIndex:
         return [self[at] for at in range(len(self))]
 
     def to_bytes(self) -> bytes:
-        return b"".join(_ENTRY.pack(_VERSION, *txn) for txn in self.entries())
+        return b"".join(_ENTRY.pack(TXN_INDEX_VERSION, *txn) for txn in self.entries())
 
     def copy(self) -> "TxnIndex":
         copied = TxnIndex()
@@ -240,13 +239,13 @@ class TxnIndex:
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "TxnIndex":
         """Raises CorruptIndex for a torn or foreign file, and for a marker below the segment's base offset."""
-        if len(data) % ENTRY_BYTES:
+        if len(data) % _ENTRY.size:
             raise CorruptIndex(f"{len(data)} bytes are not a whole number of transaction index entries")
         index = cls()
         last = base_offset - 1
         for version, *fields in _ENTRY.iter_unpack(data):
             txn = AbortedTxn(*fields)
-            if version != _VERSION or txn.last_offset <= last:
+            if version != TXN_INDEX_VERSION or txn.last_offset <= last:
                 raise CorruptIndex("transaction index of an unknown version or out of order")
             index.append(txn)
             last = txn.last_offset

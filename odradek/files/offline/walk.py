@@ -1,8 +1,4 @@
-"""Walks through the segments of a log from batch to batch: headers alone, or whole batches by the megabyte.
-
-A log ends with its last whole batch: behind it a live log may have one that is being written, a crash leaves one cut
-short, and preallocation zeros. Anywhere else these are damage.
-"""
+"""Walks through the segments of a log from batch to batch: headers alone, or whole batches by the megabyte."""
 
 from __future__ import annotations
 
@@ -12,21 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeAlias, TypeVar
 
+from odradek.files.batches import good_header, may_end_a_log, what_is_wrong
+from odradek.files.offline.segments import SegmentFile, position_after, position_before, segment_with, segments_of
 from odradek.protocol.batch_header import (
     CONTROL,
     HEADER_BYTES,
     LOG_OVERHEAD,
-    MAGIC,
     BatchHeader,
     batch_size_at,
     crc_ok,
     unpack_batch_header,
 )
-from odradek.tools.offline.segments import SegmentFile, position_after, position_before, segment_with, segments_of
 
 HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped over, smaller ones are read through
 STRETCH_BYTES = 8 * 1024 * 1024
-_OLD_MAGICS = (0, 1)
 _REPLACED_TRIES = _STABLE_TRIES = 5
 
 T = TypeVar("T")
@@ -109,7 +104,7 @@ def headers(
                 start, at = position, 0
             header = good_header(window, at, size - position, next_offset)
             if header is None:
-                if is_end_of_log(segment, window[at:], size - position):
+                if segment.is_active and may_end_a_log(window[at:], size - position):
                     return
                 reason = what_is_wrong(window, at, size - position, next_offset)
                 on_damage(DamagedLog(segment.path, position, next_offset, reason))
@@ -249,7 +244,7 @@ def _after_damage(
 ) -> int | None:
     """Returns where reading goes on; None at the end of the log."""
     rest = segment.size_bytes - position
-    if is_end_of_log(segment, data, rest):
+    if segment.is_active and may_end_a_log(data, rest):
         return None
     offset = next_offset
     whole = None
@@ -260,55 +255,3 @@ def _after_damage(
             return None  # the last batch of all: a crash has torn it
     on_damage(DamagedLog(segment.path, position, offset, reason))
     return position + whole if whole is not None else position_after(segment, position)
-
-
-def good_header(data: memoryview | bytearray, at: int, rest: int, next_offset: int) -> BatchHeader | None:
-    """Returns the header at `at`; None where no batch can be read, for which `what_is_wrong` has words.
-
-    rest          bytes of the file from there on, which may be more than those in `data`
-    next_offset   the first that may stand there
-    """
-    if len(data) - at < HEADER_BYTES:
-        return None
-    header = unpack_batch_header(data, at)
-    if (
-        header.magic == MAGIC
-        and HEADER_BYTES <= header.batch_length + LOG_OVERHEAD <= rest
-        and header.base_offset >= next_offset
-        and header.last_offset_delta >= 0
-    ):
-        return header
-    return None
-
-
-def what_is_wrong(data: memoryview, at: int, rest: int, next_offset: int) -> str:
-    """Explains why no batch can be read at `at`."""
-    if rest < HEADER_BYTES:
-        return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
-    if len(data) - at < HEADER_BYTES:
-        return f"the file has become shorter: {rest} bytes are missing"
-    header = unpack_batch_header(data, at)
-    if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
-        if header.magic in _OLD_MAGICS and header.batch_length > 0:
-            return f"a message of format {header.magic}, from before Kafka 0.11: convert the log with Kafka 3 first"
-        return f"no batch begins here: magic {header.magic}, length {header.batch_length}"
-    if header.size_bytes > rest:
-        return f"a batch cut short: it announces {header.size_bytes} bytes, of which {rest} are there"
-    if header.base_offset < next_offset:
-        return f"base offset {header.base_offset}, where {next_offset} is the least possible"
-    return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
-
-
-def is_end_of_log(segment: SegmentFile, data: memoryview, rest: int) -> bool:
-    """Tells whether what begins here, and is no whole batch, is how the last segment of a log may end.
-
-    data   from there on, some of it
-    """
-    if not segment.is_active:
-        return False
-    if rest < HEADER_BYTES or len(data) < HEADER_BYTES:
-        return True
-    if not any(data[:HEADER_BYTES]):
-        return True  # preallocated, or from a crash
-    header = unpack_batch_header(data)
-    return header.magic == MAGIC and header.size_bytes > rest

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from odradek.files.offline.survey import survey
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import chosen_logs, plan
 from odradek.spark.file_views import record_tables
-from odradek.tools.offline.survey import survey
 from tests.support.oracle import directories, needs_oracle, served, unpack
 
 pytestmark = needs_oracle

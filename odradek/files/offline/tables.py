@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from odradek.files.offline.directories import PartitionLog
+from odradek.files.offline.segments import SegmentFile
+from odradek.files.offline.transactions import PartitionTransaction, Transactions
+from odradek.files.offline.walk import OnDamage, headers, read_stable, refuse
 from odradek.protocol.batch_header import NO_TIMESTAMP, BatchHeader
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.struct import Buffer
-from odradek.tools.offline.directories import PartitionLog
-from odradek.tools.offline.segments import SegmentFile
-from odradek.tools.offline.transactions import PartitionTransaction, Transactions
-from odradek.tools.offline.walk import OnDamage, headers, read_stable, refuse
 
 Row: TypeAlias = dict[str, Any]
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"

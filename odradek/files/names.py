@@ -1,17 +1,7 @@
-"""The names that Kafka gives to a partition's directory and to the files in it; and facts about a file that carries no
-checksum of its own: its size and its CRC-32C.
-
-Facts are text, as the manifest has them, `size/crc`, and are only ever compared: a start reads those of every file of
-every log, and has no time to make numbers of them.
-"""
+"""The names that Kafka gives to the files of a data directory, to the directories of partitions, and to their files."""
 
 import re
-from collections.abc import Mapping
-from typing import Final, TypeAlias
-
-from odradek.protocol.checksum import crc32c
-from odradek.storage.disk import Buffer
-from odradek.storage.index import TIME_ENTRY_BYTES
+from typing import Final
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -24,6 +14,20 @@ SWAP: Final = ".swap"  # a segment that compaction has finished, about to take t
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
+# Files of the data directory itself.
+META_PROPERTIES: Final = "meta.properties"
+LOCK: Final = ".lock"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+QUORUM_STATE: Final = "quorum-state"
+BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
+MANIFEST: Final = ".odradek_manifest"  # not Kafka's
+REFUSED: Final = ".odradek_refused"  # not Kafka's: in the directory of a partition that a start would not serve
+
+OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 _DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
@@ -47,7 +51,7 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 def partition_of(directory: str) -> tuple[str, int] | None:
-    """The topic and partition that a directory's name stands for; None for any other directory."""
+    """Returns the topic and partition that a directory's name stands for; None for any other directory."""
     match = _DIRECTORY.fullmatch(directory)
     return (match["topic"], int(match["partition"])) if match else None
 
@@ -69,35 +73,3 @@ def stray_directory(topic: str, partition: int, unique_hex: str) -> str:
 
 def is_doomed_directory(directory: str) -> bool:
     return _DOOMED.fullmatch(directory) is not None
-
-
-FactsByName: TypeAlias = Mapping[str, str]  # by file name without directory
-
-NOTHING_NOTED: Final[FactsByName] = {}
-
-
-def facts_of(name: str, data: Buffer) -> str:
-    """`size/crc`; of a time index `size/crc/crc of the last entry`."""
-    if name.endswith(TIME_INDEX):
-        return f"{len(data)}/{crc32c(data)}/{crc32c(data[-TIME_ENTRY_BYTES:])}"
-    return f"{len(data)}/{crc32c(data)}"
-
-
-def facts_of_log(size_bytes: int) -> str:
-    """A `.log`: its batches have CRCs."""
-    return f"{size_bytes}"
-
-
-def is_as_left(left: FactsByName, name: str, data: Buffer) -> bool:
-    """Whether `data` is what the clean stop left under `name`; also where nobody took note of it."""
-    facts = left.get(name)
-    return facts is None or facts == facts_of(name, data)
-
-
-def is_last_entry_as_left(left: FactsByName, name: str, size_bytes: int, entry: Buffer) -> bool:
-    """The same of a time index of which only the last entry was read."""
-    facts = left.get(name)
-    if facts is None:
-        return True
-    size, _, crc = facts.split("/")
-    return (size, crc) == (str(size_bytes), str(crc32c(entry)))

@@ -11,19 +11,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.protocol.batch_header import NO_TIMESTAMP
-from odradek.tools.offline.directories import PartitionLog
-from odradek.tools.offline.segments import (
-    SNAPSHOT,
-    TXN_INDEX,
+from odradek.files.names import SNAPSHOT, TXN_INDEX
+from odradek.files.offline.directories import PartitionLog
+from odradek.files.offline.segments import (
     BadIndex,
     SegmentFile,
     largest_timestamp,
     read_aborted,
     read_snapshot,
 )
-from odradek.tools.offline.transactions import Aborted, Transactions
-from odradek.tools.offline.walk import OnDamage, headers, read_stable, refuse
+from odradek.files.offline.transactions import Aborted, Transactions
+from odradek.files.offline.walk import OnDamage, headers, read_stable, refuse
+from odradek.protocol.batch_header import NO_TIMESTAMP
 
 
 class BatchPlace(NamedTuple):

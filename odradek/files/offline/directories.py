@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from pathlib import Path
 
-_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+from odradek.files import names
+from odradek.files.checkpoints import CorruptCheckpoint, decode_offsets
+from odradek.protocol.topic_partition import TopicPartition
+
 _SEGMENT = re.compile(r"\d{20}\.log(\.swap)?")
-_METADATA = "partition.metadata"  # a new partition has no segment before its first record
 _LOCAL = "file:"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
-LOG_STARTS = "log-start-offset-checkpoint"
-CLEANED = "cleaner-offset-checkpoint"
-CLEAN_STOP = ".kafka_cleanshutdown"
-_CHECKPOINT_VERSION = "0"
 
 
 class NoLogs(ValueError):
@@ -69,10 +66,12 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
     """Returns topic and partition, if the directory has such a name and holds a log, which may be empty."""
-    match = _PARTITION.fullmatch(directory.name)
-    if match is None or not any(_SEGMENT.fullmatch(name) or name == _METADATA for name in os.listdir(directory)):
+    named = names.partition_of(directory.name)
+    if named is None:
         return None
-    return match["topic"], int(match["partition"])
+    files = os.listdir(directory)
+    # A new partition has no segment before its first record, but its metadata.
+    return named if any(_SEGMENT.fullmatch(name) or name == names.PARTITION_METADATA for name in files) else None
 
 
 def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
@@ -116,7 +115,9 @@ class _Checkpoints:
     @classmethod
     def of(cls, directory: Path) -> _Checkpoints:
         return cls(
-            offsets_in(directory / LOG_STARTS), offsets_in(directory / CLEANED), (directory / CLEAN_STOP).exists()
+            offsets_in(directory / names.LOG_START_OFFSETS),
+            offsets_in(directory / names.CLEANER_OFFSETS),
+            (directory / names.CLEAN_SHUTDOWN).exists(),
         )
 
 
@@ -130,18 +131,9 @@ def _checkpointed(log: PartitionLog, checkpoints: _Checkpoints) -> PartitionLog:
     )
 
 
-def offsets_in(checkpoint: Path) -> dict[tuple[str, int], int]:
-    """Returns (topic, partition) → offset. A file that is missing, empty, or of another format holds nothing."""
+def offsets_in(checkpoint: Path) -> dict[TopicPartition, int]:
+    """Returns the offsets of a checkpoint by partition. A file that is missing or damaged holds nothing."""
     try:
-        lines = checkpoint.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
+        return decode_offsets(checkpoint.read_bytes())
+    except (OSError, CorruptCheckpoint):
         return {}
-    if not lines or lines[0] != _CHECKPOINT_VERSION:
-        return {}
-    found = {}
-    for line in lines[2:]:
-        topic, _, rest = line.partition(" ")
-        with suppress(ValueError):
-            partition, offset = rest.split(" ")
-            found[topic, int(partition)] = int(offset)
-    return found

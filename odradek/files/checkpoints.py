@@ -12,14 +12,6 @@ from typing import NamedTuple
 
 from odradek.protocol.topic_partition import TopicPartition
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_START_OFFSETS = "log-start-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-META_PROPERTIES = "meta.properties"
-LOCK = ".lock"
-
 _VERSION = "0"
 _META_VERSION = "1"
 

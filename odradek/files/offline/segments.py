@@ -6,22 +6,19 @@ Bytes: docs/formats/log-segment.md, transaction-index.md, producer-snapshot.md.
 from __future__ import annotations
 
 import os
-import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from odradek.files.indexes import CorruptIndex, TxnIndex
+from odradek.files.names import CLEANED, LOG, OFFSET_INDEX, SWAP, TIME_INDEX, offset_file, offset_of
+from odradek.files.offline.transactions import Aborted
+from odradek.files.producer_snapshot import CorruptSnapshot, SnapshotEntry, decode_snapshot
+from odradek.files.structures import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structure
 from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_header
-from odradek.protocol.checksum import crc32c
-from odradek.tools.offline.transactions import Aborted
 
-LOG, SWAP, CLEANED = ".log", ".swap", ".cleaned"
-OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".index", ".timeindex", ".txnindex", ".snapshot"
 _DIGITS = 20
-_INDEX_ENTRY = struct.Struct(">ii")  # last offset of a batch, from the base offset; position of the batch
-_TIME_ENTRY = struct.Struct(">qi")
 _ATTEMPTS = 10  # at a listing during which no file disappears
 
 
@@ -43,8 +40,8 @@ class SegmentFile:
     def beside(self, suffix: str) -> Path:
         """Returns the path of an index of this segment; it need not exist."""
         if self.path.name.endswith(SWAP):
-            return self.path.with_name(f"{self.base_offset:020d}{suffix}{SWAP}")
-        return self.path.with_name(f"{self.base_offset:020d}{suffix}")
+            return self.path.with_name(offset_file(self.base_offset, suffix + SWAP))
+        return self.path.with_name(offset_file(self.base_offset, suffix))
 
 
 def segments_of(directory: Path) -> list[SegmentFile]:
@@ -68,11 +65,11 @@ def _listed(directory: Path) -> list[SegmentFile]:
     cleaned = min((base for name in names if (base := _base(name, LOG + CLEANED)) is not None), default=None)
     if cleaned is not None:  # of an unfinished pass: what it was made from is all still there
         swaps = {base for base in swaps if base < cleaned}
-    files = {base: directory / f"{base:020d}{LOG}" for base in plain}
+    files = {base: directory / offset_file(base, LOG) for base in plain}
     if swaps:
-        replaced_to = _end_offset(directory / f"{max(swaps):020d}{LOG}{SWAP}", max(swaps))
+        replaced_to = _end_offset(directory / offset_file(max(swaps), LOG + SWAP), max(swaps))
         files = {base: path for base, path in files.items() if not min(swaps) <= base < replaced_to}
-        files |= {base: directory / f"{base:020d}{LOG}{SWAP}" for base in swaps}
+        files |= {base: directory / offset_file(base, LOG + SWAP) for base in swaps}
     found = []
     for base, path in sorted(files.items()):
         facts = os.stat(path)
@@ -109,7 +106,7 @@ def position_before(segment: SegmentFile, offset: int) -> int:
 
     An index may be missing, torn, or end in zeros; so what it says is checked at the log.
     """
-    entries = _entries(segment.beside(OFFSET_INDEX), _INDEX_ENTRY)
+    entries = _entries(segment.beside(OFFSET_INDEX), OFFSET_INDEX_ENTRY)
     at = bisect_right(entries, offset - segment.base_offset, key=lambda entry: entry[0]) - 1
     if at < 0:
         return 0
@@ -119,7 +116,7 @@ def position_before(segment: SegmentFile, offset: int) -> int:
 
 def position_after(segment: SegmentFile, position: int) -> int | None:
     """Returns the first batch behind `position` that the offset index knows; None where it knows none."""
-    for relative, indexed in _entries(segment.beside(OFFSET_INDEX), _INDEX_ENTRY):
+    for relative, indexed in _entries(segment.beside(OFFSET_INDEX), OFFSET_INDEX_ENTRY):
         if indexed > position and _ends_at(segment, indexed, segment.base_offset + relative):
             return indexed
     return None
@@ -129,7 +126,7 @@ def largest_timestamp(segment: SegmentFile) -> int | None:
     """Reads the last entry of a finished segment's time index; None where only the batches can tell."""
     if segment.is_active:
         return None
-    entries = _entries(segment.beside(TIME_INDEX), _TIME_ENTRY)
+    entries = _entries(segment.beside(TIME_INDEX), TIME_INDEX_ENTRY)
     return entries[-1][0] if entries else None
 
 
@@ -145,14 +142,14 @@ def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
     return header.magic == MAGIC and header.last_offset == last_offset
 
 
-def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, int]]:
+def _entries(path: Path, entry: Structure) -> list[tuple[int, int]]:
     """Reads entries up to the first that does not ascend: Kafka preallocates its indexes with zeros."""
     try:
         data = path.read_bytes()
     except OSError:
         return []
     found: list[tuple[int, int]] = []
-    for fields in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
+    for fields in entry.packed.iter_unpack(data[: len(data) - len(data) % entry.size_bytes]):
         if found and fields[0] <= found[-1][0]:
             break
         if not any(fields):
@@ -161,56 +158,29 @@ def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, int]]:
     return found
 
 
-_ABORTED = struct.Struct(">hqqqq")
-_SNAPSHOT_HEADER = struct.Struct(">hIi")
-_PRODUCER = struct.Struct(">qhiqiqiq")
-_VERSIONS = {"txnindex": 0, "snapshot": 1}
-_CRC_END = 6
-
-
 class BadIndex(Exception):
     """A file beside the log that cannot be relied on; the log can be read without it."""
 
 
-class SnapshotProducer(NamedTuple):
-    """A producer before the offset of the snapshot; -1 for what is not known."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-    coordinator_epoch: int
-    current_txn_first_offset: int
-
-
 def read_aborted(path: Path) -> list[Aborted]:
-    """Reads aborted transactions by ascending last offset; none where there is no such file."""
+    """Reads the aborted transactions of a transaction index by ascending last offset; none where there is no file.
+
+    Raises BadIndex.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return []
-    if len(data) % _ABORTED.size:
-        raise BadIndex(f"{path}: {len(data)} bytes are no whole number of entries")
-    found: list[Aborted] = []
-    for version, producer_id, first_offset, last_offset, _ in _ABORTED.iter_unpack(data):
-        if version != _VERSIONS["txnindex"] or (found and last_offset <= found[-1].last_offset):
-            raise BadIndex(f"{path}: an entry of an unknown version, or out of order")
-        found.append(Aborted(producer_id, first_offset, last_offset))
-    return found
+    try:
+        index = TxnIndex.from_bytes(offset_of(path.name) or 0, data)
+    except CorruptIndex as error:
+        raise BadIndex(f"{path}: {error}") from None
+    return [Aborted(each.producer_id, each.first_offset, each.last_offset) for each in index.entries()]
 
 
-def read_snapshot(path: Path) -> list[SnapshotProducer]:
-    """Raises FileNotFoundError."""
-    data = path.read_bytes()
-    if len(data) < _SNAPSHOT_HEADER.size:
-        raise BadIndex(f"{path}: {len(data)} bytes are no snapshot")
-    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
-    if version != _VERSIONS["snapshot"]:
-        raise BadIndex(f"{path}: version {version}")
-    if crc32c(data[_CRC_END:]) != crc:
-        raise BadIndex(f"{path}: the CRC is wrong")
-    if count * _PRODUCER.size != len(data) - _SNAPSHOT_HEADER.size:
-        raise BadIndex(f"{path}: {count} producers in {len(data)} bytes")
-    return [SnapshotProducer._make(fields) for fields in _PRODUCER.iter_unpack(data[_SNAPSHOT_HEADER.size :])]
+def read_snapshot(path: Path) -> list[SnapshotEntry]:
+    """Reads the producers of a snapshot. Raises FileNotFoundError, and BadIndex."""
+    try:
+        return decode_snapshot(path.read_bytes())
+    except CorruptSnapshot as error:
+        raise BadIndex(f"{path}: {error}") from None

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.files.offline import partitions_at
+from odradek.files.offline.survey import survey
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.spark.file_options import FileOptions
@@ -16,8 +18,6 @@ from odradek.storage.disk import RealDisk
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory
 from odradek.storage.producer_state import Origin
-from odradek.tools.offline import partitions_at
-from odradek.tools.offline.survey import survey
 
 NOW_MS = 1_700_000_000_000
 PRODUCERS = 4

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.files.offline import DamagedLog, headers, segments_of, stretches
 from odradek.protocol.batch_header import batches
 from odradek.protocol.records import NewRecord
-from odradek.tools.offline import DamagedLog, headers, segments_of, stretches
 from tests.support.written_log import WrittenLog, flip
 
 

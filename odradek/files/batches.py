@@ -1,0 +1,62 @@
+"""Whether a batch begins at a byte of a log, and if not, why: for walks over logs from batch to batch. Pure.
+
+A log ends with its last whole batch: behind it a live log may have one that is being written, a crash leaves one cut
+short, and preallocation zeros. Anywhere else these are damage. Bytes of a batch: docs/formats/record-batch.md.
+"""
+
+from __future__ import annotations
+
+from odradek.protocol.batch_header import HEADER_BYTES, LOG_OVERHEAD, MAGIC, BatchHeader, unpack_batch_header
+from odradek.protocol.struct import Buffer
+
+_OLD_MAGICS = (0, 1)
+
+
+def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHeader | None:
+    """Returns the header of the batch at `at`, or None if no batch can be read there; `what_is_wrong` tells why.
+
+    rest          bytes of the file from there on, which may be more than those in `data`
+    next_offset   the first offset that may stand there
+    """
+    if len(data) - at < HEADER_BYTES:
+        return None
+    header = unpack_batch_header(data, at)
+    if (
+        header.magic == MAGIC
+        and HEADER_BYTES <= header.batch_length + LOG_OVERHEAD <= rest
+        and header.base_offset >= next_offset
+        and header.last_offset_delta >= 0
+    ):
+        return header
+    return None
+
+
+def what_is_wrong(data: Buffer, at: int, rest: int, next_offset: int) -> str:
+    """Explains why no batch can be read at `at`; takes the arguments of `good_header`."""
+    if rest < HEADER_BYTES:
+        return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
+    if len(data) - at < HEADER_BYTES:
+        return f"the file has become shorter: {rest} bytes are missing"
+    header = unpack_batch_header(data, at)
+    if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
+        if header.magic in _OLD_MAGICS and (header.magic or header.batch_length > 0):
+            return f"a message of format {header.magic}, from before Kafka 0.11: convert the log with Kafka 3 first"
+        return f"no batch begins here: magic {header.magic}, length {header.batch_length}"
+    if header.size_bytes > rest:
+        return f"a batch cut short: it announces {header.size_bytes} bytes, of which {rest} are there"
+    if header.base_offset < next_offset:
+        return f"base offset {header.base_offset}, where {next_offset} is the least possible"
+    return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
+
+
+def may_end_a_log(data: Buffer, rest: int) -> bool:
+    """Tells whether the last segment of a log may end with bytes that are no whole batch and begin like `data`.
+
+    rest   bytes of the file from the beginning of `data` on, which may be more than those in `data`
+    """
+    if rest < HEADER_BYTES or len(data) < HEADER_BYTES:
+        return True
+    if not any(data[:HEADER_BYTES]):
+        return True  # preallocated, or from a crash
+    header = unpack_batch_header(data)
+    return header.magic == MAGIC and header.size_bytes > rest

@@ -1,0 +1,74 @@
+"""The bytes of the manifest of a clean stop, and the facts in it: size and CRC-32C of each file without a checksum.
+
+Facts are text, as the manifest has them, `size/crc`, and are only ever compared: a start reads those of every file of
+every log, and has no time to make numbers of them. Layout: docs/formats/checkpoints.md.
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Final, TypeAlias
+
+from odradek.files.names import TIME_INDEX
+from odradek.files.structures import TIME_INDEX_ENTRY
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.struct import Buffer
+
+_VERSION: Final = "0"
+_TIME_ENTRY_BYTES: Final = TIME_INDEX_ENTRY.size_bytes
+
+FactsByName: TypeAlias = Mapping[str, str]  # by file name without directory
+
+NOTHING_NOTED: Final[FactsByName] = {}
+
+
+def facts_of(name: str, data: Buffer) -> str:
+    """Returns `size/crc`; of a time index `size/crc/crc of the last entry`."""
+    if name.endswith(TIME_INDEX):
+        return f"{len(data)}/{crc32c(data)}/{crc32c(data[-_TIME_ENTRY_BYTES:])}"
+    return f"{len(data)}/{crc32c(data)}"
+
+
+def facts_of_log(size_bytes: int) -> str:
+    """Returns the facts of a `.log`, which needs no CRC: its batches have their own."""
+    return f"{size_bytes}"
+
+
+def is_as_left(left: FactsByName, name: str, data: Buffer) -> bool:
+    """Tells whether `data` is what the clean stop left under `name`; True also where the stop did not note the file."""
+    facts = left.get(name)
+    return facts is None or facts == facts_of(name, data)
+
+
+def is_last_entry_as_left(left: FactsByName, name: str, size_bytes: int, entry: Buffer) -> bool:
+    """Like `is_as_left`, for a time index of which only the last entry was read."""
+    facts = left.get(name)
+    if facts is None:
+        return True
+    size, _, crc = facts.split("/")
+    return (size, crc) == (str(size_bytes), str(crc32c(entry)))
+
+
+def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -> bytes:
+    """
+    directories   by name within the data directory; "." stands for the data directory's own files
+    """
+    lines = [str(broker_epoch)]
+    for directory, files in directories.items():
+        lines.append(" ".join([directory, *chain.from_iterable(files.items())]))
+    body = "".join(f"{line}\n" for line in lines).encode()
+    return f"{_VERSION} {crc32c(body)}\n".encode() + body
+
+
+def decode_manifest(data: bytes, broker_epoch: int | None) -> dict[str, dict[str, str]] | None:
+    """Returns None for a damaged file, and for one of another broker epoch."""
+    head, _, body = data.partition(b"\n")
+    if head != f"{_VERSION} {crc32c(body)}".encode():
+        return None
+    epoch, *lines = body.decode().splitlines()
+    if epoch != str(broker_epoch):
+        return None
+    directories = {}
+    for line in lines:
+        directory, *facts = line.split(" ")
+        directories[directory] = dict(zip(facts[::2], facts[1::2], strict=True))
+    return directories

@@ -1,0 +1,51 @@
+"""The bytes of `<offset>.snapshot`: the producers of a partition as they are after all records below that offset.
+
+Layout: docs/formats/producer-snapshot.md. Source: docs/spec/transactions.md#s4-11.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from odradek.files.structures import SNAPSHOT_CRC_END, SNAPSHOT_ENTRY, SNAPSHOT_HEADER, SNAPSHOT_VERSION
+from odradek.protocol.checksum import crc32c
+
+_HEADER: Final = SNAPSHOT_HEADER.packed
+_ENTRY: Final = SNAPSHOT_ENTRY.packed
+
+
+class CorruptSnapshot(Exception):
+    """The snapshot is torn, damaged or of another version: an older snapshot must do."""
+
+
+class SnapshotEntry(NamedTuple):
+    """A producer before the offset of the snapshot; -1 stands for what is not known."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
+    body = b"".join([_ENTRY.pack(*entry) for entry in entries])
+    counted = struct.pack(">i", len(body) // _ENTRY.size) + body
+    return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(counted)) + counted
+
+
+def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
+    """Raises CorruptSnapshot."""
+    if len(data) < _HEADER.size:
+        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
+    version, crc, count = _HEADER.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise CorruptSnapshot(f"version {version}")
+    if crc32c(data[SNAPSHOT_CRC_END:]) != crc:
+        raise CorruptSnapshot("the CRC is wrong")
+    if count * _ENTRY.size != len(data) - _HEADER.size:
+        raise CorruptSnapshot(f"{count} producers in {len(data)} bytes")
+    return [SnapshotEntry._make(fields) for fields in _ENTRY.iter_unpack(data[_HEADER.size :])]
