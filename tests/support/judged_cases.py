@@ -45,8 +45,10 @@ def batch(
     transactional: bool = False,
     control: bool = False,
     compression: Compression = Compression.NONE,
+    value: bytes = b"v",
+    timestamp: int = 0,
 ) -> bytearray:
-    records = [NewRecord(key=None, value=b"v", timestamp=0) for _ in range(count)]
+    records = [NewRecord(key=None, value=value, timestamp=timestamp) for _ in range(count)]
     return build_batch(
         records,
         producer_id=producer[0],

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+from zlib import crc32
 
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.batch_header import BatchHeader, batches, crc_ok
+from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader, batches, crc_ok
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
@@ -54,13 +55,17 @@ class Connection:
 
 @dataclass(slots=True)
 class Batch:
-    """One batch of a Produce request. is_sound: its CRC and its length are right."""
+    """One batch of a Produce request. is_sound: its CRC and its length are right.
+
+    content: a checksum of its records as they were sent, without the header; None if the recording lacks them.
+    """
 
     topic: str
     partition: int
     header: BatchHeader
     is_sound: bool
     is_alone: bool
+    content: int | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -129,7 +134,10 @@ def _batches(request: ProduceRequest, lacks_records: bool) -> list[Batch]:
                 position, header = placed[0]
                 is_whole = position + header.size_bytes <= len(data)
                 is_sound = is_whole and (lacks_records or crc_ok(data, position, header.size_bytes))
-                found.append(Batch(name, partition.index, header, is_sound, len(placed) == 1))
+                content = None
+                if header.has_producer_id and not lacks_records:
+                    content = crc32(memoryview(data)[position + HEADER_BYTES : position + header.size_bytes])
+                found.append(Batch(name, partition.index, header, is_sound, len(placed) == 1, content))
     return found
 
 

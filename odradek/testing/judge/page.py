@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from odradek.testing.judge.rules import RULES
-from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, RuleVerdict, Software
+from odradek.testing.judge.verdicts import ALWAYS_COUNT, BROKEN, KEPT, NOT_EXERCISED, RuleVerdict, Software
 
 MARKS: Final = {KEPT: "✓", BROKEN: "✗", NOT_EXERCISED: "·"}
 
@@ -102,6 +102,6 @@ def _cell(verdict: RuleVerdict, at: str, ignored: Mapping[str, str]) -> str:
     mark = MARKS.get(verdict.verdict, "–")
     words = {KEPT: f"{mark} {verdict.kept}", BROKEN: f"{mark} {verdict.broken}"}.get(verdict.verdict, mark)
     kind = verdict.verdict if verdict.verdict in (KEPT, BROKEN) else ""
-    if kind == BROKEN and (verdict.rule.level.value != "M" or verdict.rule.id in ignored):
+    if kind == BROKEN and (verdict.rule.level not in ALWAYS_COUNT or verdict.rule.id in ignored):
         kind = "lesser"
     return f'<button class="{kind}" data-at="{at}" aria-label="{verdict.rule.id} {verdict.verdict}">{words}</button>'

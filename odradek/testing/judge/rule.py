@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 
 class Level(Enum):
+    """How much a break counts. LOSS: a MUST whose break loses records that the application believes to be stored, or
+    hides that they are lost."""
+
+    LOSS = "L"
     MUST = "M"
     SHOULD = "S"
     INFO = "I"
 
 
-M, S, I = Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as the levels are written)
+L, M, S, I = Level.LOSS, Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as the levels are written)
 
 
 @dataclass(frozen=True, slots=True)

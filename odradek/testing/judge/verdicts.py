@@ -14,6 +14,7 @@ from odradek.testing.judge.scene import Client, Tally
 
 KEPT, BROKEN, NOT_EXERCISED, UNDECIDED = "kept", "broken", "not exercised", "not decided"
 Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"
+ALWAYS_COUNT: Final = frozenset({Level.LOSS, Level.MUST})
 MOST_SHOWN: Final = 40  # elements of a list in a proof
 
 
@@ -108,7 +109,7 @@ def _verdict(rule: ProtocolRule, tally: Tally | None) -> RuleVerdict:
 
 def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
     """Whether it is broken at a level that makes the command fail."""
-    levels = {Level.MUST, Level.SHOULD} if strict else {Level.MUST}
+    levels = {*ALWAYS_COUNT, Level.SHOULD} if strict else ALWAYS_COUNT
     return verdict.verdict == BROKEN and verdict.rule.level in levels
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.struct import ZERO_UUID
 from odradek.testing.judge.exchanges import AnswerFate, Batch, Exchange, knows
-from odradek.testing.judge.rule import Family, M, ProtocolRule, S
+from odradek.testing.judge.rule import Family, L, M, ProtocolRule, S
 from odradek.testing.judge.rules.produce import partition_errors, without_log_start
 from odradek.testing.judge.scene import Scene
 
@@ -25,6 +30,37 @@ DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value
 UNKNOWN_TOPIC_ID: Final = ErrorCode.UNKNOWN_TOPIC_ID.value
 UNKNOWN_PRODUCER: Final = ErrorCode.UNKNOWN_PRODUCER_ID.value
 OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.value
+TOPIC_IDS_SINCE: Final = 10  # version of Metadata
+E = ErrorCode
+# Answers that say for certain that a batch was not written. After any other error it may have been.
+NOT_WRITTEN: Final = frozenset(
+    code.value
+    for code in (
+        E.CORRUPT_MESSAGE,
+        E.MESSAGE_TOO_LARGE,
+        E.INVALID_TOPIC_EXCEPTION,
+        E.RECORD_LIST_TOO_LARGE,
+        E.NOT_ENOUGH_REPLICAS,
+        E.INVALID_REQUIRED_ACKS,
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.CLUSTER_AUTHORIZATION_FAILED,
+        E.INVALID_TIMESTAMP,
+        E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        E.POLICY_VIOLATION,
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        E.INVALID_PRODUCER_EPOCH,
+        E.INVALID_TXN_STATE,
+        E.INVALID_PRODUCER_ID_MAPPING,
+        E.CONCURRENT_TRANSACTIONS,
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        E.UNKNOWN_PRODUCER_ID,
+        E.UNSUPPORTED_COMPRESSION_TYPE,
+        E.INVALID_RECORD,
+        E.PRODUCER_FENCED,
+        E.UNKNOWN_TOPIC_ID,
+        E.TRANSACTION_ABORTABLE,
+    )
+)
 
 RULES = (
     ProtocolRule(
@@ -35,10 +71,18 @@ RULES = (
         "a first batch of a producer id that the recording shows from its InitProducerId on",
     ),
     ProtocolRule(
-        "IDM.2", M, "KIP-98", "The next base sequence is last + count, and 0 after 2^31 - 1", "a second batch"
+        "IDM.2",
+        L,
+        "KIP-98",
+        "The next base sequence is last + count, and 0 after 2^31 - 1; none comes again for other records",
+        "a second batch",
     ),
     ProtocolRule(
-        "IDM.3", M, "KIP-98", "A retry has the same sequence and the same count", "a batch that is sent again"
+        "IDM.3",
+        L,
+        "KIP-98",
+        "A retry has the same sequence, the same count and the same records",
+        "a batch that is sent again",
     ),
     ProtocolRule("IDM.4", M, "KIP-98", "At most five batches of a partition are in flight", "a second batch in flight"),
     ProtocolRule(
@@ -95,6 +139,40 @@ class Issued:
 
 
 @dataclass(slots=True)
+class SentBatch:
+    """A batch that may be retried: as it was sent last, and the exchange that carried it first.
+
+    doubtful  how often it was sent without an answer that says for certain that it was not written
+    acked     the answer that acknowledged it
+    """
+
+    batch: Batch | None = None
+    first: Exchange | None = None
+    doubtful: int = 0
+    acked: Exchange | None = None
+
+    def differs(self, batch: Batch) -> bool:
+        """Whether a batch of the same sequence has other records.
+
+        Clients that build a retry anew give it new timestamps; the records behind its header stay what they were. A
+        recording without records shows that only for a batch whose timestamps are the same or that was acknowledged.
+        """
+        before = self.batch
+        if before is None or before.header.crc == batch.header.crc:
+            return False
+        if before.header.last_offset_delta != batch.header.last_offset_delta:
+            return True
+        if before.content is not None and batch.content is not None:
+            return before.content != batch.content
+        return self.acked is not None or before.header.base_timestamp == batch.header.base_timestamp
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether every copy was refused: its sequence is free for other records."""
+        return self.batch is not None and self.doubtful == 0 and self.acked is None
+
+
+@dataclass(slots=True)
 class Line:
     """Batches of one producer id and epoch to one partition. acked: the next sequence that is not acknowledged."""
 
@@ -106,6 +184,14 @@ class Line:
     failed: Exchange | None = None  # answered so that the epoch must be bumped
     duplicates: dict[int, Exchange] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class TopicLife:
+    """How often a topic was made again while it was produced to by name: its sequences may begin at 0 again then."""
+
+    times: int = 0
+    topic_id: bytes = ZERO_UUID
 
 
 @dataclass(slots=True)
@@ -147,7 +233,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
         if issued.by is not None:
             why = _wrong_epoch(batch, request.transactional_id is not None, issued, highest)
             scene.decide("IDM.8", why is None, exchange, why or "", issued.by, highest.at)
-        line = scene.at(Line, *producer, *batch.place)
+        line = scene.at(Line, *_place_in_line(batch, scene))
         _in_line(exchange, batch, line, issued, scene)
         _after_errors(exchange, batch, line, highest, scene)
         line.in_flight.add(exchange.number)
@@ -163,20 +249,29 @@ def _wrong_epoch(batch: Batch, is_transactional: bool, issued: Issued, highest: 
     return None
 
 
+def _place_in_line(batch: Batch, scene: Scene) -> tuple[Hashable, ...]:
+    """The key of the Line that a batch belongs to."""
+    header, life = batch.header, scene.at(TopicLife, batch.topic)
+    return header.producer_id, header.producer_epoch, *batch.place, life.times
+
+
 def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene: Scene) -> None:
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
+    sent = scene.at(SentBatch, *_place_in_line(batch, scene), sequence)
     if line.next < 0:
         header = batch.header
         untaken = scene.at(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
-        if issued.by is not None and sequence not in untaken:
+        if issued.by is not None and sequence not in untaken and not scene.at(TopicLife, batch.topic).times:
             scene.decide("IDM.1", sequence == 0, exchange, f"it begins with sequence {sequence}", issued.by)
         untaken.clear()
         line.acked = sequence
-    elif sequence in line.counts and sequence != line.next:
-        if not line.is_split:
-            first = line.counts[sequence]
-            scene.decide("IDM.3", first == count, exchange, f"{count} records, before {first}", line.last)
+    elif sequence in line.counts and sequence != line.next and not (sent.is_refused and sent.differs(batch)):
+        first_count = None if line.is_split else line.counts[sequence]
+        _sent_again(exchange, batch, first_count, sent, line.last, scene)
+        sent.doubtful += 1
         return
+    elif sequence in line.counts and sequence != line.next:
+        pass  # the refused batch has made room for this one
     elif not line.is_split:
         is_next = sequence == line.next
         is_ahead = 0 < (sequence - line.next) % WRAP < WRAP // 2
@@ -186,11 +281,33 @@ def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene
         scene.decide(rule, is_next, exchange, why, line.last)
         if on_new and is_next:
             scene.kept("IDM.2", exchange)
+    sent.batch, sent.first, sent.doubtful, sent.acked = batch, exchange, 1, None
     line.counts[sequence] = count
     if len(line.counts) > MOST_REMEMBERED:
         line.counts.popitem(last=False)
     line.next = (sequence + count) % WRAP
     line.last = exchange
+
+
+def _sent_again(
+    exchange: Exchange, batch: Batch, first_count: int | None, sent: SentBatch, last: Exchange | None, scene: Scene
+) -> None:
+    """Decides IDM.3 for a batch whose sequence came before, and IDM.2 if that one is known to be acknowledged.
+
+    first_count: records of that batch; None if batches were split, because the first part of one has its sequence.
+    """
+    sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
+    differs = sent.differs(batch)
+    if first_count is not None:
+        differs = differs or count != first_count
+        if count != first_count:
+            why = f"{count} records with sequence {sequence}, before {first_count}"
+        else:
+            why = f"other records with sequence {sequence}: the broker takes them for a duplicate, and they are lost"
+        scene.decide("IDM.3", not differs, exchange, why, sent.first or last)
+    if differs and sent.acked is not None and knows(exchange, sent.acked):
+        why = f"sequence {sequence} comes again with other records after it was acknowledged: these are lost"
+        scene.broken("IDM.2", exchange, why, sent.acked)
 
 
 def _after_errors(exchange: Exchange, batch: Batch, line: Line, highest: Highest, scene: Scene) -> None:
@@ -218,12 +335,18 @@ def answered(exchange: Exchange, scene: Scene) -> None:
         header = batch.header
         if not header.has_producer_id:
             continue
-        line = scene.at(Line, header.producer_id, header.producer_epoch, *batch.place)
+        line = scene.at(Line, *_place_in_line(batch, scene))
         line.in_flight.discard(exchange.number)
         code = errors.get(batch.place)
         if exchange.fate is not AnswerFate.ANSWERED or code is None:
             continue
         is_in_line = header.base_sequence == line.acked
+        sent = scene.seen(SentBatch, *_place_in_line(batch, scene), header.base_sequence)
+        if sent is not None and sent.batch is not None and sent.batch.header.crc == header.crc:
+            if code in (0, DUPLICATE):
+                sent.acked = exchange
+            elif code in NOT_WRITTEN:
+                sent.doubtful = max(0, sent.doubtful - 1)
         if code in (0, DUPLICATE):
             if is_in_line or code == 0:
                 line.acked = (header.base_sequence + header.last_offset_delta + 1) % WRAP
@@ -244,6 +367,30 @@ def answered(exchange: Exchange, scene: Scene) -> None:
             scene.at(Highest, exchange.connection.number, *batch.place).failed = exchange
 
 
+def deletes(exchange: Exchange, scene: Scene) -> None:
+    """The answer to DeleteTopics: a topic of that name will be another one."""
+    request, answer = exchange.request, exchange.answer
+    if isinstance(request, DeleteTopicsRequest) and isinstance(answer, DeleteTopicsResponse):
+        for each in answer.responses:
+            life = None if each.error_code or not each.name else scene.seen(TopicLife, each.name)
+            if life is not None:
+                life.times, life.topic_id = life.times + 1, ZERO_UUID
+
+
+def reads_ids(exchange: Exchange, scene: Scene) -> None:
+    """The answer to Metadata: a topic that has another id now was deleted, and was made again."""
+    answer = exchange.answer
+    if not isinstance(answer, MetadataResponse) or exchange.version < TOPIC_IDS_SINCE:
+        return
+    for topic in answer.topics:
+        life = None if topic.error_code or not topic.name else scene.seen(TopicLife, topic.name)
+        if life is None or topic.topic_id == ZERO_UUID:
+            continue
+        if life.topic_id not in (ZERO_UUID, topic.topic_id):
+            life.times += 1
+        life.topic_id = topic.topic_id
+
+
 def issues(exchange: Exchange, scene: Scene) -> None:
     answer = exchange.answer
     if (
@@ -260,5 +407,11 @@ def issues(exchange: Exchange, scene: Scene) -> None:
 FAMILY = Family(
     RULES,
     sent={ApiKey.PRODUCE: (produced,)},
-    answered={ApiKey.PRODUCE: (answered,), ApiKey.INIT_PRODUCER_ID: (issues,), ApiKey.END_TXN: (issues,)},
+    answered={
+        ApiKey.PRODUCE: (answered,),
+        ApiKey.INIT_PRODUCER_ID: (issues,),
+        ApiKey.END_TXN: (issues,),
+        ApiKey.DELETE_TOPICS: (deletes,),
+        ApiKey.METADATA: (reads_ids,),
+    },
 )

@@ -171,6 +171,34 @@ def on_a_new_connection(sequence: int) -> Story:
     return story
 
 
+def begins_again(value: bytes) -> Story:
+    """Three batches are acknowledged; then sequences begin at 0 again."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        init(peer, P)
+        for sequence in range(3):
+            produce(peer, batch(sequence, producer=P, value=b"a%d" % sequence))
+        produce(peer, batch(0, producer=P, value=value))
+        produce(peer, batch(3, producer=P, value=b"a3"))
+
+    return story
+
+
+def sends_again(value: bytes, *, error: int | None = None, timestamp: int = 0) -> Story:
+    """A batch whose answer is lost, or that is answered with `error`, and the batch that has its sequence next."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        init(peer, P)
+        produce(peer, batch(0, producer=P, value=b"first"))
+        produce(peer, batch(1, producer=P, value=b"second"), lost=error is None, error=error or 0)
+        produce(peer, batch(1, producer=P, value=value, timestamp=timestamp))
+        produce(peer, batch(2, producer=P, value=b"last"))
+
+    return story
+
+
 def at_once(count: int) -> Story:
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -228,6 +256,11 @@ CASES = (
     Case("IDM.2", sequences((0, 2), (2, 1), (3, 1)), sequences((0, 2), (3, 1))),
     Case("IDM.2", sequences((0, 2), (2, 1)), sequences((0, 2), (1, 1))),
     Case("IDM.3", sequences((0, 2), (2, 2), (0, 2)), sequences((0, 2), (2, 2), (0, 1))),
+    Case("IDM.2", begins_again(b"a0"), begins_again(b"b0")),
+    Case("IDM.3", begins_again(b"a0"), begins_again(b"b0")),
+    Case("IDM.3", sends_again(b"second"), sends_again(b"other")),
+    Case("IDM.3", sends_again(b"second", timestamp=99), sends_again(b"others", timestamp=99)),
+    Case("IDM.3", sends_again(b"second", error=7), sends_again(b"other!", error=7)),
     Case("IDM.4", at_once(5), at_once(6)),
     Case("IDM.5", on_a_new_connection(2), on_a_new_connection(3)),
     Case(

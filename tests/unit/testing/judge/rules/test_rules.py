@@ -4,8 +4,12 @@ import pytest
 
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.testing.judge.rules import RULES
 from tests.support.judged_cases import Case, batch, init, produce, told
 from tests.support.traces import Trace
@@ -83,6 +87,53 @@ def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later()
     """Nor by the rules beside. The trace has no ApiVersions, which is another matter."""
     tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
+
+
+@pytest.mark.parametrize("error", [10, 45, 87])
+def test_a_sequence_whose_batch_was_refused_is_free_for_other_records(error: int) -> None:
+    """As with Java's producer, which moves the sequences of later batches down."""
+    tallies = told(cases_of_produce.sends_again(b"other", error=error)).tallies()
+    assert [rule for rule in ("IDM.1", "IDM.2", "IDM.3", "IDM.5") if rule in tallies and tallies[rule].broken] == []
+
+
+def test_other_records_after_a_lost_answer_are_no_acknowledged_sequence() -> None:
+    """IDM.3 alone: the client does not know whether the first batch was written."""
+    tallies = told(cases_of_produce.sends_again(b"other")).tallies()
+    assert (tallies["IDM.2"].broken, tallies["IDM.3"].broken) == (0, 1)
+
+
+def test_a_restart_of_sequences_is_found_in_a_recording_without_records() -> None:
+    trace = told(cases_of_produce.begins_again(b"b0"))
+    for entry in trace.entries:
+        entry.lacks_records = True
+    assert (trace.verdict("IDM.2"), trace.verdict("IDM.3")) == ("broken", "broken")
+    retried = told(cases_of_produce.sends_again(b"second", timestamp=99))
+    for entry in retried.entries:
+        entry.lacks_records = True
+    assert retried.verdict("IDM.3") == "kept"
+
+
+@pytest.mark.parametrize("is_told_by", ["DeleteTopics", "Metadata"])
+@pytest.mark.parametrize("begins_with", [0, 3])
+def test_a_topic_that_was_made_again_has_new_sequences(is_told_by: str, begins_with: int) -> None:
+    trace = Trace()
+    peer, admin = trace.connect(), trace.connect()
+    init(peer, (7, 0))
+    for round_ in range(2):
+        for sequence in range(3):
+            first = begins_with if round_ else 0
+            produce(peer, batch(first + sequence, producer=(7, 0), value=b"%d-%d" % (round_, sequence)))
+            if is_told_by == "Metadata":
+                topic = MetadataResponseTopic(name="t", topic_id=bytes([round_ + 1]) * 16)
+                admin.ask(MetadataRequest(topics=[]), 12, MetadataResponse(topics=[topic]))
+        if is_told_by == "DeleteTopics":
+            deleted = DeleteTopicsResponse(responses=[DeletableTopicResult(name="t")])
+            admin.ask(DeleteTopicsRequest(topic_names=["t"]), 5, deleted)
+        elif not round_:
+            topic = MetadataResponseTopic(name="t", topic_id=b"\2" * 16)
+            admin.ask(MetadataRequest(topics=[]), 12, MetadataResponse(topics=[topic]))
+    tallies = trace.tallies()
+    assert [rule for rule in ("IDM.1", "IDM.2", "IDM.3") if rule in tallies and tallies[rule].broken] == []
 
 
 @pytest.mark.parametrize(("sequence", "log_start"), [(1, -1), (0, 0)])
