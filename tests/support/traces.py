@@ -11,7 +11,8 @@ Times move on by TURN_MS with every request, which is more than the grace time, 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from odradek.protocol.codec import is_flexible
 from odradek.protocol.frames import LENGTH_BYTES, request_bytes, response_chunks
@@ -23,6 +24,7 @@ from odradek.testing.judge.judging import judge
 from odradek.testing.judge.scene import Tally
 
 TURN_MS = 100
+Asked: TypeAlias = tuple[Message, int, Message | None]  # a request, its version, and its answer; None: it gets none
 
 
 @dataclass(slots=True)
@@ -42,6 +44,30 @@ class Trace:
 
     def wait(self, ms: float) -> None:
         self.now_us += int(ms * 1000)
+
+    def interleaved(self) -> Trace:
+        """Returns this trace with each request sent before the answer to the one before it on its connection.
+
+        The order of requests and that of answers stays; a request follows the answer to the last request but one.
+        """
+        entries = [replace(entry) for entry in self.entries]
+        for place, entry in enumerate(entries):
+            if entry.kind is not Kind.RECEIVED:
+                continue
+            behind = place
+            while behind > 0 and entries[behind - 1].kind is not Kind.RECEIVED:
+                behind -= 1
+            before = next((at for at in range(place - 1, -1, -1) if entries[at].connection == entry.connection), None)
+            if before is None or entries[before].kind in (Kind.OPENED, Kind.RECEIVED):
+                continue
+            sent = next(
+                at
+                for at in range(before, -1, -1)
+                if entries[at].kind is Kind.RECEIVED and entries[at].connection == entry.connection
+            )
+            entry.time_us, entry.is_behind = entries[sent].time_us, True
+            entries.insert(max(sent + 1, behind), entries.pop(place))
+        return Trace(entries, self.now_us, self.connections, self.exchanges)
 
     def tallies(self) -> dict[str, Tally]:
         """Of all clients together, by rule."""
@@ -81,6 +107,16 @@ class Peer:
         exchange = self.send(request, version, after_ms=after_ms, behind=behind, client_id=client_id)
         self.trace.wait(1)
         self.reply(exchange, request, version, answer)
+
+    def ask_interleaved(self, *asked: Asked) -> None:
+        """Sends all these requests behind one another; then they are answered in the same order."""
+        sent = [
+            (self.send(request, version, after_ms=0 if place else TURN_MS, behind=place > 0), request, version, answer)
+            for place, (request, version, answer) in enumerate(asked)
+        ]
+        for exchange, request, version, answer in sent:
+            self.trace.wait(1)
+            self.reply(exchange, request, version, answer)
 
     def send(
         self,

@@ -19,6 +19,7 @@ from odradek.testing.judge.scene import Scene
 FULL, FINAL = 0, -1
 WRAP: Final = 2**31 - 1
 MOST_SESSIONS: Final = 5
+MOST_HELD: Final = 100  # sessions of a connection that are remembered
 MOST_LOOPS: Final = 5
 MOST_HURRIED: Final = 20
 AT_ONCE_US: Final = 5_000
@@ -96,15 +97,28 @@ RULES = (
 
 @dataclass(slots=True)
 class FetchSession:
-    """Session of one connection. id 0: none. epoch: that of the last request, `last`."""
+    """Session that a broker gave on one connection. epoch: that of its last request, `last`."""
 
-    id: int = 0
-    epoch: int = -1
+    epoch: int = 0
     last: Exchange | None = None
     failed: Exchange | None = None
-    began: int = 0  # sessions that were given in a row
+
+
+@dataclass(slots=True)
+class Fetching:
+    """Fetches of one connection, which several consumers may share.
+
+    sessions  those that are held, by id; id 0 stands for fetches without one
+    given     the last answer that gave a session which no request has used yet, and how many came in a row
+    isolation the last Fetch, which tells its level; is_mixed: fetches of both levels came
+    """
+
+    sessions: dict[int, FetchSession] = field(default_factory=dict)
+    given: Exchange | None = None
+    began: int = 0
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    isolation: Exchange | None = None  # the last Fetch, which tells it
+    isolation: Exchange | None = None
+    is_mixed: bool = False
     erred: Exchange | None = None
     hurried: int = 0
 
@@ -123,68 +137,104 @@ class Stuck:
 def fetches(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, FetchRequest)
-    session = scene.at(FetchSession, exchange.connection.number)
+    fetching = scene.at(Fetching, exchange.connection.number)
     is_full = request.session_epoch in (FULL, FINAL)
-    if session.failed is not None and (is_full or knows(exchange, session.failed)):
-        scene.decide("FET.7", is_full, exchange, f"epoch {request.session_epoch} of the session", session.failed)
-        session.failed, session.id = None, 0
-    elif session.id and request.session_id == session.id and request.session_epoch > 0 and session.last is not None:
-        expected = 1 if session.epoch == WRAP else session.epoch + 1
-        why = f"epoch {request.session_epoch} where {expected} is next"
-        scene.decide("FET.6", request.session_epoch == expected, exchange, why, session.last)
-        session.began = 0
-    elif request.session_epoch == FULL and session.id and session.last is not None and knows(exchange, session.last):
-        session.began += 1
-        if session.began >= MOST_SESSIONS:
-            why = f"{session.began} sessions begun in a row, none of them used"
-            scene.broken("FET.6", exchange, why, session.last)
-    if session.erred is not None and session.erred.written_us is not None:
-        erred, answered_us = session.erred, session.erred.answered_us
+    _sessions(exchange, request, fetching, scene)
+    erred = fetching.erred
+    if erred is not None and erred.written_us is not None and _is_of_same_session(request, erred):
+        answered_us = erred.answered_us
         is_at_once = exchange.received_us - answered_us < AT_ONCE_US and answered_us - erred.received_us < PACED_US
-        session.hurried = session.hurried + 1 if is_at_once else 0
-        why = f"{session.hurried} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
-        scene.decide("FET.15", session.hurried <= MOST_HURRIED, exchange, why, session.erred)
-        session.erred = None
+        fetching.hurried = fetching.hurried + 1 if is_at_once else 0
+        why = f"{fetching.hurried} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
+        scene.decide("FET.15", fetching.hurried <= MOST_HURRIED, exchange, why, erred)
+        fetching.erred = None
     if is_full:
-        session.offsets.clear()
+        fetching.offsets.clear()
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
-            session.offsets.pop((forgotten.topic or forgotten.topic_id.hex(), partition), None)
+            fetching.offsets.pop((forgotten.topic or forgotten.topic_id.hex(), partition), None)
     for topic in request.topics:
         for each in topic.partitions:
             place = (topic.topic or topic.topic_id.hex(), each.partition)
-            session.offsets[place] = each.fetch_offset
+            fetching.offsets[place] = each.fetch_offset
             stuck = scene.at(Stuck, exchange.connection.number, *place)
             if stuck.rule and each.fetch_offset >= stuck.end:
                 scene.kept(stuck.rule, exchange)
                 stuck.rule = ""
-    session.epoch, session.last, session.isolation = request.session_epoch, exchange, exchange
+    before = fetching.isolation
+    if before is not None and isinstance(before.request, FetchRequest):
+        fetching.is_mixed = fetching.is_mixed or before.request.isolation_level != request.isolation_level
+    fetching.isolation = exchange
+
+
+def _sessions(exchange: Exchange, request: FetchRequest, fetching: Fetching, scene: Scene) -> None:
+    """Decides FET.6 and FET.7 for the session that this request belongs to; a full fetch may replace any of them."""
+    epoch = request.session_epoch
+    session = fetching.sessions.get(request.session_id)
+    if epoch in (FULL, FINAL):
+        for number, each in list(fetching.sessions.items()):
+            if each.failed is not None:
+                scene.kept("FET.7", exchange)
+                del fetching.sessions[number]
+        if epoch == FINAL:
+            fetching.sessions.pop(request.session_id, None)
+        given = fetching.given
+        if epoch == FULL and given is not None and knows(exchange, given):
+            fetching.began += 1
+            fetching.given = None
+            if fetching.began >= MOST_SESSIONS:
+                why = f"{fetching.began} sessions begun in a row, none of them used"
+                scene.broken("FET.6", exchange, why, given)
+        return
+    if session is None:
+        return
+    if session.failed is not None:
+        if knows(exchange, session.failed):
+            scene.broken("FET.7", exchange, f"epoch {epoch} of the session", session.failed)
+            del fetching.sessions[request.session_id]
+        return
+    expected = 1 if session.epoch == WRAP else session.epoch + 1
+    scene.decide("FET.6", epoch == expected, exchange, f"epoch {epoch} where {expected} is next", session.last)
+    session.epoch, session.last = epoch, exchange
+    fetching.began, fetching.given = 0, None
+
+
+def _is_of_same_session(request: FetchRequest, before: Exchange) -> bool:
+    return isinstance(before.request, FetchRequest) and (
+        request.session_id == before.request.session_id or before.request.session_epoch in (FULL, FINAL)
+    )
 
 
 def answered(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, FetchRequest)
-    session = scene.at(FetchSession, exchange.connection.number)
-    if exchange.is_lost:
-        session.id = 0  # whether the broker took it, the client cannot know
+    fetching, epoch = scene.at(Fetching, exchange.connection.number), request.session_epoch
+    if exchange.is_lost:  # whether the broker took the request, the client cannot know
+        fetching.sessions.pop(request.session_id, None)
     if not isinstance(answer, FetchResponse):
         return
     if answer.error_code in SESSION_ERRORS:
-        session.failed = exchange
-    elif answer.error_code == 0:
-        session.id = answer.session_id
+        if epoch not in (FULL, FINAL):
+            fetching.sessions.setdefault(request.session_id, FetchSession(epoch)).failed = exchange
+    elif answer.error_code == 0 and epoch == FULL and answer.session_id:
+        if len(fetching.sessions) >= MOST_HELD:
+            fetching.sessions.pop(next(iter(fetching.sessions)))
+        fetching.sessions[answer.session_id] = FetchSession(last=exchange)
+        fetching.given = exchange
+    elif answer.error_code == 0 and epoch not in (FULL, FINAL) and answer.session_id != request.session_id:
+        fetching.sessions.pop(request.session_id, None)  # the broker has ended it
     has_error = False
     for topic in answer.responses:
         for partition in topic.partitions:
             has_error = has_error or partition.error_code != 0
             place = (topic.topic or topic.topic_id.hex(), partition.partition_index)
             records = partition.records
-            if records and not isinstance(records, list) and place in session.offsets:
-                _moves_on(exchange, place, session.offsets[place], records, scene)
+            if records and not isinstance(records, list) and place in fetching.offsets:
+                _moves_on(exchange, place, fetching.offsets[place], records, scene)
     if has_error:
-        session.erred = exchange
+        fetching.erred = exchange
     else:
-        session.hurried = 0
+        fetching.hurried = 0
 
 
 def _moves_on(exchange: Exchange, place: tuple[str, int], offset: int, data: Buffer, scene: Scene) -> None:
@@ -214,7 +264,8 @@ def _moves_on(exchange: Exchange, place: tuple[str, int], offset: int, data: Buf
 def lists(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ListOffsetsRequest)
-    fetched = scene.at(FetchSession, exchange.connection.number).isolation
+    fetching = scene.at(Fetching, exchange.connection.number)
+    fetched = None if fetching.is_mixed else fetching.isolation
     is_measured = any(each.timestamp != EARLIEST for topic in request.topics for each in topic.partitions)
     if fetched is None or not is_measured or exchange.version < 2 or not isinstance(fetched.request, FetchRequest):
         return

@@ -29,6 +29,7 @@ FENCED: Final = E.FENCED_INSTANCE_ID.value
 ID_REQUIRED: Final = E.MEMBER_ID_REQUIRED.value
 RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
 MOST_COMMITS: Final = 10
+MOST_UNCLAIMED: Final = 100
 LONGEST_REASON: Final = 255
 BY_GIVING_UP: Final = "a driver: whether the client waited or gave up is what the application sees"
 ASSIGNMENT: Final = "two drivers in a group: a Fetch does not tell which member sends it"
@@ -62,7 +63,7 @@ RULES = (
         "GRP.5",
         M,
         "protocol guide, errors",
-        "After UNKNOWN_MEMBER_ID a member joins with an empty id, after ILLEGAL_GENERATION with its own",
+        "After UNKNOWN_MEMBER_ID a member forgets its id: it joins with an empty one",
         "a JoinGroup after such an answer",
     ),
     ProtocolRule("GRP.6", M, "KIP-345", "FENCED_INSTANCE_ID is final: that member does not go on", "such an answer"),
@@ -115,6 +116,13 @@ RULES = (
         "Without membership there are no heartbeats",
         "a Heartbeat, or an OffsetCommit without a member id",
     ),
+    ProtocolRule(
+        "GRP.20",
+        S,
+        "protocol guide, errors",
+        "After ILLEGAL_GENERATION a member keeps its id, and joins with it",
+        "a JoinGroup after such an answer",
+    ),
 )
 
 
@@ -145,13 +153,23 @@ class ClassicMember:
 
 @dataclass(slots=True)
 class Asked:
-    """Answers that a group gave on one connection."""
+    """Answers that a group gave on one connection, which several members may share.
 
-    given: Exchange | None = None  # the answer MEMBER_ID_REQUIRED
-    rejected: Exchange | None = None
-    rejected_code: int = 0
-    member: str = ""
+    given: answers MEMBER_ID_REQUIRED by the id that they gave; unclaimed: ids of them that another JoinGroup may have
+    crossed, so that nobody has to use them; rejected: answers UNKNOWN_MEMBER_ID and
+    ILLEGAL_GENERATION by the id of the member. members: ids of the members that have joined there.
+    """
+
+    given: dict[str, Exchange] = field(default_factory=dict)
+    unclaimed: set[str] = field(default_factory=set)
+    rejected: dict[str, tuple[Exchange, int]] = field(default_factory=dict)
+    members: set[str] = field(default_factory=set)
     heartbeat_failed: Exchange | None = None
+
+    def belongs_to_another(self, name: str, member: str) -> bool:
+        """Whether a JoinGroup with this id may come from another member of the connection than `member`."""
+        others = (self.members | self.unclaimed | self.given.keys() | self.rejected.keys()) - {member}
+        return name in others if name else bool(others)
 
 
 def member_of(exchange: Exchange) -> tuple[str, str] | None:
@@ -198,29 +216,60 @@ def joins(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, JoinGroupRequest)
     asked = scene.at(Asked, exchange.connection.number, request.group_id)
-    given, asked.given = asked.given, None
-    if given is not None and isinstance(given.answer, JoinGroupResponse):
-        is_same = request.member_id == given.answer.member_id
-        why = f"it joins as {request.member_id!r} where it was given {given.answer.member_id!r}"
-        if is_same or knows(exchange, given):
-            scene.decide("GRP.1", is_same, exchange, why, given)
-    rejected, asked.rejected = asked.rejected, None
-    if rejected is not None and knows(exchange, rejected):
-        is_unknown = asked.rejected_code == UNKNOWN
-        is_fine = request.member_id != asked.member if is_unknown else request.member_id == asked.member
-        why = f"it joins as {request.member_id!r} after {ErrorCode(asked.rejected_code).name}"
-        scene.decide("GRP.5", is_fine, exchange, why, rejected)
-    elif asked.member:
-        member = scene.at(ClassicMember, request.group_id, asked.member)
-        if member.rebalancing is not None and knows(exchange, member.rebalancing):
-            why = f"it joins as {request.member_id!r}, and was {asked.member!r}"
-            scene.decide("GRP.4", request.member_id == asked.member, exchange, why, member.rebalancing)
-        member.rebalancing = None
+    _follows_id(exchange, request.member_id, asked, scene)
+    if not _follows_rejection(exchange, request.member_id, asked, scene):
+        _follows_rebalance(exchange, request, asked, scene)
     if request.member_id:
         member = scene.at(ClassicMember, request.group_id, request.member_id)
         member.joining, member.commits, member.rebalancing = exchange, 0, None
     if exchange.version >= 8 and request.reason is not None:
         _reason(exchange, request.reason, scene)
+
+
+def _follows_id(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> None:
+    """Decides GRP.1 for the member that this JoinGroup comes from."""
+    if asked.given.pop(name, None) is not None or name in asked.unclaimed:
+        asked.unclaimed.discard(name)
+        scene.kept("GRP.1", exchange)
+        return
+    for expected, answered in list(asked.given.items()):
+        if asked.belongs_to_another(name, expected):
+            continue
+        if knows(exchange, answered):
+            scene.broken("GRP.1", exchange, f"it joins as {name!r} where it was given {expected!r}", answered)
+        elif len(asked.unclaimed) < MOST_UNCLAIMED:
+            asked.unclaimed.add(expected)
+        del asked.given[expected]
+
+
+def _follows_rejection(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> bool:
+    """Decides GRP.5 and GRP.20 for the member that this JoinGroup comes from. Returns whether it was rejected."""
+    for member, (rejected, code) in list(asked.rejected.items()):
+        begins_anew = code == UNKNOWN and not name  # lawful, whichever member it comes from
+        if member != name and not begins_anew and asked.belongs_to_another(name, member):
+            continue
+        del asked.rejected[member]
+        if knows(exchange, rejected):
+            rule, is_fine = ("GRP.5", name != member) if code == UNKNOWN else ("GRP.20", name == member)
+            why = f"it joins as {name!r} after {ErrorCode(code).name} to {member!r}"
+            scene.decide(rule, is_fine, exchange, why, rejected)
+            return True
+    return False
+
+
+def _follows_rebalance(exchange: Exchange, request: JoinGroupRequest, asked: Asked, scene: Scene) -> None:
+    """Decides GRP.4 for the member that this JoinGroup comes from."""
+    name = request.member_id
+    for each in list(asked.members):
+        member = scene.at(ClassicMember, request.group_id, each)
+        if member.rebalancing is None or (each != name and asked.belongs_to_another(name, each)):
+            continue
+        if knows(exchange, member.rebalancing):
+            why = f"it joins as {name!r}, and was {each!r}"
+            scene.decide("GRP.4", name == each, exchange, why, member.rebalancing)
+        member.rebalancing = None
+        if each != name:
+            asked.members.discard(each)
 
 
 def _reason(exchange: Exchange, reason: str, scene: Scene) -> None:
@@ -237,7 +286,11 @@ def leaves(exchange: Exchange, scene: Scene) -> None:
         member = scene.at(ClassicMember, request.group_id, name)
         member.heard = member.rebalancing = None
     asked = scene.at(Asked, exchange.connection.number, request.group_id)
-    asked.rejected, asked.member, asked.given = None, "", None
+    for name in left:
+        asked.members.discard(name)
+        asked.rejected.pop(name, None)
+        asked.given.pop(name, None)
+        asked.unclaimed.discard(name)
     for each in request.members:
         if exchange.version >= 5 and each.reason is not None:
             _reason(exchange, each.reason, scene)
@@ -250,14 +303,14 @@ def join_answered(exchange: Exchange, scene: Scene) -> None:
         return
     asked = scene.at(Asked, exchange.connection.number, request.group_id)
     if answer.error_code == ID_REQUIRED:
-        asked.given = exchange
+        asked.given[answer.member_id] = exchange
     elif answer.error_code == 0:
         scene.join(exchange.connection, "member", request.group_id, answer.member_id)
         scene.at(GroupMembers, request.group_id).members.add(answer.member_id)
         member = scene.at(ClassicMember, request.group_id, answer.member_id)
         member.joined, member.generation, member.heard = exchange, answer.generation_id, exchange
         member.session_us, member.rebalance_us = request.session_timeout_ms * 1000, request.rebalance_timeout_ms * 1000
-        asked.member = answer.member_id
+        asked.members.add(answer.member_id)
     else:
         _rejected(exchange, request.group_id, request.member_id, answer.error_code, scene)
 
@@ -293,7 +346,9 @@ def _rejected(exchange: Exchange, group: str, name: str, code: int, scene: Scene
         )
         if is_of_now:
             asked = scene.at(Asked, exchange.connection.number, group)
-            asked.rejected, asked.rejected_code, asked.member = exchange, code, name
+            asked.rejected[name] = exchange, code
+            if code == UNKNOWN:
+                asked.members.discard(name)
         if code == UNKNOWN:
             scene.at(GroupMembers, group).members.discard(name)
         member.heard = member.rebalancing = None

@@ -189,9 +189,17 @@ def leader_answered(exchange: Exchange, scene: Scene) -> None:
     else:
         errors = partition_errors(exchange)
     for place, code in errors.items():
-        if code in STALE_LEADER or code in STALE_ID:
+        if code == 0:
+            _succeeded(exchange, scene.seen(Failed, exchange.connection.number, exchange.api, *place))
+        elif code in STALE_LEADER or code in STALE_ID:
             failed = scene.at(Failed, exchange.connection.number, exchange.api, *place)
             failed.by, failed.rule = failed.by or exchange, "MET.1" if code in STALE_LEADER else "MET.7"
+
+
+def _succeeded(exchange: Exchange, failed: Failed | None) -> None:
+    """A request that was sent after one that failed has succeeded there: no new look is needed."""
+    if failed is not None and failed.by is not None and exchange.number > failed.by.number:
+        failed.by, failed.times = None, 0
 
 
 def reads_metadata(exchange: Exchange, scene: Scene) -> None:
@@ -232,8 +240,10 @@ def asks_coordinator(exchange: Exchange, scene: Scene) -> None:
 
 
 def coordinator_answered(exchange: Exchange, scene: Scene) -> None:
-    key = _key(exchange)
-    if key is not None and getattr(exchange.answer, "error_code", 0) in NO_COORDINATOR:
+    key, code = _key(exchange), getattr(exchange.answer, "error_code", None)
+    if key is not None and code == 0:
+        _succeeded(exchange, scene.seen(Failed, exchange.connection.number, key))
+    elif key is not None and code in NO_COORDINATOR:
         failed = scene.at(Failed, exchange.connection.number, key)
         failed.by, failed.rule = failed.by or exchange, "MET.10"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -98,8 +99,8 @@ RULES = (
         "TXN.8",
         M,
         "KIP-98",
-        "CONCURRENT_TRANSACTIONS is retried",
-        "a transactional request after such an answer",
+        "A request that was answered CONCURRENT_TRANSACTIONS is sent again before the transaction is committed",
+        "a request of the same API for the same partition or group after such an answer, or a commit",
     ),
     ProtocolRule(
         "TXN.9",
@@ -171,12 +172,10 @@ Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 
 @dataclass(slots=True)
 class Producer:
-    """Owner of a transactional id. refused: the last answer that is to be retried; fatal: the last one by error."""
+    """Owner of a transactional id. fatal: the last answer with a fatal error, and how often it was ignored, by code."""
 
     issued: set[Pair] = field(default_factory=set)
     by: Exchange | None = None
-    refused: Exchange | None = None
-    refused_code: int = 0
     fatal: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
 
 
@@ -194,6 +193,19 @@ class OngoingTransaction:
     old_epoch: Exchange | None = None
     unmapped: Exchange | None = None
     end_refused: Exchange | None = None  # by a coordinator error
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Answers that the client has to retry, by the API and by the partition or group that the request was about.
+
+    A client may send requests of several APIs behind one another, so a request says nothing about an answer to a
+    request of another API, or for another partition. Requests with a producer id and epoch share the Refusals of these;
+    an InitProducerId has those of its transactional id and of connections that are alike, because other instances of a
+    producer use the same transactional id.
+    """
+
+    open: dict[tuple[ApiKey, Hashable], tuple[Exchange, int]] = field(default_factory=dict)
 
 
 def claim(exchange: Exchange) -> tuple[str, Pair] | None:
@@ -233,26 +245,64 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         scene.broken("TXN.6", exchange, "it was answered PRODUCER_FENCED, and goes on", open_.fenced)
     if open_.unmapped is not None and not is_abort(exchange) and knows(exchange, open_.unmapped):
         scene.broken("TXN.16", exchange, "it goes on with the producer id that has no mapping", open_.unmapped)
-    _retried(exchange, producer, scene)
+    refusals = scene.at(Refusals, name, *pair)
+    _retried(exchange, refusals, scene)
+    _given_up(exchange, refusals, scene)
+    initialising = scene.seen(Refusals, exchange.connection.kin, name)
+    if initialising is not None and any(
+        refused.connection is exchange.connection for refused, _ in initialising.open.values()
+    ):
+        _given_up(exchange, initialising, scene)
 
 
-def _retried(exchange: Exchange, producer: Producer, scene: Scene) -> None:
-    refused = producer.refused
-    if refused is None or exchange.api is ApiKey.PRODUCE:
+def _subjects(exchange: Exchange) -> list[Hashable]:
+    """Returns the partitions, or the group, that a transactional request is about; one None if it is about neither."""
+    request = exchange.request
+    if isinstance(request, AddPartitionsToTxnRequest):
+        topics = request.v3_and_below_topics
+        return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+    if isinstance(request, AddOffsetsToTxnRequest | TxnOffsetCommitRequest):
+        return [request.group_id]
+    return [None]
+
+
+def _retried(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
+    """Decides TXN.8 and TXN.17 for the refusals that this request repeats, and forgets them."""
+    api = exchange.api
+    if api is None or not refusals.open or api is ApiKey.PRODUCE:
         return
-    is_same = exchange.api is refused.api
-    if not is_same and not knows(exchange, refused):
+    repeated = [found for each in _subjects(exchange) if (found := refusals.open.pop((api, each), None)) is not None]
+    if not repeated:
         return
-    producer.refused = None
-    if producer.refused_code == CONCURRENT and refused.api is not None and exchange.api is not None:
-        why = f"{exchange.api.kafka_name} after {refused.api.kafka_name} was answered CONCURRENT_TRANSACTIONS"
-        if is_same or not is_abort(exchange):
-            scene.decide("TXN.8", is_same, exchange, why, refused)
+    if any(code == CONCURRENT for _, code in repeated):
+        scene.kept("TXN.8", exchange)
+    refused = max((refused for refused, _ in repeated), key=lambda each: each.number)
     is_measured = refused.written_us is not None and exchange.connection is refused.connection
-    if is_same and is_measured and exchange.is_after_answer:
+    if is_measured and exchange.is_after_answer:
         waited_us = exchange.received_us - refused.answered_us
         why = f"it is retried after {waited_us / 1000} ms"
         scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)
+
+
+def _given_up(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
+    """Decides TXN.8 for the refusals that the client can no longer retry once it has sent this request.
+
+    A commit gives up whatever has to be in the transaction, and after EndTxn and InitProducerId nothing may be sent
+    before they succeed. An abort gives up lawfully.
+    """
+    api = exchange.api
+    if api is None or not refusals.open or api is ApiKey.PRODUCE:
+        return
+    is_end = api is ApiKey.END_TXN
+    for key, (refused, code) in list(refusals.open.items()):
+        is_exclusive = key[0] in (ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID)
+        if not is_end and not is_exclusive:
+            continue
+        if code == CONCURRENT and not is_abort(exchange) and knows(exchange, refused):
+            why = f"{api.kafka_name} after {key[0].kafka_name} was answered CONCURRENT_TRANSACTIONS"
+            scene.broken("TXN.8", exchange, why, refused)
+        if is_end or knows(exchange, refused):
+            del refusals.open[key]
 
 
 def inits(exchange: Exchange, scene: Scene) -> None:
@@ -261,7 +311,7 @@ def inits(exchange: Exchange, scene: Scene) -> None:
     if request.transactional_id is None:
         return
     producer = scene.at(Producer, request.transactional_id)
-    _retried(exchange, producer, scene)
+    _retried(exchange, scene.at(Refusals, exchange.connection.kin, request.transactional_id), scene)
     for code, (refused, times) in list(producer.fatal.items()):
         if knows(exchange, refused) and exchange.connection.kin == refused.connection.kin:
             producer.fatal[code] = refused, times + 1
@@ -329,20 +379,23 @@ def produce_answered(exchange: Exchange, scene: Scene) -> None:
             open_.failed[key] = exchange
             if code == OLD_EPOCH:
                 open_.old_epoch = exchange
-    _refusals(exchange, name, pair, set(errors.values()), scene)
+    _errors(exchange, name, pair, set(errors.values()), scene)
 
 
-def _refusals(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
-    """Notes what has consequences for the producer id and epoch, or for the transactional id."""
-    open_, producer = scene.at(OngoingTransaction, name, *pair), scene.at(Producer, name)
+def _errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
+    """Notes errors that have consequences for the producer id and epoch."""
+    open_ = scene.at(OngoingTransaction, name, *pair)
     if FENCED in codes:
         open_.fenced = exchange
         scene.kept("TXN.6", exchange)
     if NO_MAPPING in codes:
         open_.unmapped = exchange
-    found = codes & RETRIED
-    if found and exchange.api is not ApiKey.PRODUCE:
-        producer.refused, producer.refused_code = exchange, max(found)
+
+
+def _refuse(exchange: Exchange, refusals: Refusals, code: int, subject: Hashable = None) -> None:
+    """Notes a refusal that is to be retried."""
+    if code in RETRIED and exchange.api is not None:
+        refusals.open[exchange.api, subject] = exchange, code
 
 
 def adds_answered(exchange: Exchange, scene: Scene) -> None:
@@ -351,20 +404,25 @@ def adds_answered(exchange: Exchange, scene: Scene) -> None:
         return
     name, pair = claimed
     open_ = scene.at(OngoingTransaction, name, *pair)
+    refusals = scene.at(Refusals, name, *pair)
     codes: set[int] = set()
     if isinstance(answer, AddPartitionsToTxnResponse):
         for topic in answer.results_by_topic_v3_and_below:
             for partition in topic.results_by_partition:
                 codes.add(partition.partition_error_code)
+                _refuse(exchange, refusals, partition.partition_error_code, (topic.name, partition.partition_index))
                 if partition.partition_error_code == 0:
                     open_.partitions.add((topic.name, partition.partition_index))
     elif isinstance(answer, AddOffsetsToTxnResponse) and isinstance(request, AddOffsetsToTxnRequest):
         codes.add(answer.error_code)
+        _refuse(exchange, refusals, answer.error_code, request.group_id)
         if answer.error_code == 0:
             open_.groups.add(request.group_id)
-    elif isinstance(answer, TxnOffsetCommitResponse):
+    elif isinstance(answer, TxnOffsetCommitResponse) and isinstance(request, TxnOffsetCommitRequest):
         codes |= {partition.error_code for topic in answer.topics for partition in topic.partitions}
-    _refusals(exchange, name, pair, codes, scene)
+        for code in sorted(codes & RETRIED):
+            _refuse(exchange, refusals, code, request.group_id)
+    _errors(exchange, name, pair, codes, scene)
 
 
 def commits_offsets(exchange: Exchange, scene: Scene) -> None:
@@ -426,7 +484,8 @@ def end_answered(exchange: Exchange, scene: Scene) -> None:
             scene.at(Began, request.transactional_id, *given).after = exchange
     if answer.error_code in COORDINATOR:
         scene.at(OngoingTransaction, request.transactional_id, *pair).end_refused = exchange
-    _refusals(exchange, request.transactional_id, pair, {answer.error_code}, scene)
+    _refuse(exchange, scene.at(Refusals, request.transactional_id, *pair), answer.error_code)
+    _errors(exchange, request.transactional_id, pair, {answer.error_code}, scene)
 
 
 def init_answered(exchange: Exchange, scene: Scene) -> None:
@@ -444,8 +503,8 @@ def init_answered(exchange: Exchange, scene: Scene) -> None:
         producer.fatal[answer.error_code] = exchange, times
         if times < MOST_REPEATS:
             scene.kept(FATAL_INITS[answer.error_code], exchange)
-    elif answer.error_code in RETRIED:
-        producer.refused, producer.refused_code = exchange, answer.error_code
+    else:
+        _refuse(exchange, scene.at(Refusals, exchange.connection.kin, request.transactional_id), answer.error_code)
 
 
 FAMILY = Family(

@@ -17,7 +17,7 @@ from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAckn
 from odradek.testing.judge.exchanges import Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.produce import partition_errors
-from odradek.testing.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, claim, is_abort
+from odradek.testing.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, Producer, claim, is_abort
 from odradek.testing.judge.scene import Scene
 
 ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.value
@@ -152,6 +152,9 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     known = scene.at(Known, name)
     by = known.by
     is_kept = isinstance(exchange.request, EndTxnRequest) and pair == known.given
+    is_own = pair == known.given or (by is not None and exchange.connection is by.connection)
+    if by is not None and known.ongoing is not None and not is_own:
+        return  # of the instance that was replaced, which cannot know
     if by is not None and known.ongoing is not None and (is_kept or knows(exchange, by)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
         why = f"{what} of {pair} where {known.ongoing} is undecided, and {known.given} is the latest pair"
@@ -290,7 +293,11 @@ def acknowledges(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, TxnShareAcknowledgeRequest)
     known, pair = scene.at(Known, request.transactional_id), (request.producer_id, request.producer_epoch)
-    if known.by is not None and known.given is not None and knows(exchange, known.by):
+    issued = scene.at(Producer, request.transactional_id).issued
+    is_of_another = known.by is not None and known.by.api is ApiKey.INIT_PRODUCER_ID and pair in issued
+    if known.by is None or known.given is None or (pair != known.given and is_of_another):
+        return  # of the instance that was replaced, which cannot know
+    if knows(exchange, known.by):
         scene.decide("SHT.1", pair == known.given, exchange, f"{pair} where {known.given} is open", known.by)
 
 

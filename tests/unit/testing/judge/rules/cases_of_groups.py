@@ -346,7 +346,7 @@ CASES = (
     Case("GRP.4", rebalance("m"), rebalance("")),
     Case("GRP.4", rebalance("m"), never_joins_again),
     Case("GRP.5", rejected(25, ""), rejected(25, "m")),
-    Case("GRP.5", rejected(22, "m"), rejected(22, "")),
+    Case("GRP.20", rejected(22, "m"), rejected(22, "")),
     Case("GRP.6", fenced(False), fenced(True)),
     Case("GRP.10", commits(1), commits(1, 0)),
     Case("GRP.11", commits_in_a_rebalance(3), commits_in_a_rebalance(20)),

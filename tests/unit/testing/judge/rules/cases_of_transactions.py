@@ -19,10 +19,27 @@ from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommit
 from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
 from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from tests.support.judged_cases import Case, Story, batch, init, join, produce
-from tests.support.traces import Peer, Trace
+from tests.support.traces import Asked, Trace
 
 NAME = "pay"
 PAIR, NEXT = (7, 0), (7, 1)
+
+
+def _adds(error: int, pair: tuple[int, int]) -> Asked:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=pair[0],
+        v3_and_below_producer_epoch=pair[1],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+    part = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=error)
+    topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[part])
+    return request, 3, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+
+
+def _adds_offsets(error: int, pair: tuple[int, int]) -> Asked:
+    request = AddOffsetsToTxnRequest(transactional_id=NAME, producer_id=pair[0], producer_epoch=pair[1], group_id="g")
+    return request, 3, AddOffsetsToTxnResponse(error_code=error)
 
 
 class Producer:
@@ -35,16 +52,7 @@ class Producer:
             init(self.coordinator, PAIR, NAME)
 
     def add(self, error: int = 0, *, pair: tuple[int, int] = PAIR, after_ms: float = 100) -> None:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=NAME,
-            v3_and_below_producer_id=pair[0],
-            v3_and_below_producer_epoch=pair[1],
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
-        )
-        part = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=error)
-        topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[part])
-        answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
-        self.coordinator.ask(request, 3, answer, after_ms=after_ms)
+        self.coordinator.ask(*_adds(error, pair), after_ms=after_ms)
 
     def send(self, sequence: int = 0, error: int = 0, *, pair: tuple[int, int] = PAIR, version: int = 0) -> None:
         records = batch(sequence, producer=pair, transactional=True)
@@ -63,11 +71,18 @@ class Producer:
         answer = EndTxnResponse(error_code=error, producer_id=gives[0], producer_epoch=gives[1])
         self.coordinator.ask(request, 5 if self.version >= 12 else 4, None if lost else answer)
 
-    def add_offsets(self, pair: tuple[int, int] = PAIR) -> None:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=NAME, producer_id=pair[0], producer_epoch=pair[1], group_id="g"
+    def add_offsets(self, pair: tuple[int, int] = PAIR, *, error: int = 0) -> None:
+        self.coordinator.ask(*_adds_offsets(error, pair))
+
+    def add_both(self, error: int, error_of_offsets: int) -> None:
+        """Sends AddOffsetsToTxn behind AddPartitionsToTxn before either is answered, as kafka-python does."""
+        self.coordinator.ask_interleaved(_adds(error, PAIR), _adds_offsets(error_of_offsets, PAIR))
+
+    def acknowledge(self, pair: tuple[int, int] = PAIR) -> None:
+        request = TxnShareAcknowledgeRequest(
+            transactional_id=NAME, group_id="g", producer_id=pair[0], producer_epoch=pair[1], member_id="m"
         )
-        self.coordinator.ask(request, 3, AddOffsetsToTxnResponse())
+        self.leader.ask(request, 0, TxnShareAcknowledgeResponse())
 
     def commit_offsets(self, member: str = "m", generation: int = 1) -> None:
         request = TxnOffsetCommitRequest(
@@ -173,6 +188,29 @@ def concurrent(same: bool, after_ms: float = 100) -> Story:
     return story
 
 
+def concurrent_commit(*, retries: bool) -> Story:
+    def story(trace: Trace) -> None:
+        producer = Producer(trace)
+        producer.add(51)
+        if retries:
+            producer.add()
+        producer.end()
+
+    return story
+
+
+def concurrent_end(*, retries: bool) -> Story:
+    def story(trace: Trace) -> None:
+        producer = Producer(trace)
+        producer.add()
+        producer.end(error=51)
+        if retries:
+            producer.end()
+        producer.add()
+
+    return story
+
+
 def end_again(committed: bool, *, error: int = 0, lost: bool = False, pair: tuple[int, int] = PAIR) -> Story:
     def story(trace: Trace) -> None:
         producer = Producer(trace, 12)
@@ -262,15 +300,7 @@ def kept_transaction(ends: bool) -> Story:
 
 
 def acknowledges(pair: tuple[int, int]) -> Story:
-    def story(trace: Trace) -> None:
-        producer = Producer(trace, 12)
-        request = TxnShareAcknowledgeRequest(
-            transactional_id=NAME, group_id="g", producer_id=pair[0], producer_epoch=pair[1], member_id="m"
-        )
-        peer: Peer = producer.leader
-        peer.ask(request, 0, TxnShareAcknowledgeResponse())
-
-    return story
+    return lambda trace: Producer(trace, 12).acknowledge(pair)
 
 
 CASES = (
@@ -282,7 +312,8 @@ CASES = (
     Case("TXN.5", batch_succeeds, batch_fails(10, True)),
     Case("TXN.6", fenced(False), fenced(True)),
     Case("TXN.7", batch_fails(47, False), batch_fails(47, True)),
-    Case("TXN.8", concurrent(True), concurrent(False)),
+    Case("TXN.8", concurrent_commit(retries=True), concurrent_commit(retries=False)),
+    Case("TXN.8", concurrent_end(retries=True), concurrent_end(retries=False)),
     Case("TXN.9", end_again(True, error=16), end_again(False, error=16)),
     Case("TXN.10", end_again(True, lost=True), end_again(False, lost=True)),
     Case("TXN.12", of_a_group("m", 1), of_a_group("", -1)),
