@@ -5,6 +5,8 @@ import { Kafka, logLevel } from "kafkajs";
 
 import { odradek } from "./odradek.mjs";
 
+const ended = []; // hooks that have run
+
 /** Begins a transaction and writes a record in it. */
 async function written(t, kafka) {
   const client = new Kafka({ brokers: kafka.brokers, logLevel: logLevel.NOTHING });
@@ -37,4 +39,24 @@ test("a transaction that nobody ends times out", async (t) => {
   await kafka.advance(70_000);
   await kafka.wait({ transaction: "t", state: "CompleteAbort" });
   await assert.rejects(transaction.commit());
+});
+
+test("the cluster outlives all that the test registers", async (t) => {
+  const kafka = await odradek(t, { topics: { orders: 1 } });
+  const alive = async (hook) => {
+    await kafka.call("GET", "/clock");
+    ended.push(hook);
+  };
+  const client = new Kafka({ brokers: kafka.brokers, logLevel: logLevel.NOTHING });
+  const consumer = client.consumer({ groupId: "g", maxWaitTimeInMs: 100 });
+  t.after(() => alive("before"));
+  t.after(() => consumer.disconnect());
+  t.after(() => alive("after"));
+  await consumer.connect();
+  await consumer.subscribe({ topic: "orders" });
+  await consumer.run({ eachMessage: async () => {} });
+});
+
+test("every hook of the test before this one has found its cluster", () => {
+  assert.deepEqual(ended, ["before", "after"]);
 });
