@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,9 @@ import pytest
 if TYPE_CHECKING:
     from odradek.testing.sync import Cluster, Json, Odradek
 
-MARK = "kafka"
+MARK = "kafka"  # name of the marker and of the fixture
+ASYNC_MARK = "async_kafka"
+FUNCTION = "function"  # scope of a fixture
 OPTION = "--odradek"
 CONTROL = "ODRADEK_CONTROL"  # what the option is, for a whole run in several languages
 TOKEN = "ODRADEK_TOKEN"
@@ -119,6 +121,26 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if SHARE in config.stash:
         config.stash[SHARE].close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Has the cluster set up before the test's other fixtures of function scope, so that it is torn down after them.
+
+    A fixture that closes consumers need not name the cluster, and a consumer that is closed without its cluster waits
+    for a coordinator that is gone.
+    """
+    names: list[str] = getattr(item, "fixturenames", [])
+    if MARK not in names:
+        return
+    definitions: Mapping[str, Sequence[Any]] = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    if not any(each.func.__module__ == __name__ for each in definitions[MARK]):
+        return  # the project's own fixture has the same name
+    ours = [name for name in (MARK, ASYNC_MARK) if name in names]
+    others = [name for name in names if name not in ours]
+    scopes = [definitions[name][-1].scope if name in definitions else None for name in others]
+    place = scopes.index(FUNCTION) if FUNCTION in scopes else len(others)
+    names[:] = [*others[:place], *ours, *others[place:]]
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,33 @@ def test_where(kafka, odradek, worker_id, number):
     with open("places", "a") as file:
         file.write(f"{worker_id} {odradek.port}\\n")
 """
+ORDER = """
+import pytest
+
+from odradek.testing.pytest_plugin import errors_in
+
+@pytest.fixture(scope="module")
+def opened_early():
+    yield
+
+@pytest.fixture
+def closed_last(request):
+    clusters = []
+    yield clusters
+    for each in clusters:
+        each.clock.now_ms  # raises Refused if the cluster is deleted
+        print("the cluster was there for", request.node.name)
+
+def test_a_fixture_before_it(closed_last, opened_early, kafka):
+    closed_last.append(kafka)
+
+def test_its_asyncio_form(closed_last, async_kafka):
+    closed_last.append(async_kafka.plain)
+
+@pytest.mark.usefixtures("kafka")
+def test_a_finalizer_of_the_test(closed_last, request):
+    closed_last.append(request.getfixturevalue("kafka"))
+"""
 TOKEN = "told to few"
 ELSEWHERE = """
 def test_where(kafka, odradek):
@@ -122,6 +149,13 @@ def test_a_rule_that_nothing_matched_is_an_error_of_a_test_that_passed_alone(rep
     assert "1 failed, 8 passed, 1 error in" in report
     assert "ERROR test_payments.py::test_brings_nothing_about" in report
     assert "no request matched never" in report
+
+
+def test_a_cluster_outlives_the_fixtures_that_were_set_up_before_it(tmp_path: Path) -> None:
+    report = run(tmp_path, ORDER)
+    for test in ("test_a_fixture_before_it", "test_its_asyncio_form", "test_a_finalizer_of_the_test"):
+        assert f"the cluster was there for {test}\n" in report, report
+    assert "3 passed in" in report, report
 
 
 @pytest.mark.slow
