@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SharePartitionOffset,
     )
     from odradek.client.administration.topics import NewTopic, PartitionDescription, TopicDescription
-    from odradek.client.administration.transactions import TransactionDescription, TransactionListing
+    from odradek.client.administration.transactions import ActiveProducer, TransactionDescription, TransactionListing
     from odradek.client.common.errors import (
         AbortableError,
         AuthenticationFailed,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
     from odradek.client.consuming.positions import OffsetOutOfRange
     from odradek.client.producer import Producer
+    from odradek.client.producing.producer_batch import ProducerIdentity
     from odradek.client.share_consumer import ShareConsumer
 
 _MODULES = {
@@ -65,7 +66,7 @@ _MODULES = {
     "odradek.client.administration.configs": "AlterOperation ConfigChange ConfigEntry ConfigResource ConfigType",
     "odradek.client.administration.groups": "GroupDescription GroupListing MemberDescription SharePartitionOffset",
     "odradek.client.administration.topics": "NewTopic PartitionDescription TopicDescription",
-    "odradek.client.administration.transactions": "TransactionDescription TransactionListing",
+    "odradek.client.administration.transactions": "ActiveProducer TransactionDescription TransactionListing",
     "odradek.client.common.errors": (
         "AbortableError AuthenticationFailed AuthorizationFailed ClientError FatalError IllegalState "
         "ProducerFenced RetriableError"
@@ -80,6 +81,7 @@ _MODULES = {
     "odradek.client.consuming.offset_lookup": "OffsetAndTimestamp",
     "odradek.client.consuming.positions": "OffsetOutOfRange",
     "odradek.client.producer": "Producer",
+    "odradek.client.producing.producer_batch": "ProducerIdentity",
     "odradek.client.share_consumer": "ShareConsumer",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
@@ -88,6 +90,7 @@ __all__ = [
     "AbortableError",
     "AcknowledgeType",
     "AcknowledgedRange",
+    "ActiveProducer",
     "Admin",
     "AlterOperation",
     "AuthenticationFailed",
@@ -117,6 +120,7 @@ __all__ = [
     "PreparedTxnState",
     "Producer",
     "ProducerFenced",
+    "ProducerIdentity",
     "RawBatches",
     "RecordMetadata",
     "RetriableError",

@@ -15,7 +15,7 @@ from odradek.client.common.errors import (
     check,
     code_of,
 )
-from odradek.client.common.values import OffsetAndMetadata, PreparedTxnState, TopicPartition
+from odradek.client.common.values import OffsetAndMetadata, PreparedTxnState, TopicPartition, blocks
 from odradek.client.network.cluster import (
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
@@ -34,8 +34,6 @@ from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
-from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
-from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.struct import Message
@@ -44,13 +42,15 @@ if TYPE_CHECKING:
     from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
     from odradek.client.administration.groups import GroupDescription, GroupListing, SharePartitionOffset
     from odradek.client.administration.topics import NewTopic, TopicDescription
-    from odradek.client.administration.transactions import TransactionDescription, TransactionListing
+    from odradek.client.administration.transactions import ActiveProducer, TransactionDescription, TransactionListing
     from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
+    from odradek.client.producing.producer_batch import ProducerIdentity
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 THE_BROKERS_DEFAULT = -1
+FENCED_AT_ONCE = 500  # producers, each with a request of its own
 DELETED_BY_NAME = 5  # DeleteTopics takes names in a list of their own up to this version
 END_TXN_OF_ONE_EPOCH = 5  # the version of EndTxn whose repetition is known from the end of the next transaction
 EPOCHS_PER_TRANSACTION = 2  # the level of transaction.version at which that is so
@@ -90,6 +90,7 @@ class Admin(ConnectedClient):
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
+            allow_auto_create_topics=False,  # looking at a topic whose name is misspelt must not create it
             security=Security.of(security),
         )
         self._request_timeout_ms = int(request_timeout_ms)
@@ -303,21 +304,71 @@ class Admin(ConnectedClient):
         return {each: await describe(self.asking, each) for each in transactional_ids}
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Abort whatever is open, a prepared transaction included, and fence its owner: the way out when nobody is left
-        who could decide (KIP-939). Returns when the abort is complete; the id is then as a new producer's.
+        """Aborts the open transaction of this transactional id, even a prepared one, and fences its owner (KIP-939).
+        Use it when nobody is left who could decide. Returns when the abort is complete; the id is then as a new
+        producer's.
 
-        What was decided elsewhere, to commit, is not asked: its records are lost all the same.
+        It does not ask an external coordinator: if that has decided to commit, the records of the transaction are lost.
+        Raises ClientError (TRANSACTIONAL_ID_AUTHORIZATION_FAILED …).
         """
-        kind = CoordinatorType.TRANSACTION
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=self._request_timeout_ms
+        await administration.transactions.fence_producer(self.asking, transactional_id)
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
+        """Fences the producers of these transactional ids, and aborts what they have open, like
+        `force_terminate_transaction` for each of them. Returns the producer id and epoch that each id has from
+        now on.
+
+        An id that no producer has used is created. Raises ClientError for the first that is refused; others may be
+        fenced by then.
+        """
+        fence = administration.transactions.fence_producer
+        fenced: dict[str, ProducerIdentity] = {}
+        for ids in blocks(dict.fromkeys(transactional_ids), FENCED_AT_ONCE):
+            found = await asyncio.gather(*(fence(self.asking, each) for each in ids), return_exceptions=True)
+            for transactional_id, identity in zip(ids, found, strict=True):
+                if isinstance(identity, BaseException):
+                    raise identity
+                fenced[transactional_id] = identity
+        return fenced
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        """The producers that each partition knows, idempotent and transactional ones, with their open transactions.
+
+        broker_id   ask this broker, which may be a follower; the leader of each partition if left out
+
+        Raises ClientError for the first partition that is refused (UNKNOWN_TOPIC_OR_PARTITION,
+        TOPIC_AUTHORIZATION_FAILED).
+        """
+        return await administration.transactions.describe_producers(self.asking, partitions, broker_id=broker_id)
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int | None = None,
+    ) -> None:
+        """Aborts the open transaction of a producer in one partition, by writing its marker there. This is meant for a
+        hanging transaction, which no coordinator will ever end; find its numbers with `describe_producers`.
+
+        It asks no coordinator: if one knows the transaction, its other partitions and its coordinator are not told, and
+        a commit would be torn. Use `fence_producers`, or `odradek transactions abort`, which checks that first.
+
+        coordinator_epoch   as `describe_producers` returns it
+
+        Raises ClientError (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, CLUSTER_AUTHORIZATION_FAILED,
+        UNKNOWN_TOPIC_OR_PARTITION).
+        """
+        await administration.transactions.abort_transaction(
+            self.asking,
+            partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
         )
-
-        async def fence() -> None:  # while the abort is under way the answer is CONCURRENT_TRANSACTIONS
-            answer = await self._cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
-            self.asking.check_coordinator(kind, transactional_id, answer.error_code)
-
-        await self._patiently(fence)
 
     async def end_transaction(self, transactional_id: str, state: PreparedTxnState, *, committed: bool) -> None:
         """End a transaction that another process has prepared, by its name. Returns when it is decided so, now or

@@ -21,28 +21,19 @@ from odradek.client.administration.asking import Asking
 from odradek.client.administration.records import LATEST, offsets
 from odradek.client.administration.transactions import (
     TransactionDescription,
+    abort_transaction,
     describe_listed,
+    describe_producers,
     describe_transaction,
+    fence_producer,
     ids_by_producer,
     list_transactions,
 )
 from odradek.client.common.errors import ClientError, check
-from odradek.client.common.values import TopicPartition as NamedPartition
-from odradek.client.common.values import blocks, grouped
+from odradek.client.common.values import TopicPartition
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
-from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
-from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
-from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.protocol.messages.write_txn_markers_request import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
-from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
-from odradek.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,19 +59,12 @@ async def list_partitions(asking: Asking, topics: Iterable[str] | None = None) -
     )
 
 
-def by_leader(partitions: Iterable[PartitionLeader]) -> dict[int, dict[str, list[int]]]:
-    """Groups the partitions that have a leader: leader → topic → partitions."""
-    led = grouped((each.leader_id, (each.topic, each.partition)) for each in partitions if each.leader_id is not None)
-    return {leader_id: grouped(members) for leader_id, members in led.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """Transaction as its partition sees it; `coordinator_epoch` is None before the producer's first marker there."""
 
     topic: str
     partition: int
-    leader_id: int
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int | None
@@ -93,29 +77,22 @@ class OpenTransaction:
 
 async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
     """Asks the leader of every partition that has one. Raises ClientError."""
-    found: list[OpenTransaction] = []
-    for leader_id, led in ((node, led) for some in blocks(partitions) for node, led in by_leader(some).items()):
-        topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in led.items()]
-        answer = await asking.broker(leader_id, DescribeProducersRequest(topics=topics), DescribeProducersResponse)
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                name = f"the producers of {topic.name}-{partition.partition_index}"
-                check(partition.error_code, name, partition.error_message)
-                found += [
-                    OpenTransaction(
-                        topic.name,
-                        partition.partition_index,
-                        leader_id,
-                        producer.producer_id,
-                        producer.producer_epoch,
-                        producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
-                        producer.current_txn_start_offset,
-                        producer.last_timestamp,
-                    )
-                    for producer in partition.active_producers
-                    if producer.current_txn_start_offset >= 0
-                ]
-    return found
+    leaders = {TopicPartition(each.topic, each.partition): each.leader_id for each in partitions}
+    led = [partition for partition, leader_id in leaders.items() if leader_id is not None]
+    return [
+        OpenTransaction(
+            partition.topic,
+            partition.partition,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.transaction_start_offset,
+            producer.last_timestamp_ms,
+        )
+        for partition, producers in (await describe_producers(asking, led)).items()
+        for producer in producers
+        if producer.transaction_start_offset is not None
+    ]
 
 
 async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> TransactionDescription | None:
@@ -197,7 +174,7 @@ async def find_in_doubt(
 def oldest_in(transactions: Iterable[OpenTransaction]) -> dict[TopicPartition, OpenTransaction]:
     oldest: dict[TopicPartition, OpenTransaction] = {}
     for each in transactions:
-        topic_partition = each.topic, each.partition
+        topic_partition = TopicPartition(each.topic, each.partition)
         if topic_partition not in oldest or each.start_offset < oldest[topic_partition].start_offset:
             oldest[topic_partition] = each
     return oldest
@@ -216,15 +193,12 @@ def held(
 
 async def end_offsets(asking: Asking, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
     """Returns one past the last record of every partition that has a leader. Raises ClientError."""
-    asked = {NamedPartition(each.topic, each.partition): LATEST for each in partitions if each.leader_id is not None}
+    asked = {TopicPartition(each.topic, each.partition): LATEST for each in partitions if each.leader_id is not None}
     found = await offsets(asking, asked, is_committed=False)
-    return {(each.topic, each.partition): end.offset for each, end in found.items() if end is not None}
+    return {each: end.offset for each, end in found.items() if end is not None}
 
 
 ONGOING = "Ongoing"
-FIRST_COORDINATOR_EPOCH = 0
-WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer
-INIT_PRODUCER_ID = 5  # the newest that does not know of two-phase commit
 TIMEOUT_MS = 30_000  # of the id, after it was ended by force: that of an admin request, as Kafka's tool does it
 
 
@@ -239,7 +213,7 @@ async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
             f"the transaction of {transactional_id!r} is part of a two-phase commit, whose coordinator may have decided"
             f" to commit it; if nobody can tell: force-terminate --transactional-id {transactional_id}"
         )
-    await _take_over(asking, found, found.timeout_ms)
+    await fence_producer(asking, transactional_id, found.timeout_ms)
 
 
 async def force_terminate(asking: Asking, transactional_id: str) -> TransactionDescription:
@@ -248,21 +222,8 @@ async def force_terminate(asking: Asking, transactional_id: str) -> TransactionD
     Returns what there was before, when that is complete. Raises ClientError, so also where nothing is known of the id.
     """
     found = await describe_transaction(asking, transactional_id)
-    await _take_over(asking, found, TIMEOUT_MS)
+    await fence_producer(asking, transactional_id, TIMEOUT_MS)
     return found
-
-
-async def _take_over(asking: Asking, found: TransactionDescription, timeout_ms: int) -> None:
-    request = InitProducerIdRequest(transactional_id=found.transactional_id, transaction_timeout_ms=timeout_ms)
-
-    async def fence() -> None:
-        # While the abort is under way the answer is CONCURRENT_TRANSACTIONS.
-        answer = await asking.cluster.ask(
-            request, InitProducerIdResponse, node_id=found.coordinator, max_version=INIT_PRODUCER_ID
-        )
-        check(answer.error_code, f"to end the transaction of {found.transactional_id!r}")
-
-    await asking.patiently(fence)
 
 
 async def abort_by_marker(asking: Asking, transaction: OpenTransaction) -> None:
@@ -273,21 +234,10 @@ async def abort_by_marker(asking: Asking, transaction: OpenTransaction) -> None:
             f"it belongs to the transactional id {owner.transactional_id!r} ({owner.state}), whose coordinator ends it"
             f" {owner.timeout_ms} ms after its start; to end it now: abort --transactional-id {owner.transactional_id}"
         )
-    topic = WritableTxnMarkerTopic(name=transaction.topic, partition_indexes=[transaction.partition])
-    marker = WritableTxnMarker(
+    await abort_transaction(
+        asking,
+        TopicPartition(transaction.topic, transaction.partition),
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        transaction_result=False,
-        topics=[topic],
-        coordinator_epoch=transaction.coordinator_epoch or FIRST_COORDINATOR_EPOCH,
+        coordinator_epoch=transaction.coordinator_epoch,
     )
-    answer = await asking.broker(
-        transaction.leader_id,
-        WriteTxnMarkersRequest(markers=[marker]),
-        WriteTxnMarkersResponse,
-        max_version=WITHOUT_TRANSACTION_VERSION,
-    )
-    for of_producer in answer.markers:
-        for of_topic in of_producer.topics:
-            for of_partition in of_topic.partitions:
-                check(of_partition.error_code, f"the marker in {of_topic.name}-{of_partition.partition_index}")

@@ -1,4 +1,6 @@
-"""Transactional ids as their coordinators know them."""
+"""Transactional ids as their coordinators know them, producers as the leaders of partitions know them, and how an
+administrator ends transactions.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
-from odradek.client.common.errors import ClientError, check
-from odradek.client.common.values import TopicPartition, grouped
+from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.common.values import TopicPartition, blocks, grouped
+from odradek.client.consuming.offset_lookup import leaders_of
 from odradek.client.network.cluster import CoordinatorType
+from odradek.client.producing.producer_batch import ProducerIdentity
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
 DURATION_SINCE, PATTERN_SINCE = 1, 2  # versions of ListTransactions
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka stores it
+FIRST_COORDINATOR_EPOCH = 0
+WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +148,150 @@ def _description(told: TransactionState, node_id: int) -> TransactionDescription
         told.transaction_start_time_ms if told.transaction_start_time_ms >= 0 else None,
         tuple(sorted(TopicPartition(each.topic, index) for each in told.topics for index in each.partitions)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer as the leader of a partition knows it.
+
+    last_sequence             of its last batch there; -1 if that was the marker of a transaction
+    last_timestamp_ms         of its last batch there, in ms since 1970
+    coordinator_epoch         of the last marker of its transactions there; None before the first one
+    transaction_start_offset  the first offset of its open transaction there; None if it has none
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    transaction_start_offset: int | None
+
+
+async def describe_producers(
+    asking: Asking, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+) -> dict[TopicPartition, list[ActiveProducer]]:
+    """Asks the leader of each partition, or this broker; see `Admin.describe_producers`."""
+    left = dict.fromkeys(TopicPartition(*each) for each in partitions)
+    found: dict[TopicPartition, list[ActiveProducer]] = {}
+
+    async def ask() -> None:
+        for node_id, led in (await _asked_nodes(asking, left, broker_id)).items():
+            for some in blocks(led):
+                await _describe_producers_at(asking, node_id, some, found)
+                for partition in some:
+                    left.pop(partition, None)
+
+    await asking.patiently(ask)
+    return found
+
+
+async def _asked_nodes(
+    asking: Asking, partitions: Iterable[TopicPartition], broker_id: int | None
+) -> dict[int, list[TopicPartition]]:
+    """The partitions by the node to be asked. Raises ClientError (UNKNOWN_TOPIC_OR_PARTITION), and RetriableError if a
+    partition has no leader at the moment."""
+    partitions = list(partitions)
+    if broker_id is not None:
+        return {broker_id: partitions}
+    leaders = await leaders_of(asking.cluster, partitions)
+    led = {node_id: [partition for partition, _ in some] for node_id, some in leaders.items()}
+    if missing := set(partitions).difference(*led.values()):
+        await asking.cluster.refresh({partition.topic for partition in missing})
+        topic, index = min(missing)
+        known = asking.cluster.known_topic(topic)
+        if known is None or index >= len(known.leaders):
+            text = f"the topic {topic!r} is not known" if known is None else f"{topic} has no partition {index}"
+            raise ClientError(text, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise RetriableError(f"{topic}-{index} has no leader at the moment", ErrorCode.LEADER_NOT_AVAILABLE)
+    return led
+
+
+async def _describe_producers_at(
+    asking: Asking, node_id: int, partitions: list[TopicPartition], found: dict[TopicPartition, list[ActiveProducer]]
+) -> None:
+    topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in grouped(partitions).items()]
+    request = DescribeProducersRequest(topics=topics)
+    answer = await asking.cluster.ask(request, DescribeProducersResponse, node_id=node_id)
+    for topic in answer.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            await _check_leader(asking, partition, "the producers", each.error_code, each.error_message)
+            found[partition] = [
+                ActiveProducer(
+                    producer.producer_id,
+                    producer.producer_epoch,
+                    producer.last_sequence,
+                    producer.last_timestamp,
+                    producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
+                    producer.current_txn_start_offset if producer.current_txn_start_offset >= 0 else None,
+                )
+                for producer in each.active_producers
+            ]
+
+
+async def _check_leader(
+    asking: Asking, partition: TopicPartition, what: str, error_code: int, message: str | None = None
+) -> None:
+    """Raises the error of a partition's leader; asks for the leader again if it has moved."""
+    if error_code == ErrorCode.NONE.value:
+        return
+    code = code_of(error_code)
+    if code in STALE_METADATA:
+        await asking.cluster.refresh({partition.topic})
+    raise refusal(code, f"{what} of {partition.topic}-{partition.partition}", message)
+
+
+async def abort_transaction(
+    asking: Asking,
+    partition: TopicPartition,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int | None = None,
+) -> None:
+    """Writes a marker into one partition; see `Admin.abort_transaction`."""
+    partition = TopicPartition(*partition)
+    marker = WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+        coordinator_epoch=FIRST_COORDINATOR_EPOCH if coordinator_epoch is None else coordinator_epoch,
+    )
+    request = WriteTxnMarkersRequest(markers=[marker])
+
+    async def ask() -> None:
+        (node_id,) = await _asked_nodes(asking, [partition], None)
+        answer = await asking.cluster.ask(
+            request, WriteTxnMarkersResponse, node_id=node_id, max_version=WITHOUT_TRANSACTION_VERSION
+        )
+        for of_producer in answer.markers:
+            for of_topic in of_producer.topics:
+                for each in of_topic.partitions:
+                    await _check_leader(asking, partition, "the marker", each.error_code)
+
+    await asking.patiently(ask)
+
+
+async def fence_producer(asking: Asking, transactional_id: str, timeout_ms: int | None = None) -> ProducerIdentity:
+    """Initialises the transactional id as a new producer does, which aborts whatever is open and fences its owner;
+    returns when the abort is complete.
+
+    timeout_ms   the transaction timeout that the id then has, until its next producer sets another one
+    """
+    kind = CoordinatorType.TRANSACTION
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=asking.request_timeout_ms if timeout_ms is None else timeout_ms,
+    )
+
+    async def fence() -> ProducerIdentity:  # while the abort is under way the answer is CONCURRENT_TRANSACTIONS
+        answer = await asking.cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
+        asking.check_coordinator(kind, transactional_id, answer.error_code)
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    return await asking.patiently(fence)
 
 
 async def ids_by_producer(asking: Asking, producer_ids: Iterable[int]) -> dict[int, str]:

@@ -98,6 +98,7 @@ class TransactionSession:
         self._must_init_anew = False  # before the next transaction
         self._added: set[TopicPartition] = set()
         self._to_add: set[TopicPartition] = set()
+        self._added_groups: set[str] = set()
         self._adding: asyncio.Task[None] | None = None
         self._ended: list[TransactionEnded] = []  # share consumers that wait for the end of the transaction
         self._asking = asyncio.Lock()  # offsets of one task are not sent while another ends the transaction
@@ -245,7 +246,7 @@ class TransactionSession:
         if not offsets:
             return
         async with self._adding_to_the_transaction("offsets"):
-            if not self.is_transaction_v2:
+            if not self.is_transaction_v2 and group.group_id not in self._added_groups:
                 await self._add_offsets(group.group_id)
             await self._commit_offsets(offsets, group)
 
@@ -315,6 +316,7 @@ class TransactionSession:
             group_id=group_id,
         )
         await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, request, AddOffsetsToTxnResponse, lambda answer: answer.error_code)
+        self._added_groups.add(group_id)
         self.has_begun = True
 
     async def _commit_offsets(
@@ -374,6 +376,7 @@ class TransactionSession:
             await self._init_anew()
         self._added.clear()
         self._to_add.clear()
+        self._added_groups.clear()
         ended, self._ended = self._ended, []
         for call in ended:
             call(committed)

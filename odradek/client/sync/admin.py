@@ -42,5 +42,8 @@ class Admin(Blocking[admin.Admin]):
     list_transactions = blocking(admin.Admin.list_transactions)
     describe_transactions = blocking(admin.Admin.describe_transactions)
     force_terminate_transaction = blocking(admin.Admin.force_terminate_transaction)
+    fence_producers = blocking(admin.Admin.fence_producers)
+    describe_producers = blocking(admin.Admin.describe_producers)
+    abort_transaction = blocking(admin.Admin.abort_transaction)
     end_transaction = blocking(admin.Admin.end_transaction)
     end_transactions = blocking(admin.Admin.end_transactions)

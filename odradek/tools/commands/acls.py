@@ -28,7 +28,12 @@ PRODUCER = {
     ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
 }
 CONSUMER = {ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE), ResourceType.GROUP: (Operation.READ,)}
-OPERATIONS = {"".join(word.capitalize() for word in each.name.split("_")).lower(): each for each in Operation}
+NAMES = {
+    "".join(word.capitalize() for word in each.name.split("_")): each
+    for each in Operation
+    if each not in (Operation.UNKNOWN, Operation.ANY)
+}
+OPERATIONS = {name.lower(): each for name, each in NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
         "--operation",
         type=_operation,
         metavar="NAME",
-        help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs …; default: All",
+        help=f"one of {', '.join(NAMES)}; default: All",
     )
     parser.add_argument(
         "--producer", action="store_true", help="the rights of a producer on topics and transactional ids"
@@ -85,8 +90,8 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
 
 def _operation(text: str) -> Operation:
     found = OPERATIONS.get(text.replace("_", "").lower())
-    if found is None or found in (Operation.UNKNOWN, Operation.ANY):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an operation")
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an operation: give one of {', '.join(NAMES)}")
     return found
 
 

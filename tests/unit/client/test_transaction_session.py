@@ -17,6 +17,8 @@ from odradek.client.producing.transaction import Call, ProducerTxnState
 from odradek.client.producing.transaction_session import TransactionSession
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
@@ -40,6 +42,7 @@ SERVED = {
     ApiKey.INIT_PRODUCER_ID: 6,
     ApiKey.END_TXN: 5,
     ApiKey.TXN_OFFSET_COMMIT: 5,
+    ApiKey.ADD_OFFSETS_TO_TXN: 4,
 }
 WAITS = [E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.CONCURRENT_TRANSACTIONS]
 
@@ -276,10 +279,28 @@ def offsets_answered(*codes: ErrorCode) -> Message:
     return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name="t", partitions=partitions)])
 
 
-async def send_offsets(session: TransactionSession) -> None:
+async def send_offsets(session: TransactionSession, group_id: str = "group") -> None:
     offsets = {TopicPartition("t", index): OffsetAndMetadata(7) for index in range(2)}
     session.enter(Call.SEND_OFFSETS)
-    await session.send_offsets(offsets, ConsumerGroupMetadata("group"))
+    await session.send_offsets(offsets, ConsumerGroupMetadata(group_id))
+
+
+async def test_below_version_2_a_group_is_added_once_in_each_transaction() -> None:
+    async with a_session(transaction_version=1) as (session, coordinator):
+        await begun(session, coordinator)
+        coordinator.says(ApiKey.TXN_OFFSET_COMMIT, [offsets_answered(E.NONE, E.NONE)] * 5)
+        waits = AddOffsetsToTxnResponse(error_code=E.CONCURRENT_TRANSACTIONS.value)
+        coordinator.says(ApiKey.ADD_OFFSETS_TO_TXN, [waits, *([AddOffsetsToTxnResponse()] * 3)])
+        for group_id in ("group", "group", "other", "group"):
+            await send_offsets(session, group_id)
+        assert len(coordinator.asked(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # the first of them in vain
+        coordinator.says(ApiKey.END_TXN, [ended()])
+        await end(session, commit=True)
+        session.enter(Call.BEGIN)
+        await send_offsets(session)
+        assert coordinator.last(AddOffsetsToTxnRequest).group_id == "group"
+        assert len(coordinator.asked(ApiKey.ADD_OFFSETS_TO_TXN)) == 4
+        assert len(coordinator.asked(ApiKey.TXN_OFFSET_COMMIT)) == 5
 
 
 async def test_offsets_are_sent_until_every_partition_has_them() -> None:

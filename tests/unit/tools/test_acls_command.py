@@ -98,3 +98,19 @@ def test_an_operation_that_is_none_is_refused(operation: str, capsys: pytest.Cap
     with pytest.raises(SystemExit):
         acls(f"--allow-principal User:alice --operation {operation} --topic orders")
     assert f"{operation!r} is not an operation" in capsys.readouterr().err
+
+
+def test_the_help_and_the_refusal_name_every_operation(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        acls("--help")
+    told = "".join(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit):
+        acls("--allow-principal User:alice --operation Raed -t orders")
+    refused = capsys.readouterr().err
+    for name in ("Read", "DescribeConfigs", "IdempotentWrite", "CreateTokens", "TwoPhaseCommit", "All"):
+        assert name in told
+        assert name in refused
+    assert "Unknown" not in told
+    assert acls("--allow-principal User:alice --operation TwoPhaseCommit --transactional-id shop") == [
+        Acl(ResourceType.TRANSACTIONAL_ID, "shop", ALICE, Operation.TWO_PHASE_COMMIT)
+    ]
