@@ -371,8 +371,18 @@ class Consumer(ConnectedClient):
         return await self._need_group("committed").committed([TopicPartition(*each) for each in partitions])
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """For a producer's `send_offsets_to_transaction`."""
+        """Names this member for a producer's `send_offsets_to_transaction`.
+
+        Raises IllegalState without a group, and with `enable_auto_commit`: the consumer would commit its position
+        outside the transaction, so that nobody reads the records again if the transaction is aborted.
+        """
         self._need_group("group_metadata")
+        if self._commits.is_automatic:
+            raise IllegalState(
+                f"the consumer of the group {self._subscription.metadata.group_id!r} has enable_auto_commit=True: it "
+                "commits offsets outside the transaction, and an abort would lose the records before them. Leave "
+                "enable_auto_commit out"
+            )
         return self._subscription.metadata
 
     # Within.

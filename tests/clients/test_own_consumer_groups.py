@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewPartitions
 from odradek.client import (
     AbortableError,
     CommitFailed,
+    IllegalState,
     OffsetAndMetadata,
     TopicPartition,
 )
@@ -168,6 +169,15 @@ def test_offsets_are_committed_by_themselves_if_wanted(bootstrap: str, topic: st
                 return committed is not None and committed.offset == 3
 
             wait_for("the commit", is_committed)
+
+
+def test_a_consumer_that_commits_by_itself_has_no_metadata_for_a_transaction(bootstrap: str, topic: str) -> None:
+    """Its next commit would pass the records of a transaction that was aborted, which nobody would read again."""
+    produce(bootstrap, topic, b"a")
+    with member(bootstrap, topic, group="mixed up", enable_auto_commit=True) as consumer:
+        assert consumer.getone().value == b"a"
+        with pytest.raises(IllegalState, match=r"'mixed up'.*enable_auto_commit=True.*outside the transaction"):
+            consumer.group_metadata()
 
 
 def test_partitions_that_are_added_are_read_too(bootstrap: str) -> None:

@@ -114,6 +114,11 @@ class Commits:
         self.subscription: Subscription | None = None
 
     @property
+    def is_automatic(self) -> bool:
+        """Whether offsets are committed without a call of the application."""
+        return self._interval_s is not None
+
+    @property
     def due_at(self) -> float | None:
         """When the next one is due, by the loop's clock."""
         return None if self._interval_s is None or not self._positions.partitions else self._next_at
