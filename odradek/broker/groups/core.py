@@ -7,8 +7,8 @@ concern the whole request are raised as `KafkaError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.join import Joiner, refused
@@ -18,6 +18,7 @@ from odradek.broker.groups.classic.requests import (
     leave_classic_group,
     sync_classic_group,
 )
+from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, GroupType, Timer, TimerKey
 from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
 from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
@@ -27,7 +28,8 @@ from odradek.broker.groups.consumer.classic_members import (
     sync_consumer_group,
 )
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.lifecycle import leave_consumer_group
+from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
+from odradek.broker.groups.consumer.lifecycle import describe_consumer_group, leave_consumer_group
 from odradek.broker.groups.describe import describe_classic, describe_missing, listed_group, selects
 from odradek.broker.groups.offset_requests import (
     all_tombstones,
@@ -38,13 +40,16 @@ from odradek.broker.groups.offset_requests import (
     topic_tombstones,
     transactional_commit_records,
 )
-from odradek.broker.groups.offsets import Offsets
+from odradek.broker.groups.offsets import CommittedOffset, Offsets
 from odradek.broker.groups.protocols import PROTOCOLS, REPLAYS
 from odradek.broker.groups.recorded import RecordedGroup
 from odradek.broker.groups.records import offset_tombstone
-from odradek.broker.groups.share.state import missing_topic_records
+from odradek.broker.groups.share import state as share_state
+from odradek.broker.groups.share.group import ShareGroup
 from odradek.protocol.batch_header import NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult
 from odradek.protocol.messages.describe_groups_response import DescribedGroup
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -71,6 +76,10 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat
+    from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
 
 GROUP_ID_NOT_FOUND_SINCE: Final = 9  # of OffsetCommit
 
@@ -177,7 +186,54 @@ class GroupCore:
             case _:
                 return Outcome(nobody_left(request))
 
+    # Requests of consumer groups (KIP-848) and share groups (KIP-932). A group of another type is not found.
+
+    def consumer_heartbeat(self, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        return heartbeat(self.registry, beat, now_ms)
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        return describe_consumer_group(self.registry, group_id)
+
+    def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[Heard]:
+        from odradek.broker.groups.share.heartbeat import heartbeat  # here: most brokers start without a share group
+
+        return heartbeat(self.registry, beat, now_ms)
+
+    def describe_share_group(self, group_id: str) -> DescribedShareGroup:
+        from odradek.broker.groups.share.heartbeat import describe_share_group
+
+        return describe_share_group(self.registry, group_id)
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """Returns None if there is no group of this name, or one of another type."""
+        group = self.registry.groups.get(group_id)
+        return group if isinstance(group, ShareGroup) else None
+
+    def require_empty_share_group(self, group_id: str, *, may_be_missing: bool) -> None:
+        """Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP while the share group has members."""
+        share_state.require_empty(self.registry, group_id, may_be_missing=may_be_missing)
+
+    def alter_share_offsets(
+        self, group_id: str, start_offsets: Mapping[share_state.Pair, int], now_ms: int
+    ) -> Outcome[share_state.StateRequest]:
+        return share_state.alter_offsets(self.registry, group_id, start_offsets, now_ms)
+
+    def begin_share_deletion(self, group_id: str, topics: Iterable[str] | None, now_ms: int) -> Outcome[Partitions]:
+        return share_state.begin_deletion(self.registry, group_id, topics, now_ms)
+
+    def share_state_begun(
+        self, group_id: str, succeeded: Collection[share_state.Pair], failed: Collection[share_state.Pair], now_ms: int
+    ) -> Outcome[bool]:
+        return share_state.state_begun(self.registry, group_id, succeeded, failed, now_ms)
+
+    def share_state_deleted(self, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Outcome[bool]:
+        return share_state.state_deleted(self.registry, group_id, topic_ids, now_ms)
+
     # Offsets.
+
+    def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """Returns the committed offsets of a group by topic and partition."""
+        return self._offsets.of(group_id)
 
     def commit_offsets(
         self, request: OffsetCommitRequest, *, version: int, now_ms: int
@@ -251,12 +307,15 @@ class GroupCore:
         return Outcome(response, records=records)
 
     def forget_topic(self, topic: str, topic_id: bytes) -> Outcome[None]:
-        records = [*topic_tombstones(topic, topic_id, self._offsets), *missing_topic_records(self.registry)]
+        records = [*topic_tombstones(topic, topic_id, self._offsets), *share_state.missing_topic_records(self.registry)]
         return Outcome(records=records, may_split=True)
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[None]:
         """Offsets of topics that were deleted while the group was not loaded. A topic not known by id is left alone."""
-        records = [*missing_topic_tombstones(topic_exists, self._offsets), *missing_topic_records(self.registry)]
+        records = [
+            *missing_topic_tombstones(topic_exists, self._offsets),
+            *share_state.missing_topic_records(self.registry),
+        ]
         return Outcome(records=records, may_split=True)
 
     # Administration.
@@ -337,7 +396,7 @@ class GroupCore:
         group = self.registry.groups.get(group_id)
         if group is not None:
             return (), group.check_offset_commit(committer)
-        if committer.epoch >= 0:
+        if committer.epoch >= 0:  # not a translation of codes: a share group answers every version GROUP_ID_NOT_FOUND
             is_told = committer.version is not None and committer.version >= GROUP_ID_NOT_FOUND_SINCE
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION)
         # A consumer that manages its own partitions only keeps its offsets here; no record but theirs names it.

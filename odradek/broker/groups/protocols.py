@@ -1,9 +1,9 @@
 """The types of groups, and what each contributes to the coordinator: one row of `PROTOCOLS`.
 
 To add a type: a folder with a class that implements `Group`, the four functions of a row, the row, and for each of its
-requests a function `(registry, request, now_ms) -> Outcome` that the API's handler submits to the group's shard. That
-function finds the group in the registry, and so also decides how a request of one type is answered by a group of
-another.
+requests a function `(registry, request, now_ms) -> Outcome` and a method of `GroupCore` that calls it: every request of
+a group enters there. The function finds the group in the registry, and so also decides how a request of one type is
+answered by a group of another.
 """
 
 from __future__ import annotations

@@ -85,8 +85,7 @@ class RecordedGroup:
         if committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if committer.epoch != member.member_epoch:
-            stale = ErrorCode.ILLEGAL_GENERATION if committer.is_transactional else ErrorCode.STALE_MEMBER_EPOCH
-            raise KafkaError(stale)
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
         return ()
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:

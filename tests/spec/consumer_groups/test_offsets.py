@@ -2,7 +2,9 @@
 
 import pytest
 
+from odradek.broker.api.error_translations import translated
 from odradek.broker.groups.common.group import Committer
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from tests.support.consumer_scene import ConsumerScene, Told
@@ -25,12 +27,12 @@ def settled() -> ConsumerScene:
 def commit(
     scene: ConsumerScene, member: str, epoch: int, *partitions: int, topic: str = "T6", version: int | None = 9
 ) -> ErrorCode:
-    """version: None for a transactional commit."""
+    """version: None for a transactional commit, whose code is told as TxnOffsetCommit tells it."""
     wanted = [(topic, partition) for partition in partitions or (0,)]
     try:
         scene.group_of().check_offset_commit(Committer(member, None, epoch, version, wanted))
     except KafkaError as error:
-        return error.code
+        return error.code if version is not None else translated(ApiKey.TXN_OFFSET_COMMIT, error.code)
     return E.NONE
 
 

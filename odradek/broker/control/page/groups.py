@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.broker.control.page.history import group_history
 from odradek.broker.control.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
-from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
-from odradek.broker.groups.share.heartbeat import describe_share_group
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnsupportedVersion
@@ -99,7 +97,7 @@ def described(core: GroupCore, name: str, kind: str) -> dict[str, JsonValue]:
             member(each, assigned(each.member_assignment), None, each.group_instance_id) for each in classic.members
         ]
         return {"epoch": None, "assignor": classic.protocol_data, "members": members}
-    found = (describe_consumer_group if kind == "consumer" else describe_share_group)(core.registry, name)
+    found = core.describe_consumer_group(name) if kind == "consumer" else core.describe_share_group(name)
     members = [
         member(
             each,
@@ -160,7 +158,7 @@ class GroupPosition(NamedTuple):
 def offsets(core: GroupCore, name: str, broker: Broker) -> list[GroupPosition]:
     """Returns committed offsets; the lag counts up to the high watermark, as `kafka-consumer-groups` does."""
     found = []
-    for (topic, index), committed in sorted(core.registry.offsets.of(name).items()):
+    for (topic, index), committed in sorted(core.committed_offsets(name).items()):
         try:
             end = broker.partitions.get(topic, index).log.high_watermark
         except KafkaError:

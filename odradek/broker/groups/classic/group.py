@@ -159,6 +159,11 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
+    def require_generation(self, generation: int) -> None:
+        """Raises ILLEGAL_GENERATION unless this is the group's generation: the member has missed a rebalance."""
+        if generation != self.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
     def session_timer(self, member_id: str) -> Timer:
         key = TimerKey(TimerKind.SESSION, self.group_id, member_id)
         return Timer(key, self.members[member_id].session_timeout_ms)
@@ -175,8 +180,7 @@ class ClassicGroup:
         if verdict is GroupVerdict.ACCEPT:
             return ()
         self.require_member(committer.member_id, committer.group_instance_id)
-        if committer.epoch != self.generation:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        self.require_generation(committer.epoch)
         if verdict is GroupVerdict.MEMBER_WAITS:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         is_settled = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)

@@ -106,10 +106,9 @@ def sync_group(turn: Turn, request: SyncGroupRequest, token: Token) -> SyncGroup
 def sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | None:
     try:
         group.require_member(request.member_id, request.group_instance_id)
+        group.require_generation(request.generation_id)
     except KafkaError as error:
         return error.code
-    if request.generation_id != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
     # Older versions do not say which protocol they mean.
     for asked, actual in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
         if asked is not None and actual is not None and asked != actual:
@@ -160,8 +159,7 @@ def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCo
     if group.state is GroupState.DEAD:
         raise KafkaError(verdict)
     group.require_member(request.member_id, request.group_instance_id)
-    if request.generation_id != group.generation:
-        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    group.require_generation(request.generation_id)
     return verdict
 
 

@@ -105,8 +105,7 @@ def sync_consumer_group(
     turn = ConsumerTurn(registry, group, now_ms)
     try:
         member = _classic_member(group, request.member_id, request.group_instance_id)
-        if request.generation_id != member.epoch:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        member.require_epoch(request.generation_id)
         _check_protocol_names(group, member, request)
         if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             _tell_to_rejoin(turn, member)
@@ -134,8 +133,7 @@ def heartbeat_consumer_group(
 ) -> Outcome[HeartbeatResponse]:
     """Raises KafkaError for whoever is no member of the classic protocol, or of another generation."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
-    if request.generation_id != member.epoch:
-        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    member.require_epoch(request.generation_id)
     turn = ConsumerTurn(registry, group, now_ms)
     turn.begin_session(member)
     if not _shall_rejoin(turn, member):

@@ -111,12 +111,10 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
         member = self.members.get(committer.member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        is_consumer = member.classic is None
-        if is_consumer and committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE:
+        if member.classic is None and committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if committer.epoch != member.epoch and not self._may_be_late(member, committer):
-            is_told = is_consumer and not committer.is_transactional
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if is_told else ErrorCode.ILLEGAL_GENERATION)
+        if not self._may_be_late(member, committer):
+            member.require_epoch(committer.epoch)
         return ()
 
     def _may_be_late(self, member: ConsumerMember, committer: Committer) -> bool:
@@ -140,9 +138,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
         member = self.members.get(member_id or "")
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if member_epoch != member.epoch:
-            is_consumer = member.classic is None
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if is_consumer else ErrorCode.ILLEGAL_GENERATION)
+        member.require_epoch(member_epoch)
 
     def check_offset_delete(self) -> None:
         return None

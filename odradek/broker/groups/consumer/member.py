@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.broker.groups.common.epochs import Partitions
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 LEAVE_EPOCH = -1
 LEAVE_FOR_A_WHILE_EPOCH = -2  # of a static member
@@ -50,6 +51,15 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Assigned = field(default_factory=dict)
     revoking: Assigned = field(default_factory=dict)
+
+    def require_epoch(self, epoch: int) -> None:
+        """Raises KafkaError unless the member has this epoch.
+
+        The code is STALE_MEMBER_EPOCH, and ILLEGAL_GENERATION for a member of the classic protocol, to which the epoch
+        is a generation. Source: docs/spec/consumer-groups.md#s9
+        """
+        if epoch != self.epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION)
 
     def holds(self, topic_id: bytes, partition: int) -> bool:
         """It may be at work with this partition, or has not said that it stopped."""

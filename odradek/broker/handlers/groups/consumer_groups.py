@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
-from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat
-from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
+from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import GROUP_VERSION
 from odradek.broker.runtime.slices import Steps, sliced
@@ -49,7 +48,7 @@ def consumer_group_heartbeat(
         client_host=f"/{context.connection.client_host}",
         may_see=lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name, Audit.PROBE),
     )
-    return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: heartbeat(core.registry, beat, now_ms))
+    return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.consumer_heartbeat(beat, now_ms))
 
 
 def require_consumer_protocol(broker: Broker) -> None:
@@ -79,7 +78,7 @@ def _described(group_id: str, context: RequestContext, broker: Broker) -> Descri
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.shard_for(group_id).look(lambda core: describe_consumer_group(core.registry, group_id))
+        group = broker.groups.shard_for(group_id).look(lambda core: core.describe_consumer_group(group_id))
         _require_topics(group, context)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries
-from odradek.broker.groups.share.group import ShareGroup
-from odradek.broker.groups.share.state import begin_deletion
 from odradek.broker.runtime.delayed import NowOrLater, all_of, once
 from odradek.broker.runtime.slices import Steps, altering, made_of_each, sliced, visit_in_slices
 from odradek.broker.shares.leader import group_state
@@ -138,7 +136,7 @@ def delete_group(group_id: str, context: RequestContext, broker: Broker) -> NowO
     try:
         context.require(Operation.DELETE, ResourceType.GROUP, group_id)
         shard = broker.groups.shard_for(group_id)
-        if shard.look(lambda core: isinstance(core.registry.groups.get(group_id), ShareGroup)):
+        if shard.look(lambda core: core.share_group(group_id) is not None):
             return delete_share_group(group_id, broker)
         return shard.submit(lambda core, _: core.delete_group(group_id))
     except KafkaError as error:
@@ -155,7 +153,7 @@ def delete_share_group(group_id: str, broker: Broker) -> NowOrLater[DeletableGro
         return shard.submit(lambda core, _: core.delete_group(group_id))
 
     return once(
-        shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, None, now_ms)),
+        shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)),
         lambda gone: once(group_state.delete(broker, group_id, gone), deleted),
     )
 

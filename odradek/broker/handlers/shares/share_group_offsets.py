@@ -9,8 +9,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import REFUSALS, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.common.epochs import Partitions
-from odradek.broker.groups.share.group import ShareGroup
-from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, begin_deletion, require_empty
+from odradek.broker.groups.share.state import Pair, StateRequest
 from odradek.broker.runtime.delayed import NowOrLater, all_of, once
 from odradek.broker.runtime.slices import Steps, made_of_each, sliced
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
@@ -105,8 +104,8 @@ def _initialized(group_id: str, broker: Broker) -> Partitions:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:
         return {}  # no group was ever coordinated
-    group = shard.look(lambda core: core.registry.groups.get(group_id))
-    return group.state.initialized if isinstance(group, ShareGroup) else {}
+    group = shard.look(lambda core: core.share_group(group_id))
+    return {} if group is None else group.state.initialized
 
 
 def _all_topics(initialized: Partitions, context: RequestContext, broker: Broker) -> list[tuple[str, Sequence[int]]]:
@@ -185,7 +184,7 @@ def alter_share_group_offsets(
     if group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
-    shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=True))
+    shard.look(lambda core: core.require_empty_share_group(group_id, may_be_missing=True))
     refused: dict[str, KafkaError] = {}
     wanted: dict[Pair, int] = {}
     image = broker.metadata.image
@@ -231,7 +230,7 @@ def alter_share_group_offsets(
     def recorded(asked: StateRequest) -> NowOrLater[AlterShareGroupOffsetsResponse]:
         return once(group_state.begin(broker, group_id, asked), response)
 
-    return once(shard.submit(lambda core, now_ms: alter_offsets(core.registry, group_id, wanted, now_ms)), recorded)
+    return once(shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, wanted, now_ms)), recorded)
 
 
 def delete_share_group_offsets(
@@ -247,7 +246,7 @@ def delete_share_group_offsets(
     if group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
-    shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=False))
+    shard.look(lambda core: core.require_empty_share_group(group_id, may_be_missing=False))
     refused: dict[str, KafkaError] = {}
     for topic in request.topics:
         try:
@@ -285,4 +284,4 @@ def delete_share_group_offsets(
             topic_name=name, error_code=error.code.value, error_message=error.message
         )
 
-    return once(shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, wanted, now_ms)), recorded)
+    return once(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)), recorded)

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import RequestContext, refused
-from odradek.broker.groups.share.heartbeat import (
-    Heard,
-    ShareHeartbeat,
-    check_heartbeat,
-    describe_share_group,
-    heartbeat,
-)
+from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.runtime.delayed import NowOrLater, once
@@ -47,9 +41,7 @@ def share_group_heartbeat(
         raise refused(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request)
     beat = ShareHeartbeat(request, context.client_id or "", f"/{context.connection.client_host}")
-    heard = broker.groups.shard_for(request.group_id).submit(
-        lambda core, now_ms: heartbeat(core.registry, beat, now_ms)
-    )
+    heard = broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.share_heartbeat(beat, now_ms))
 
     def recorded(heard: Heard) -> ShareGroupHeartbeatResponse:
         if heard.state is not None:
@@ -78,7 +70,7 @@ def _described(group_id: str, context: RequestContext, broker: Broker) -> Descri
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.shard_for(group_id).look(lambda core: describe_share_group(core.registry, group_id))
+        group = broker.groups.shard_for(group_id).look(lambda core: core.describe_share_group(group_id))
         names = {each.topic_name for member in group.members for each in member.assignment.topic_partitions}
         if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
             what = "The group has described topic(s) that the client is not authorized to describe."

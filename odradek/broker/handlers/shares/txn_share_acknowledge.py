@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
 from odradek.broker.shares.core.in_flight import Acknowledgement
@@ -152,8 +151,8 @@ class TxnAcknowledgement:
         """
 
         def epoch_of(core: GroupCore) -> int | None:
-            group = core.registry.groups.get(self._group_id)
-            member = group.members.get(self._member_id) if isinstance(group, ShareGroup) else None
+            group = core.share_group(self._group_id)
+            member = None if group is None else group.members.get(self._member_id)
             return None if member is None else member.epoch
 
         epoch = self._broker.groups.shards.of_key(self._group_id).look(epoch_of)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.records import pairs_of
-from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
+from odradek.broker.groups.share.state import Pair, StateRequest
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.shares.core.state import SharePartitionKey, StateSummary
 from odradek.protocol.errors import KafkaError
@@ -49,7 +49,7 @@ def _begun(broker: ShareBroker, group_id: str, request: StateRequest, refusals: 
     broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():
         log.warning("the share state of %s cannot be begun: %s", SharePartitionKey(group_id, *pair), error)
-    note(broker, group_id, lambda core, now_ms: state_begun(core.registry, group_id, succeeded, list(refusals), now_ms))
+    note(broker, group_id, lambda core, now_ms: core.share_state_begun(group_id, succeeded, list(refusals), now_ms))
     return refusals
 
 
@@ -74,7 +74,7 @@ def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> NowOrL
 def _deleted(broker: ShareBroker, group_id: str, partitions: Partitions, refusals: Refusals) -> Refusals:
     broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in pairs_of(partitions)])
     gone = partitions.keys() - {topic_id for topic_id, _ in refusals}
-    note(broker, group_id, lambda core, now_ms: state_deleted(core.registry, group_id, gone, now_ms))
+    note(broker, group_id, lambda core, now_ms: core.share_state_deleted(group_id, gone, now_ms))
     return refusals
 
 
