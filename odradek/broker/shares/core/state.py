@@ -16,7 +16,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
-COORDINATOR_KEY = re.compile(r"(.*\S.*):([\w-]{22})(?:==)?:([+-]?[0-9]{1,10}):*", re.ASCII | re.DOTALL)
+from odradek.protocol.quoting import quoted
+
+# The last two parts of a share coordinator's key; both have a bounded length, so that matching cannot take long.
+TOPIC_ID = re.compile(r"([\w-]{22})(?:==)?", re.ASCII)
+PARTITION = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+BLANK = " \t\n\r\f\v"
 MAX_PARTITION = (1 << 31) - 1
 
 
@@ -27,11 +32,17 @@ class SharePartitionKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> SharePartitionKey:
-        """Partition numbers that cannot be are taken, as in Kafka. Raises ValueError for what has another form."""
-        found = COORDINATOR_KEY.fullmatch(text)
-        if found is None or abs(partition := int(found[3])) > MAX_PARTITION:
-            raise ValueError(f"not of the form group:topic id:partition: {text!r}")
-        return cls(found[1], urlsafe_b64decode(f"{found[2]}=="), partition)
+        """Reads `group:topic id:partition`; a group id may contain colons, and colons at the end are ignored.
+
+        Accepts partition numbers that no topic can have, as Kafka does. Raises ValueError if the text has another form.
+        Takes time in proportion to the text's length: the key comes from a client.
+        """
+        parts = text.rstrip(":").rsplit(":", 2)
+        if len(parts) == 3 and parts[0].strip(BLANK):
+            topic_id = TOPIC_ID.fullmatch(parts[1])
+            if topic_id is not None and PARTITION.fullmatch(parts[2]) and abs(int(parts[2])) <= MAX_PARTITION:
+                return cls(parts[0], urlsafe_b64decode(f"{topic_id[1]}=="), int(parts[2]))
+        raise ValueError(f"not of the form group:topic id:partition: {quoted(text)}")
 
     def __str__(self) -> str:
         return coordinator_key(self)

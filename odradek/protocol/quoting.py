@@ -1,0 +1,53 @@
+"""How messages and log lines quote values that somebody else has sent: never more of them than a reader needs.
+
+A client may send a name of 32,767 characters, a request with 100,000 topics, or bytes that `repr` writes four times as
+long. A message that quoted all of it could not be encoded as an answer (a string of the protocol ends at 32,767 bytes)
+and would fill the disk with log lines. Nothing here looks at more of a value than it shows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek.protocol.struct import Struct
+
+MOST_QUOTED: Final = 200  # characters of one quoted value
+MOST_IN_MESSAGE: Final = 2_000  # characters of a whole message: at most 8,000 bytes, which every answer can hold
+MOST_ELEMENTS: Final = 3  # of an array
+MOST_LEVELS: Final = 6  # of structs within arrays within structs
+
+
+def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
+    """Returns the text, or its beginning and end with a note of how many characters between them are left out."""
+    if len(text) <= most:
+        return text
+    ending = most // 4
+    return f"{text[: most - ending]}…({len(text) - most} characters left out)…{text[len(text) - ending :]}"
+
+
+def quoted(value: object, most: int = MOST_QUOTED) -> str:
+    """Returns the value as `repr` writes it, shortened: long texts and bytes are cut, arrays show their first elements.
+
+    most  characters of each text that is in the value; what `repr` escapes takes more
+    """
+    return _quoted(value, most, MOST_LEVELS)
+
+
+def _quoted(value: object, most: int, levels: int) -> str:
+    if isinstance(value, str):
+        return repr(value) if len(value) <= most else f"{value[:most]!r}…({len(value)} characters)"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return repr(bytes(value)) if len(value) <= most else f"{bytes(value[:most])!r}…({len(value)} bytes)"
+    if isinstance(value, (list, tuple)):
+        if levels == 0:
+            return f"[{len(value)} elements]"
+        shown = [_quoted(each, most, levels - 1) for each in value[:MOST_ELEMENTS]]
+        if len(value) > MOST_ELEMENTS:
+            shown.append(f"…({len(value)} elements)")
+        return f"[{', '.join(shown)}]"
+    if isinstance(value, Struct):
+        if levels == 0:
+            return type(value).__name__
+        fields = (f"{name}={_quoted(getattr(value, name), most, levels - 1)}" for name in value.__slots__)
+        return f"{type(value).__name__}({', '.join(fields)})"
+    return shortened(repr(value), most)
