@@ -1,18 +1,27 @@
 """Matching with RE2's guarantee: the time grows with the text, whatever the pattern.
 
-A pattern becomes a set of positions that are followed all at once; transitions from set to set are cached, up to a
-bound. Python's `re` could be kept busy for years by a pattern that a client sends.
+A pattern becomes an automaton, and all the positions in which it can be are followed at once. The positions are the
+bits of one number, so that a step of the automaton is a few operations on a number, however many positions are active:
+most positions are followed by the next lower one, which makes their step a shift. Where groups, repetitions or anchors
+lead elsewhere, the jumps are followed one by one, and the result is remembered.
+
+Python's `re` could be kept busy for years by a pattern that a client sends. Nothing here can, but a large pattern and
+very many texts still take seconds. Work is therefore counted (`Pattern.work`), and `Pattern.steps` pauses often enough
+that other clients are served in between.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, TypeAlias
 
 from odradek.broker.patterns.re2_syntax import (
     WORD_CHARS,
     Alternation,
     Anchor,
     Char,
-    CharTest,
     Empty,
+    Group,
     InvalidPattern,
     Node,
     Repeat,
@@ -20,103 +29,281 @@ from odradek.broker.patterns.re2_syntax import (
     parse,
 )
 
-__all__ = ["InvalidPattern", "Pattern"]
+__all__ = ["InvalidPattern", "Pattern", "TooMuchWork", "check"]
 
-MAX_REMEMBERED = 10_000  # steps; then the cache is cleared
+WORK_PER_STEP: Final = 50  # units for each pause of `steps`: about 20 µs
+BITS_PER_UNIT: Final = 4_096  # an operation on a number of so many bits costs about as much as one on a small number
+MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024  # 4 MiB of each pattern; then what is remembered is forgotten
+ENTRY_BITS: Final = 1_024  # what an entry takes besides its number
+MAX_REMEMBERED_CHARS: Final = 512
 
-Positions = frozenset[int]
+END: Final = 0  # the position in which the pattern has been matched
+Place: TypeAlias = int  # a position, from 0 on; or, below 0, ~n for jump n
+Captures: TypeAlias = tuple[int, ...]  # begin and end of the whole and of each group; -1: none
+
+
+class TooMuchWork(Exception):
+    """Matching needed more work than its caller allows."""
+
+
+def check(pattern: str) -> None:
+    """Raises InvalidPattern. Costs less than making a Pattern, which writes out every repetition."""
+    parse(pattern)
 
 
 class Pattern:
-    """Raises InvalidPattern."""
+    """A compiled pattern. Raises InvalidPattern. `capture` needs one that was made with `captures`.
 
-    def __init__(self, pattern: str) -> None:
-        self._chars: dict[int, tuple[CharTest, int]] = {}  # position → what it takes, and where to
-        self._jumps: dict[int, tuple[tuple[Anchor | None, int], ...]] = {}  # position → where to without a character
-        self._count = 0
-        self._end = self._new()
-        self._begin = self._build(parse(pattern), self._end)
-        self._steps: dict[tuple[Positions, str, str], Positions] = {}
+    work         units of work that this pattern has taken so far: characters read, jumps followed, characters tested
+    group_count  of capturing groups
+    """
+
+    def __init__(self, pattern: str, *, captures: bool = False) -> None:
+        self.work = 0
+        self._captures = captures
+        self.group_count = 0
+        self._then: list[Place] = [END]  # by position: the place after that character
+        self._jumps: list[tuple[Place, ...]] = []  # the places that are reached without a character, preferred first
+        self._anchors: dict[int, Anchor] = {}  # by jump: the condition under which it can be taken
+        self._saves: dict[int, int] = {}  # by jump: the place in `Captures` that is set to the current offset
+        self._masks: dict[int, tuple[Char, int]] = {}  # by id: each kind of character, and the positions that take it
+        self._begin = self._build(parse(pattern), END)
+        count = len(self._then)
+        self._start = 1 << count  # the bit of a position before the first character
+        self._then.append(self._begin)
+        self._simple = 0  # positions that are followed by the next lower one
+        for position in range(1, count):
+            if self._then[position] == position - 1:
+                self._simple |= 1 << position
+        self._kinds = tuple((char.accepts, mask) for char, mask in self._masks.values())
+        self._masks.clear()
+        self._cost = 1 + count // BITS_PER_UNIT
+        self._chars: dict[str, int] = {}
+        self._reached: dict[tuple[int, str, str], int] = {}
+        self._remembered_bits = 0
 
     def matches(self, text: str) -> bool:
-        """The whole of it."""
-        positions: Positions = frozenset({self._begin})
-        before = ""
-        for char in text:
-            positions = self._step(positions, before, char)
-            if not positions:
-                return False
-            before = char
-        return self._end in self._reachable(positions, before, "")
+        """Whether the pattern matches the whole text."""
+        steps = self.steps(text)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return bool(done.value)
 
-    def _step(self, positions: Positions, before: str, char: str) -> Positions:
-        key = (positions, before, char)
-        found = self._steps.get(key)
+    def steps(self, text: str) -> Generator[None, None, bool]:
+        """Like `matches`, but yields once for every WORK_PER_STEP units of work, so that yields measure the work."""
+        pause_at = self.work + WORK_PER_STEP
+        by_shift, by_jump = 0, self._start  # positions reached: by a shift, and those whose jumps are still to be taken
+        before = ""
+        is_alive = True
+        for char in text:
+            active = by_shift | self._after_jumps(by_jump, before, char) if by_jump else by_shift
+            matched = active & self._taking(char)
+            self.work += self._cost
+            is_alive = matched != 0
+            if not is_alive:
+                break
+            by_shift = (matched & self._simple) >> 1
+            by_jump = matched & ~self._simple
+            before = char
+            while self.work >= pause_at:
+                pause_at += WORK_PER_STEP
+                yield
+        matches = is_alive and bool((by_shift | self._after_jumps(by_jump, before, "")) & 1)
+        while self.work >= pause_at:
+            pause_at += WORK_PER_STEP
+            yield
+        return matches
+
+    def _taking(self, char: str) -> int:
+        """The positions that take this character."""
+        mask = self._chars.get(char)
+        if mask is None:
+            mask = 0
+            for accepts, positions in self._kinds:
+                if accepts(char):
+                    mask |= positions
+            self.work += len(self._kinds) * self._cost
+            if len(self._chars) >= MAX_REMEMBERED_CHARS:
+                self._chars.clear()
+            self._chars[char] = mask
+        return mask
+
+    def _after_jumps(self, positions: int, before: str, after: str) -> int:
+        """The positions that are reached from behind these ones, between two characters; "" is the text's end."""
+        if not positions:
+            return 0
+        key = (positions, _kind(before), _kind(after)) if self._anchors else (positions, "", "")
+        found = self._reached.get(key)
         if found is None:
-            found = frozenset(
-                target
-                for position in self._reachable(positions, before, char)
-                if position in self._chars
-                for accepts, target in (self._chars[position],)
-                if accepts(char)
-            )
-            if len(self._steps) >= MAX_REMEMBERED:
-                self._steps.clear()
-            self._steps[key] = found
+            found = self._follow_jumps(positions, before, after)
+            self._remembered_bits += ENTRY_BITS + positions.bit_length() + found.bit_length()
+            if self._remembered_bits > MAX_REMEMBERED_BITS:
+                self._reached.clear()
+                self._remembered_bits = 0
+            self._reached[key] = found
         return found
 
-    def _reachable(self, positions: Positions, before: str, after: str) -> set[int]:
-        """Where one can get between two characters; "" stands for the text's end."""
-        reached = set(positions)
-        waiting = list(positions)
+    def _follow_jumps(self, positions: int, before: str, after: str) -> int:
+        waiting = [self._then[position] for position in _bits(positions)]
+        seen: set[int] = set()
+        reached = bytearray(len(self._then))  # a byte for each position; a number of so many bits would be copied often
+        work = len(waiting) + len(reached) // BITS_PER_UNIT
         while waiting:
-            for anchor, target in self._jumps.get(waiting.pop(), ()):
-                if target not in reached and (anchor is None or _holds(anchor, before, after)):
-                    reached.add(target)
-                    waiting.append(target)
-        return reached
+            place = waiting.pop()
+            if place >= 0:
+                reached[place] = 1
+            elif place not in seen:
+                seen.add(place)
+                anchor = self._anchors.get(~place)
+                if anchor is None or _holds(anchor, before, after):
+                    targets = self._jumps[~place]
+                    waiting.extend(targets)
+                    work += len(targets)
+        self.work += work * self._cost
+        return _number(reached)
 
-    # Building, from the end to the beginning.
+    # Captured groups, with the preferences that Perl, Java and RE2 have in common.
 
-    def _new(self) -> int:
-        self._count += 1
-        return self._count
+    def capture(self, text: str, begin: int, *, whole: bool, most_work: int) -> Captures | None:
+        """Finds the first match from `begin` on; with `whole`, the one that goes from there to the text's end.
 
-    def _jump(self, *targets: int, at: Anchor | None = None) -> int:
-        position = self._new()
-        self._jumps[position] = tuple((at, target) for target in targets)
-        return position
+        Raises TooMuchWork.
+        """
+        work_before = self.work
+        empty = (-1,) * (2 * self.group_count + 2)
+        threads: list[tuple[int, Captures]] = []
+        found: Captures | None = None
+        for at in range(begin, len(text) + 1):
+            before, after = text[at - 1 : at], text[at : at + 1]
+            starts = found is None and (at == begin or not whole)
+            if not threads and not starts:
+                break
+            active: list[tuple[int, Captures]] = []
+            reached: set[Place] = set()
+            for position, captures in threads:
+                self._add_thread(self._then[position], captures, at, before, after, reached, active)
+            if starts:
+                self._add_thread(self._begin, (at, *empty[1:]), at, before, after, reached, active)
+            threads = []
+            taking = self._taking(after) if after else 0
+            for position, captures in active:
+                if position == END:
+                    if whole and after:
+                        continue
+                    found = (captures[0], at, *captures[2:])
+                    break  # what would come after this match is not preferred to it
+                if taking >> position & 1:
+                    threads.append((position, captures))
+            self.work += 1 + len(active) * self._cost
+            if self.work - work_before > most_work:
+                raise TooMuchWork
+        return found
 
-    def _build(self, node: Node, then: int) -> int:
-        """The position at which `node`, and then `then`, begins."""
+    def _add_thread(
+        self,
+        place: Place,
+        captures: Captures,
+        at: int,
+        before: str,
+        after: str,
+        reached: set[Place],
+        active: list[tuple[int, Captures]],
+    ) -> None:
+        waiting = [(place, captures)]
+        while waiting:
+            place, captures = waiting.pop()
+            if place in reached:
+                continue
+            reached.add(place)
+            self.work += 1
+            if place >= 0:
+                active.append((place, captures))
+                continue
+            anchor = self._anchors.get(~place)
+            if anchor is not None and not _holds(anchor, before, after):
+                continue
+            slot = self._saves.get(~place)
+            if slot is not None:
+                captures = (*captures[:slot], at, *captures[slot + 1 :])
+                self.work += len(captures) // 16
+            waiting.extend((target, captures) for target in reversed(self._jumps[~place]))
+
+    # Building, from the end to the beginning, so that a sequence of characters has descending positions.
+
+    def _jump(self, *targets: Place) -> Place:
+        self._jumps.append(targets)
+        return ~(len(self._jumps) - 1)
+
+    def _build(self, node: Node, then: Place) -> Place:
+        """Returns the place at which `node`, and then `then`, begins."""
         match node:
-            case Char(accepts):
-                position = self._new()
-                self._chars[position] = (accepts, then)
+            case Char():
+                position = len(self._then)
+                self._then.append(then)
+                self._masks[id(node)] = node, self._masks.get(id(node), (node, 0))[1] | 1 << position
                 return position
             case Empty(anchor):
-                return self._jump(then, at=anchor)
+                place = self._jump(then)
+                if anchor is not None:
+                    self._anchors[~place] = anchor
+                return place
             case Sequence(parts):
                 for part in reversed(parts):
                     then = self._build(part, then)
                 return then
             case Alternation(options):
                 return self._jump(*(self._build(option, then) for option in options))
-            case Repeat(what, least, most):
-                return self._build_repeat(what, least, most, then)
+            case Repeat(what, least, most, is_lazy):
+                return self._build_repeat(what, least, most, then, is_lazy=is_lazy)
+            case Group(number, what):
+                self.group_count = max(self.group_count, number)
+                if not self._captures:
+                    return self._build(what, then)
+                return self._saving(2 * number, self._build(what, self._saving(2 * number + 1, then)))
 
-    def _build_repeat(self, what: Node, least: int, most: int | None, then: int) -> int:
+    def _saving(self, slot: int, then: Place) -> Place:
+        place = self._jump(then)
+        self._saves[~place] = slot
+        return place
+
+    def _build_repeat(self, what: Node, least: int, most: int | None, then: Place, *, is_lazy: bool) -> Place:
         if most is None:
-            again = self._new()
-            self._jumps[again] = ((None, self._build(what, again)), (None, then))
+            again = self._jump()
+            inner = self._build(what, again)
+            self._jumps[~again] = (then, inner) if is_lazy else (inner, then)
             then = again
         else:
             end = then
             for _ in range(most - least):
-                then = self._jump(self._build(what, then), end)
+                inner = self._build(what, then)
+                then = self._jump(end, inner) if is_lazy else self._jump(inner, end)
         for _ in range(least):
             then = self._build(what, then)
         return then
+
+
+def _bits(number: int) -> list[int]:
+    """The numbers of the bits that are set."""
+    text = bin(number)
+    highest = len(text) - 1
+    return [highest - at for at in range(2, len(text)) if text[at] == "1"]
+
+
+def _number(flags: bytearray) -> int:
+    """The number whose bit n is set where flag n is 1."""
+    return int(flags[::-1].translate(TO_DIGITS), 2)
+
+
+TO_DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
+
+
+def _kind(char: str) -> str:
+    """One character for all that no anchor tells from it."""
+    if char in ("", "\n"):
+        return char
+    return "w" if char in WORD_CHARS else "-"
 
 
 def _holds(anchor: Anchor, before: str, after: str) -> bool:

@@ -8,13 +8,16 @@ apply it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeAlias
+
+from odradek.protocol.quoting import MOST_QUOTED, shortened
 
 MAX_REPEAT = 1000
 MAX_SIZE = 10_000  # of the parsed pattern, with repetitions written out
 MAX_DEPTH = 100  # of groups in groups
+LONGEST_REPETITION = 21  # {123456789,123456789}: longer numbers make the brace a character like any other
 WITHOUT_LIMIT = None
 
 CharTest: TypeAlias = Callable[[str], bool]
@@ -55,12 +58,23 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
+    """is_lazy: prefers as few repetitions as possible; this matters only to the text that groups capture."""
+
     what: Node
     least: int
     most: int | None
+    is_lazy: bool = False
 
 
-Node: TypeAlias = Char | Empty | Sequence | Alternation | Repeat
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A capturing group. number: 1 for the group whose parenthesis opens first"""
+
+    number: int
+    what: Node
+
+
+Node: TypeAlias = Char | Empty | Sequence | Alternation | Repeat | Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,7 @@ class Flags:
     ignores_case: bool = False
     is_multi_line: bool = False
     dot_is_all: bool = False
+    is_ungreedy: bool = False
 
 
 ESCAPED_CHARS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
@@ -119,7 +134,7 @@ def parse(pattern: str) -> Node:
     parser = _PatternParser(pattern)
     node = parser.choice()
     if not parser.at_end:
-        raise InvalidPattern("unexpected ): " + pattern)
+        raise InvalidPattern("unexpected ): " + shortened(pattern, MOST_QUOTED))
     _check_size(node)
     return node
 
@@ -130,6 +145,8 @@ def _check_size(node: Node) -> int:
             size = 1
         case Sequence(parts) | Alternation(parts):
             size = 1 + sum(map(_check_size, parts))
+        case Group(_, what):
+            size = _check_size(what)
         case Repeat(what, least, most):
             size = 1 + _check_size(what) * max(least, most or 1)
     if size > MAX_SIZE:
@@ -143,6 +160,7 @@ class _PatternParser:
         self._at = 0
         self._flags = Flags()
         self._depth = 0
+        self._group_count = 0
 
     @property
     def at_end(self) -> bool:
@@ -198,10 +216,10 @@ class _PatternParser:
         bounds = self._repetition()
         if bounds is None:
             return atom
-        self._skip("?")  # lazily or not: whether there is a match is the same
+        is_lazy = self._skip("?") != self._flags.is_ungreedy
         if self._repetition() is not None:
             raise InvalidPattern("invalid nested repetition operator")
-        return Repeat(atom, *bounds)
+        return Repeat(atom, *bounds, is_lazy=is_lazy)
 
     def _repetition(self) -> tuple[int, int | None] | None:
         """The bounds of a repetition that begins here; None, with nothing read, where there is none."""
@@ -210,7 +228,7 @@ class _PatternParser:
                 return least, most
         if not self._peek("{"):
             return None
-        end = self._pattern.find("}", self._at)
+        end = self._pattern.find("}", self._at, self._at + LONGEST_REPETITION)
         first, comma, last = self._pattern[self._at + 1 : end].partition(",") if end >= 0 else ("", "", "")
         if not _is_number(first) or not (last == "" or _is_number(last)):
             return None  # a brace like any other character
@@ -249,6 +267,10 @@ class _PatternParser:
 
     def _group(self) -> Node | None:
         before = self._flags
+        number = 0
+        if not self._peek("?") or self._peek("?P<") or self._peek("?<"):
+            self._group_count += 1
+            number = self._group_count
         if self._skip("?"):
             if self._skip("P<") or self._skip("<"):
                 name = self._until(">", "invalid named capture")
@@ -261,15 +283,15 @@ class _PatternParser:
             raise InvalidPattern("expression nests too deeply")
         inner = self.choice()
         if not self._skip(")"):
-            raise InvalidPattern("missing closing ): " + self._pattern)
+            raise InvalidPattern("missing closing ): " + shortened(self._pattern, MOST_QUOTED))
         self._depth -= 1
         self._flags = before
-        return inner
+        return Group(number, inner) if number else inner
 
     def _flags_of_group(self) -> bool:
         """Read `flags:` or `flags)`. Whether a group follows."""
         changes: dict[str, bool] = {}
-        names = {"i": "ignores_case", "m": "is_multi_line", "s": "dot_is_all", "U": ""}
+        names = {"i": "ignores_case", "m": "is_multi_line", "s": "dot_is_all", "U": "is_ungreedy"}
         is_on = True
         while True:
             char = self._next()
@@ -281,13 +303,7 @@ class _PatternParser:
                 break
             else:
                 raise InvalidPattern("invalid or unsupported Perl syntax: (?" + char)
-        changes.pop("", None)
-        now = self._flags
-        self._flags = Flags(
-            changes.get("ignores_case", now.ignores_case),
-            changes.get("is_multi_line", now.is_multi_line),
-            changes.get("dot_is_all", now.dot_is_all),
-        )
+        self._flags = replace(self._flags, **changes)
         return char == ":"
 
     def _literal(self, char: str) -> Char:
@@ -351,12 +367,12 @@ class _PatternParser:
         return (lambda one: not found(one)) if is_negated else found
 
     def _named_class(self) -> CharTest | None:
-        if self._peek("[:") and ":]" in self._pattern[self._at :]:
+        if self._peek("[:") and self._pattern.find(":]", self._at) >= 0:
             self._at += 2
             name = self._until(":]", "missing closing ]")
             members = POSIX_CLASSES.get(name.removeprefix("^"))
             if members is None:
-                raise InvalidPattern("invalid character class range: [:" + name + ":]")
+                raise InvalidPattern("invalid character class range: [:" + shortened(name, MOST_QUOTED) + ":]")
             found = members
             return (lambda one: one not in found) if name.startswith("^") else (lambda one: one in found)
         if self._peek("\\"):
@@ -397,5 +413,5 @@ def _unicode_class(name: str) -> CharTest:
         return lambda one: category(one).startswith(name)
     begins = SCRIPTS.get(name)
     if begins is None:
-        raise InvalidPattern("invalid character class range: \\p{" + name + "}")
+        raise InvalidPattern("invalid character class range: \\p{" + shortened(name, MOST_QUOTED) + "}")
     return lambda one: name_of(one, "").startswith(begins)

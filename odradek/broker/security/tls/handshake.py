@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from odradek.broker.network.held_bytes import HeldBytes
-from odradek.broker.security.tls.principals import MalformedCertificate, principal_name, subject_of
+from odradek.broker.security.tls.principals import MalformedCertificate, TooLongToMatch, principal_name, subject_of
+from odradek.protocol.quoting import shortened
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.listeners import Listener
@@ -83,9 +84,13 @@ class TlsHandshakes:
             subject = subject_of(certificate)
         except MalformedCertificate as error:
             raise Unnamed(str(error)) from None
-        name = principal_name(self._certificates.of(self._listener.name).settings.rules, subject)
+        try:
+            name = principal_name(self._certificates.of(self._listener.name).settings.rules, subject)
+        except TooLongToMatch:
+            what = f"the rules of ssl.principal.mapping.rules need too much time for the subject {shortened(subject)}"
+            raise Unnamed(what) from None
         if name is None:
-            raise Unnamed(f"no rule of ssl.principal.mapping.rules is for {subject}")
+            raise Unnamed(f"no rule of ssl.principal.mapping.rules is for {shortened(subject)}")
         return f"User:{name}"
 
 

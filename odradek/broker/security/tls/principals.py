@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from odradek.broker.patterns.re2 import Captures, InvalidPattern, Pattern, TooMuchWork
+from odradek.protocol.quoting import quoted
 
 SET, OBJECT_IDENTIFIER, VERSION, EXTENSIONS = 0x31, 0x06, 0xA0, 0xA3
 SUBJECT = 4  # of a TBSCertificate, once its version is left out: serial, algorithm, issuer, validity, subject
@@ -148,31 +151,68 @@ def _escaped(text: str) -> str:
 RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|.*?"
 ONE_RULE = re.compile(RULE)
 NEXT_RULE = re.compile(rf"\s*({RULE})\s*(?:,\s*|$)")
-NAMED_GROUP = re.compile(r"\(\?<(?![=!])")  # Java's; Python's has a P
 REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+FLAGS = re.compile(r"\(\?[a-zA-Z-]*")
+
+
+MOST_WORK: Final = 200_000  # units of a pattern's work for one subject: a tenth of a second
+LONGEST_NAME: Final = 4_096  # characters of a principal; a replacement may repeat a group many times
+NO_LOOKAROUND = (
+    "patterns are matched in a time that grows with the subject's length only, so there are no lookahead, lookbehind,"
+    " back references, atomic groups or possessive repetitions"
+)
 
 
 class InvalidRule(ValueError):
     """A rule that cannot be read; `args[0]` says which, and why."""
 
 
+class TooLongToMatch(Exception):
+    """The rules would keep the broker busy with this subject for too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class MappingRule:
     """pattern: None for DEFAULT, which takes the subject as it is"""
 
-    pattern: re.Pattern[str] | None
+    pattern: Pattern | None
     replacement: str = ""
     case: str = ""  # L or U
 
     def apply(self, subject: str) -> str | None:
-        """None if the rule is not for this subject."""
+        """Returns the subject's name, or None if the rule is not for this subject.
+
+        As in Java, the pattern has to match the whole subject; then each match that is found in it is replaced. Raises
+        TooLongToMatch.
+        """
         pattern = self.pattern
         if pattern is None:
             return subject
-        if not pattern.fullmatch(subject):
-            return None
-        name = pattern.sub(lambda match: _filled_in(self.replacement, match), subject)
+        most_work = pattern.work + MOST_WORK
+        try:
+            if pattern.capture(subject, 0, whole=True, most_work=MOST_WORK) is None:
+                return None
+            name = self._replaced(pattern, subject, most_work)
+        except TooMuchWork:
+            raise TooLongToMatch from None
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
+
+    def _replaced(self, pattern: Pattern, subject: str, most_work: int) -> str:
+        parts: list[str] = []
+        copied = at = length = 0
+        while at <= len(subject):
+            found = pattern.capture(subject, at, whole=False, most_work=most_work - pattern.work)
+            if found is None:
+                break
+            begin, end, *_ = found
+            replacement = _filled_in(self.replacement, subject, found)
+            length += len(replacement) + begin - copied
+            if length > LONGEST_NAME:
+                raise TooMuchWork
+            parts += [subject[copied:begin], replacement]
+            copied = end
+            at = end + 1 if begin == end else end
+        return "".join((*parts, subject[copied:]))
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
@@ -183,7 +223,7 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
         parts = ONE_RULE.match(rule)
         assert parts is not None  # it matches at least nothing
         if parts.end() != len(rule):
-            raise InvalidRule(f"{rule!r} is neither DEFAULT nor of the form RULE:pattern/replacement/[LU]")
+            raise InvalidRule(f"{quoted(rule)} is neither DEFAULT nor of the form RULE:pattern/replacement/[LU]")
         if parts.group(1) is not None:
             rules.append(MappingRule(None))
         elif parts.group(2) is not None:
@@ -192,31 +232,66 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
 
 
 def principal_name(rules: tuple[MappingRule, ...], subject: str) -> str | None:
-    """Applies the first rule that matches this subject; None if none does."""
+    """Applies the first rule that matches this subject; None if none does. Raises TooLongToMatch."""
     return next((name for rule in rules if (name := rule.apply(subject)) is not None), None)
 
 
 def _rule(rule: str, pattern: str, replacement: str, case: str) -> MappingRule:
+    unusual = _unlike_java(pattern)
+    if unusual is not None:
+        raise InvalidRule(f"{quoted(rule)}: the pattern cannot be read: {unusual}")
     try:
-        compiled = re.compile(NAMED_GROUP.sub("(?P<", pattern))
-    except re.error as error:
-        raise InvalidRule(f"{rule!r}: the pattern cannot be read: {error}") from None
-    if compiled.groups == 0 and any(found.group(2) for found in REFERENCE.finditer(replacement)):
-        raise InvalidRule(f"{rule!r}: the replacement refers to a group, and the pattern has none")
+        compiled = Pattern(pattern, captures=True)
+    except InvalidPattern as error:
+        raise InvalidRule(f"{quoted(rule)}: the pattern cannot be read: {error} ({NO_LOOKAROUND})") from None
+    if compiled.group_count == 0 and any(found.group(2) for found in REFERENCE.finditer(replacement)):
+        raise InvalidRule(f"{quoted(rule)}: the replacement refers to a group, and the pattern has none")
     return MappingRule(compiled, replacement, case)
 
 
-def _filled_in(replacement: str, match: re.Match[str]) -> str:
+def _unlike_java(pattern: str) -> str | None:
+    """Tells what Java would read in another way than we do, without an error; None if there is no such thing."""
+    class_begin = -1
+    at = 0
+    while at < len(pattern):
+        if pattern.startswith("\\Q", at):
+            end = pattern.find("\\E", at)
+            at = len(pattern) if end < 0 else end + 2
+            continue
+        char = pattern[at]
+        if char == "\\":
+            at += 1
+        elif char == "[" and class_begin < 0:
+            class_begin = at
+            at += pattern.startswith("^", at + 1)
+        elif char == "[":
+            return "a class within a class; write one class with all of the characters, or \\[ for the bracket"
+        elif char == "]" and at > class_begin + 1 and class_begin >= 0 and pattern[class_begin + 1 : at] != "^":
+            class_begin = -1
+        elif class_begin >= 0 and pattern.startswith("&&", at):
+            return "an intersection of classes (&&); write one class with all of the characters"
+        elif class_begin < 0 and (flags := FLAGS.match(pattern, at)) and "U" in flags[0]:
+            return "the flag U"
+        at += 1
+    return None
+
+
+def _filled_in(replacement: str, subject: str, captures: Captures) -> str:
     """Java's syntax: `$1` is a group, as many digits as make the number of one; a backslash takes the next as it is."""
+    group_count = len(captures) // 2 - 1
 
     def one(found: re.Match[str]) -> str:
         literal, digits = found.groups()
         if literal is not None:
             return str(literal)
-        for length in range(len(digits), 0, -1):
-            if int(digits[:length]) <= (match.re.groups or 0):
-                return (match.group(int(digits[:length])) or "") + digits[length:]
-        return f"${digits}"
+        for length in range(1, len(digits) + 1):
+            if int(digits[:length]) > group_count:
+                length -= 1
+                break
+        if not length:
+            return f"${digits}"
+        begin, end = captures[2 * int(digits[:length]) : 2 * int(digits[:length]) + 2]
+        return (subject[begin:end] if end >= 0 else "") + digits[length:]
 
     return REFERENCE.sub(one, replacement)
 

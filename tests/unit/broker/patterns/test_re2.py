@@ -7,7 +7,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.patterns.re2 import InvalidPattern, Pattern
+from odradek.broker.patterns.re2 import WORK_PER_STEP, InvalidPattern, Pattern, TooMuchWork
 
 # Of each: what it matches, and what it does not. Most were put to Kafka 4.3.1 too.
 MATCHES: list[tuple[str, list[str], list[str]]] = [
@@ -166,3 +166,55 @@ def test_re2_itself_takes_the_same_patterns_and_matches_the_same(pattern: str, t
             Pattern(pattern)
         return
     assert Pattern(pattern).matches(text) == expected
+
+
+def test_a_state_for_each_position_costs_no_more_than_one_state() -> None:
+    text = "ab" * 120
+    small, large = Pattern(".*a.{2}"), Pattern(".*a.{100}")
+    small.matches(text)
+    large.matches(text)
+    assert large.work <= small.work + 200  # a table of followed jumps is made once
+
+
+@pytest.mark.parametrize("pattern", ["(.?){1000}x", "((a?){100}){40}b", "(.*a){300}", "(a|b|ab|ba){900}c"])
+def test_work_is_counted_and_pauses_are_made_in_proportion(pattern: str) -> None:
+    compiled = Pattern(pattern)
+    pauses = sum(1 for _ in compiled.steps("ab" * 120))
+    assert compiled.work // WORK_PER_STEP - 1 <= pauses <= compiled.work // WORK_PER_STEP
+
+
+def captured(pattern: str, text: str, *, whole: bool = True) -> list[str | None] | None:
+    found = Pattern(pattern, captures=True).capture(text, 0, whole=whole, most_work=10**6)
+    if found is None:
+        return None
+    return [None if end < 0 else text[begin:end] for begin, end in zip(found[::2], found[1::2], strict=True)]
+
+
+CAPTURING = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda pair: f"({pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from(["+", "?", "{2}", "{1,2}", "+?", "??"])).map(
+            lambda pair: f"(x{pair[0]}){pair[1]}"
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(CAPTURING, st.text("abx-1", max_size=8), st.booleans())
+def test_groups_capture_what_re2_captures(pattern: str, text: str, whole: bool) -> None:
+    compiled = re2.compile(pattern)
+    found = compiled.fullmatch(text) if whole else compiled.search(text)
+    assert captured(pattern, text, whole=whole) == (None if found is None else [found.group(), *found.groups()])
+
+
+def test_capturing_ends_when_it_has_taken_as_much_work_as_it_may() -> None:
+    with pytest.raises(TooMuchWork):
+        Pattern("(.*a){300}").capture("ab" * 5_000, 0, whole=True, most_work=10_000)
+
+
+def test_a_pattern_that_keeps_pythons_re_busy_for_years_captures_within_its_bound() -> None:
+    assert captured("((a+)+)b", "a" * 200) is None
+    assert captured("((a+)+)b", "aab") == ["aab", "aa", "aa"]

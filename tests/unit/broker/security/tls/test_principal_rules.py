@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.security.tls.principals import InvalidRule, parse_rules, principal_name
+from odradek.broker.security.tls.principals import InvalidRule, TooLongToMatch, parse_rules, principal_name
 
 KATE = "CN=kate,OU=Dev,O=Odradek,C=DE"
 
@@ -54,3 +54,50 @@ def test_a_number_that_is_no_group_is_cut_and_a_dollar_without_a_group_stays() -
 
 def test_named_groups_are_those_of_java() -> None:
     assert name("RULE:^CN=(?<cn>[^,]+).*$/$1/") == "kate"
+
+
+def test_every_match_within_the_subject_is_replaced_as_in_java() -> None:
+    assert name("RULE:.*/x/") == "xx"  # Java finds an empty match behind the first one
+    assert name("RULE:(?:[A-Z]+=([^,]*),?)*/$1/") == "DE"
+    assert name("RULE:^(CN=).*?$/$1/L") == "cn="
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("CN=(?=k)(.*)", "lookahead"),
+        ("CN=(?<!k)(.*)", "lookbehind"),
+        (r"CN=(.)\1.*", "back references"),
+        ("CN=(?>k+).*", "atomic groups"),
+        ("CN=k++.*", "possessive"),
+        ("CN=[a-z&&[^k]]+.*", "an intersection of classes"),
+        ("CN=[a-c[x-z]]+.*", "a class within a class"),
+        ("(?U)CN=.*", "the flag U"),
+    ],
+)
+def test_a_rule_that_cannot_be_matched_in_bounded_time_is_refused_by_name(pattern: str, why: str) -> None:
+    with pytest.raises(InvalidRule) as refused:
+        parse_rules(f"DEFAULT,RULE:{pattern}/x/")
+    assert pattern.replace("\\", "\\\\") in str(refused.value)
+    assert why in str(refused.value)
+
+
+def test_brackets_in_classes_are_allowed_where_java_reads_them_alike() -> None:
+    assert name(r"RULE:CN=([^]\[]+?),.*/$1/") == "kate"
+    assert name(r"RULE:CN=([a-z&]+),\QOU=[Dev\E.*|CN=(.)ate.*/$2/") == "k"
+
+
+@pytest.mark.parametrize("pattern", ["CN=((a+)+)b", "CN=(a|aa)*b", "CN=(.*)*x.*(.*)*y"])
+def test_a_backtracking_rule_and_a_long_certificate_do_not_stop_the_broker(pattern: str) -> None:
+    rules = parse_rules(f"RULE:{pattern}/$1/")
+    subject = "CN=" + "a" * 1_000
+    assert principal_name(rules, subject) is None
+    assert rules[0].pattern is not None
+    assert rules[0].pattern.work < 40 * len(subject)
+
+
+def test_a_subject_that_takes_too_much_work_or_makes_too_long_a_name_is_refused() -> None:
+    with pytest.raises(TooLongToMatch):
+        principal_name(parse_rules("RULE:(.?){900}.*/$1/"), "CN=" + "a" * 2_000)
+    with pytest.raises(TooLongToMatch):
+        principal_name(parse_rules("RULE:CN=(.*)/" + "$1" * 100 + "/"), "CN=" + "a" * 2_000)
