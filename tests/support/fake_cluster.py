@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
-from odradek.broker.groups.common.registry import TopicView
-from odradek.broker.patterns.re2 import InvalidPattern, Pattern
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.broker.coordinators.topic_searches import TopicSearches, check_regex
+from odradek.broker.groups.common.registry import FoundTopics, TopicView
 
 
 class FakeCluster:
@@ -20,6 +19,7 @@ class FakeCluster:
         }
         self._topics: dict[str, TopicView] = {}
         self._made = 0
+        self._searches = TopicSearches(lambda: (self.version, self._topics))
         for name, count in partition_counts.items():
             self.make(name, count)
 
@@ -44,14 +44,19 @@ class FakeCluster:
     def topic_of_id(self, topic_id: bytes) -> TopicView | None:
         return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
-    def topic_names(self) -> Iterable[str]:
-        return list(self._topics)
-
     def group_setting(self, group_id: str, name: str) -> int:
         return self.settings.get((group_id, name), self.defaults[name])
 
-    def pattern(self, text: str) -> Callable[[str], bool]:
-        try:
-            return Pattern(text).matches
-        except InvalidPattern as error:
-            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+    def check_regex(self, regex: str) -> None:
+        check_regex(regex)
+
+    def check_cost(self, regex: str) -> None:
+        self._searches.check_cost(regex)
+
+    def find_topics(
+        self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
+    ) -> FoundTopics | None:
+        return self._searches.find(group_id, regexes, may_see)
+
+    def when_found(self, notify: Callable[[str], None]) -> None:
+        self._searches.when_found(notify)

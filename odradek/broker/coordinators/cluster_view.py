@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -10,9 +10,8 @@ from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamped
-from odradek.broker.groups.common.registry import TopicView
-from odradek.broker.patterns.re2 import InvalidPattern, Pattern
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.broker.coordinators.topic_searches import TopicSearches, check_regex
+from odradek.broker.groups.common.registry import FoundTopics, TopicView
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage, TopicImage
@@ -34,6 +33,7 @@ class ImageView:
         self._broker_setting = broker_setting
         self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat asks for the topics of its group
         self._views_of: tuple[int, list[str | None]] | None = None  # version of the topics, racks of the brokers
+        self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
 
     @property
     def version(self) -> int:
@@ -44,9 +44,6 @@ class ImageView:
 
     def topic_of_id(self, topic_id: bytes) -> TopicView | None:
         return self._view(self._image.topics_by_id.get(topic_id))
-
-    def topic_names(self) -> Iterable[str]:
-        return self._image.topics
 
     def group_setting(self, group_id: str, name: str) -> int:
         setting = GROUP_SETTINGS[name]
@@ -63,12 +60,19 @@ class ImageView:
         assert isinstance(default, int)
         return default
 
-    def pattern(self, text: str) -> Callable[[str], bool]:
-        try:
-            return Pattern(text).matches
-        except InvalidPattern as error:
-            what = f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}."
-            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what) from None
+    def check_regex(self, regex: str) -> None:
+        check_regex(regex)
+
+    def check_cost(self, regex: str) -> None:
+        self._searches.check_cost(regex)
+
+    def find_topics(
+        self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
+    ) -> FoundTopics | None:
+        return self._searches.find(group_id, regexes, may_see)
+
+    def when_found(self, notify: Callable[[str], None]) -> None:
+        self._searches.when_found(notify)
 
     def _view(self, topic: TopicImage | None) -> TopicView | None:
         if topic is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
+from odradek.broker.groups.common.group import TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig, MigrationPolicy, ShareConfig
 from odradek.broker.groups.common.registry import ClusterView
 from odradek.broker.groups.core import GroupCore
@@ -81,6 +82,10 @@ class CoordinatorSettings:
         )
 
 
+def _nobody(group_id: str) -> None:
+    """No group waits for the topics of its regular expressions."""
+
+
 class GroupCoordinator:
     def __init__(
         self,
@@ -107,6 +112,7 @@ class GroupCoordinator:
         self._new_uuid = new_uuid
         self._member_id = member_id
         self._cluster = cluster
+        cluster.when_found(self._topics_found)
         self._scans = Scans(timers)
         record_format = RecordFormat(encode_record, decode_record, settings.compression)
         new_core = partial(GroupCore, settings.groups, cluster, first_epoch)
@@ -145,6 +151,7 @@ class GroupCoordinator:
         """Waiting requests are told to look for another coordinator."""
         self._scans.stop()
         self.shards.unload()
+        self._cluster.when_found(_nobody)  # a reference to this object would make a cycle
 
     def _topic_exists(self, topic_id: bytes) -> bool:
         return self._cluster.topic_of_id(topic_id) is not None
@@ -188,6 +195,12 @@ class GroupCoordinator:
             return
         for shard in self.shards:
             shard.tidy(lambda core, _: core.forget_topic(topic, topic_id))
+
+    def _topics_found(self, group_id: str) -> None:
+        """The search for the topics of a group's regular expressions has ended, so the group can resolve them."""
+        shard = self.shard_for(group_id)
+        if shard.is_loaded:
+            shard.fire_soon(TimerKey(TimerKind.REGEX, group_id))
 
     def _expire(self) -> None:
         for shard in self.shards:

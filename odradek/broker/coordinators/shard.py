@@ -197,6 +197,10 @@ class Shard(Generic[C]):
             self._release(outcome)
         return True
 
+    def fire_soon(self, key: Hashable) -> None:
+        """Has a timer of the core fire in a turn of its own, as soon as the loop gets to it."""
+        self._arm(key, 0)
+
     def look(self, read: Callable[[C], R]) -> R:
         """Reads for answers that may say what is not durable yet: lists and descriptions for people."""
         return read(self.core)

@@ -65,6 +65,20 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
                 await asyncio.sleep(0)
 
 
+async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> None:
+    """Like `visit_in_slices`, for work whose single items may take several steps."""
+    is_over = False
+    while not is_over:
+        async with watch.slices:
+            is_over = _visit_slice(steps, _done, watch, name)
+            if not is_over:
+                await asyncio.sleep(0)
+
+
+def _done(step: None) -> None:
+    """A step has been done when the iterator yields."""
+
+
 def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> bool:
     """Returns whether all are visited."""
     began_s = watch.monotonic_s()

@@ -8,7 +8,7 @@ Source: docs/spec/transactions.md#s2-2 to #s2-5, #s2-10, #s2-11, #s3-2 to #s3-4,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -222,13 +222,11 @@ class Filter:
     states        None: whatever the state
     producer_ids  empty: whatever the producer id
     older_than_ms Of the transaction's start. Ids without one pass, as in Kafka: it takes them to have begun at -1
-    matches       the whole id
     """
 
     states: frozenset[TxnState] | None = None
     producer_ids: frozenset[int] = frozenset()
     older_than_ms: int | None = None
-    matches: Callable[[str], bool] | None = None
 
     def selects(self, txn: Txn, now_ms: int) -> bool:
         started_ms = NONE if txn.started_ms is None else txn.started_ms
@@ -236,7 +234,6 @@ class Filter:
             (self.states is None or txn.state in self.states)
             and (not self.producer_ids or txn.producer_id in self.producer_ids)
             and (self.older_than_ms is None or now_ms - started_ms > self.older_than_ms)
-            and (self.matches is None or self.matches(txn.transactional_id))
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
 from odradek.broker.handlers.transactions.administration import list_transactions
+from odradek.broker.patterns.re2 import WORK_PER_STEP
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -442,3 +443,15 @@ def test_clients_are_served_while_many_ids_are_listed() -> None:
     answer, turns = outcome_and_turns(list_transactions(ListTransactionsRequest(), context, scene.broker))
     assert ids(answer) == {"pay", "ship"}
     assert turns == 2 + 2 + 1  # each shard that has been asked for, each id, and the answer
+
+
+def test_clients_are_served_while_one_id_is_compared_with_a_costly_pattern() -> None:
+    scene = scene_with_topics()
+    init(scene, "ab" * 5_000)
+    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # each step takes a slice
+    connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+    context = RequestContext(ApiKey.LIST_TRANSACTIONS, 2, 1, "a-client", 0, connection, AllowAll())
+    request = ListTransactionsRequest(transactional_id_pattern=".*a.{100}")
+    answer, turns = outcome_and_turns(list_transactions(request, context, scene.broker))
+    assert ids(answer) == set()
+    assert turns >= 10_000 // WORK_PER_STEP

@@ -61,7 +61,7 @@ def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], 
     """Has the coordinator record its entry of this id as `change` leaves it. Raises Problem."""
 
     def changed(core: TransactionCore, now_ms: int) -> Outcome[None]:
-        after = core.candidates(Filter(matches=lambda each: each == transactional_id))[0].copy()
+        after = next(each for each in core.candidates(Filter()) if each.transactional_id == transactional_id).copy()
         change(after)
         after.updated_ms = now_ms
         return Outcome(records=(after,))

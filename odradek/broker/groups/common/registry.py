@@ -5,7 +5,7 @@ The shell provides the view of the cluster: topics, and the groups' own settings
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from odradek.broker.groups.common.group import Group
@@ -44,6 +44,13 @@ class TopicView(NamedTuple):
         return len(self.partition_racks)
 
 
+class FoundTopics(NamedTuple):
+    """Topics by regular expression. version: of the cluster's topics when the search for them began"""
+
+    version: int
+    topics: Mapping[str, frozenset[str]]
+
+
 class ClusterView(Protocol):
     @property
     def version(self) -> int:
@@ -53,11 +60,21 @@ class ClusterView(Protocol):
 
     def topic_of_id(self, topic_id: bytes) -> TopicView | None: ...
 
-    def topic_names(self) -> Iterable[str]:
-        """Internal topics included."""
-
     def group_setting(self, group_id: str, name: str) -> int:
         """The effective value of `consumer.session.timeout.ms` and the like: the group's own, else the broker's."""
 
-    def pattern(self, text: str) -> Callable[[str], bool]:
-        """Whether a topic name matches as a whole. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    def check_regex(self, regex: str) -> None:
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION if this is no regular expression."""
+
+    def check_cost(self, regex: str) -> None:
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION if matching the topics turned out to take too long."""
+
+    def find_topics(
+        self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
+    ) -> FoundTopics | None:
+        """Returns the topics that each expression matches as a whole, internal ones included, as far as `may_see`
+        allows; None if that takes longer. Then the group's REGEX timer fires when they are known; ask again.
+        """
+
+    def when_found(self, notify: Callable[[str], None]) -> None:
+        """notify: gets the id of each group for which `find_topics` returned None, once its topics are known"""

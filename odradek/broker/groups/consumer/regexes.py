@@ -22,10 +22,12 @@ def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: Consu
 
     Raises KafkaError INVALID_REGULAR_EXPRESSION for one that nobody else in the group has.
     """
+    if member.regex:
+        turn.cluster.check_cost(member.regex)  # at each heartbeat, since the cost is known only after a resolution
     if member.regex == before.regex:
         return False
     if member.regex and turn.group.subscribers_of_regex(member.regex) == 1:
-        turn.cluster.pattern(member.regex)  # raises; it is compiled again when it is resolved
+        turn.cluster.check_regex(member.regex)
     turn.drop_regex_of(before)
     return not member.regex or member.regex in turn.group.regexes
 
@@ -51,21 +53,22 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
 
 
 def resolve(turn: ConsumerTurn) -> None:
-    """All expressions of the group against all topics; the epoch moves if one of them now means other topics."""
+    """Matches all expressions of the group against all topics; the epoch moves if one of them now means other topics.
+
+    Does nothing if the search takes longer: the REGEX timer fires again when the topics are known.
+    """
     group, memory = turn.group, turn.group.memory
     if memory.may_see is None:
         return
-    names = list(turn.cluster.topic_names())
+    found = turn.cluster.find_topics(group.group_id, group.wanted_regexes(), memory.may_see)
+    if found is None:
+        return
     has_moved = False
-    for regex in sorted(group.wanted_regexes()):
-        matches = turn.cluster.pattern(regex)
-        topics = frozenset(name for name in names if matches(name) and memory.may_see(name))
+    for regex, topics in sorted(found.topics.items()):
         known = group.regexes.get(regex)
         if known is None or known.topics != topics:
-            turn.write(regex_record(group.group_id, regex, topics, turn.cluster.version, turn.now_ms))
+            turn.write(regex_record(group.group_id, regex, topics, found.version, turn.now_ms))
             has_moved |= topics != (frozenset() if known is None else known.topics)
-    turn.remember(
-        replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms, refreshed_version=turn.cluster.version)
-    )
+    turn.remember(replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms, refreshed_version=found.version))
     if has_moved:
         turn.bump_epoch()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.coordinators.transaction_markers import TxnMarker
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.slices import Steps, sliced, visit_in_slices
+from odradek.broker.runtime.slices import Steps, sliced, step_in_slices, visit_in_slices
 from odradek.broker.transactions.requests import Filter, listed, states_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -28,11 +28,14 @@ from odradek.protocol.topic_partition import PartitionCodes
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.patterns.re2 import Pattern
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.entry import Txn
     from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
     from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
+
+MOST_WORK: Final = 30_000_000  # units of a pattern's work for one request: about ten seconds of CPU time
 
 
 @sliced
@@ -81,8 +84,8 @@ async def list_transactions(
         states,
         frozenset(request.producer_id_filters),
         None if request.duration_filter < 0 else request.duration_filter,
-        matcher(request.transactional_id_pattern),
     )
+    pattern = pattern_of(request.transactional_id_pattern)
     now_ms = broker.clock.now_ms()
     txns: list[Txn] = []
     found: list[ListedTransaction] = []
@@ -90,24 +93,33 @@ async def list_transactions(
     def collect(shard: Shard[TransactionCore]) -> None:
         txns.extend(shard.look(lambda core: core.candidates(wanted)))
 
-    def show(txn: Txn) -> None:
-        if wanted.selects(txn, now_ms) and is_allowed(
-            context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, txn.transactional_id
-        ):
-            found.append(listed(txn))
+    def show() -> Iterator[None]:
+        for txn in txns:
+            transactional_id = txn.transactional_id
+            if (
+                wanted.selects(txn, now_ms)
+                and (pattern is None or (yield from pattern.steps(transactional_id)))
+                and is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            ):
+                found.append(listed(txn))
+            if pattern is not None and pattern.work > MOST_WORK:
+                what = f"The pattern needs more than {MOST_WORK:,} steps to be matched against the transactional ids."
+                raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
+            yield
 
     await visit_in_slices(broker.transactions.shards, collect, broker.watch, "ListTransactions")
-    await visit_in_slices(txns, show, broker.watch, "ListTransactions")
+    await step_in_slices(show(), broker.watch, "ListTransactions")
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 
-def matcher(pattern: str | None) -> Callable[[str], bool] | None:
+def pattern_of(pattern: str | None) -> Pattern | None:
+    """Returns None if the request has no pattern. Raises KafkaError."""
     if not pattern:
         return None
     from odradek.broker.patterns.re2 import InvalidPattern, Pattern  # here: hardly anybody asks for it
 
     try:
-        return Pattern(pattern).matches
+        return Pattern(pattern)
     except InvalidPattern as error:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
 

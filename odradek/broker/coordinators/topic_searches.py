@@ -1,0 +1,260 @@
+"""The topics that regular expressions match (KIP-848): searched in slices, and remembered for each expression.
+
+A client chooses the expression, and every topic name has to be compared with it. Other clients are therefore served
+during a search; groups that search with the same expression share the work; and when topics are created, only their
+names are compared. However many groups search, each turn of the loop has one slice of one search, and only so many have
+begun. An expression that needs far more work than others is refused (MOST_WORK).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, NamedTuple
+
+from odradek.broker.groups.common.registry import FoundTopics
+from odradek.broker.patterns.re2 import InvalidPattern, Pattern, check
+from odradek.broker.runtime.slices import Steps, work_in_slices
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.quoting import MOST_QUOTED, quoted, shortened
+
+logger = logging.getLogger(__name__)
+
+MOST_WORK: Final = 30_000_000  # units of a pattern's work in one search: about ten seconds of CPU time
+STEPS_PER_ROUND: Final = 150  # of one search, then it is the turn of the next; some milliseconds
+MOST_BEGUN: Final = 16  # a large pattern may take 6 MiB while it searches
+NAMES_PER_STEP: Final = 20
+MOST_EXPRESSIONS: Final = 1_000  # that are remembered
+MOST_NAMES: Final = 1_000_000  # that are remembered, of all expressions together
+
+
+class Names(NamedTuple):
+    """All topics at one version of the cluster."""
+
+    version: int
+    names: frozenset[str]
+
+
+class Known(NamedTuple):
+    """searched: the topics that were compared; matching: those of them that match"""
+
+    searched: Names
+    matching: frozenset[str]
+
+
+class Comparison:
+    """One expression that is being compared with all topics. users: searches that wait for it"""
+
+    __slots__ = ("known", "steps", "users")
+
+    def __init__(self, steps: Steps[Known]) -> None:
+        self.steps = steps
+        self.users = 0
+        self.known: Known | None = None
+
+    def go_on(self) -> None:
+        try:
+            next(self.steps)
+        except StopIteration as done:
+            self.known = done.value
+
+
+class Search:
+    """The search of one group. found: None while it goes on"""
+
+    __slots__ = ("found", "group_id", "regexes", "steps")
+
+    def __init__(self, group_id: str, regexes: frozenset[str]) -> None:
+        self.group_id = group_id
+        self.regexes = regexes
+        self.found: FoundTopics | None = None
+        self.steps: Steps[FoundTopics] | None = None
+
+
+def check_regex(regex: str) -> None:
+    """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    try:
+        check(regex)
+    except InvalidPattern as error:
+        what = f"SubscribedTopicRegex `{shortened(regex, MOST_QUOTED)}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what) from None
+
+
+class TopicSearches:
+    def __init__(self, topics: Callable[[], tuple[int, Collection[str]]], most_work: int = MOST_WORK) -> None:
+        """
+        topics     returns the version of the cluster's topics, and their names
+        most_work  units of a pattern's work after which its search is given up
+        """
+        self.work = 0  # units of the work of all patterns so far
+        self._topics = topics
+        self._most_work = most_work
+        self._notify: Callable[[str], None] = _nobody
+        self._names = Names(-1, frozenset())
+        self._known: dict[str, Known] = {}  # by expression; used last stands last
+        self._known_names = 0
+        self._comparisons: dict[str, Comparison] = {}  # by expression; those that are under way
+        self._searches: dict[str, Search] = {}  # by group: under way, or not yet fetched
+        self._begun: deque[Search] = deque()
+        self._waiting: deque[Search] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._costly: dict[str, None] = {}
+
+    def when_found(self, notify: Callable[[str], None]) -> None:
+        """notify: gets the id of each group whose search has ended after `find` returned None"""
+        self._notify = notify
+
+    def check_cost(self, regex: str) -> None:
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION if a search with this expression was given up."""
+        if regex in self._costly:
+            what = (
+                f"SubscribedTopicRegex `{shortened(regex, MOST_QUOTED)}` needs more than {self._most_work:,} steps"
+                " to be matched against the topics of this cluster. Write a simpler expression, or list the topics."
+            )
+            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
+
+    def find(self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]) -> FoundTopics | None:
+        """See `ClusterView.find_topics`. A group that asks for other expressions gives up its search for the former."""
+        wanted = frozenset(regexes)
+        search = self._searches.get(group_id)
+        if search is not None and search.regexes == wanted:
+            if search.found is not None:
+                del self._searches[group_id]
+            return search.found
+        search = Search(group_id, wanted)
+        search.steps = self._search(search, may_see)
+        self._searches[group_id] = search
+        if self._task is None:
+            for _ in self._steps_of(search):
+                pass
+            if search.found is not None:
+                del self._searches[group_id]
+                return search.found
+            self._begun.append(search)
+            self._task = asyncio.get_running_loop().create_task(work_in_slices(self._all_steps()))
+        else:
+            self._waiting.append(search)
+        return None
+
+    def _all_steps(self) -> Iterator[None]:
+        """Yields after each step of the searches, which take turns, until none is left."""
+        while self._begun or self._waiting:
+            while self._waiting and len(self._begun) < MOST_BEGUN:
+                self._begun.append(self._waiting.popleft())
+            search = self._begun.popleft()
+            yield from self._steps_of(search)
+            if search.found is not None:
+                self._notify(search.group_id)
+            elif self._is_wanted(search):
+                self._begun.append(search)
+        self._task = None
+
+    def _steps_of(self, search: Search) -> Iterator[None]:
+        """Goes on with a search for one round, or until it has found everything or nobody wants it any more."""
+        steps = search.steps
+        assert steps is not None, "it was given them when it was made"
+        for _ in range(STEPS_PER_ROUND):
+            if not self._is_wanted(search):
+                steps.close()
+                return
+            try:
+                next(steps)
+            except StopIteration as done:
+                search.found = done.value
+                return
+            except Exception:
+                del self._searches[search.group_id]  # so that the group's next attempt begins a new search
+                logger.exception("the regular expressions of %s cannot be resolved", quoted(search.group_id))
+                return
+            yield
+
+    def _is_wanted(self, search: Search) -> bool:
+        """False as soon as the group has begun another search."""
+        return self._searches.get(search.group_id) is search
+
+    def _search(self, search: Search, may_see: Callable[[str], bool]) -> Steps[FoundTopics]:
+        version = self._topics()[0]
+        topics: dict[str, frozenset[str]] = {}
+        for regex in search.regexes:
+            known = yield from self._matching(regex)
+            version = min(version, known.searched.version)
+            seen = []
+            for number, name in enumerate(known.matching, 1):
+                if may_see(name):
+                    seen.append(name)
+                if number % NAMES_PER_STEP == 0:
+                    yield
+            topics[regex] = frozenset(seen)
+        return FoundTopics(version, topics)
+
+    def _matching(self, regex: str) -> Steps[Known]:
+        """Finds the topics that one expression matches, together with other searches for the same expression."""
+        known = self._known.get(regex)
+        if known is not None and known.searched.version == self._topics()[0]:
+            self._known[regex] = self._known.pop(regex)
+            return known
+        comparison = self._comparisons.get(regex)
+        if comparison is None:
+            comparison = self._comparisons[regex] = Comparison(self._compare(regex, known))
+        comparison.users += 1
+        try:
+            while comparison.known is None:
+                comparison.go_on()
+                yield
+            self._remember(regex, comparison.known)
+            return comparison.known
+        finally:
+            comparison.users -= 1
+            is_over = comparison.known is not None or comparison.users == 0
+            if is_over and self._comparisons.get(regex) is comparison:
+                del self._comparisons[regex]
+
+    def _compare(self, regex: str, known: Known | None) -> Steps[Known]:
+        all_names = self._all_names()
+        try:
+            pattern = Pattern(regex)
+        except InvalidPattern:  # recorded by a broker that allowed it
+            return Known(all_names, frozenset())
+        matching: list[str] = []
+        work = 0
+        for number, name in enumerate(all_names.names, 1):
+            if known is not None and name in known.searched.names:
+                if name in known.matching:
+                    matching.append(name)
+            elif (yield from pattern.steps(name)):
+                matching.append(name)
+            self.work += pattern.work - work
+            work = pattern.work
+            if work > self._most_work:
+                self._refuse(regex)
+                return Known(all_names, frozenset())
+            if number % NAMES_PER_STEP == 0:
+                yield
+        return Known(all_names, frozenset(matching))
+
+    def _all_names(self) -> Names:
+        version, names = self._topics()
+        if version != self._names.version:
+            self._names = Names(version, frozenset(names))
+        return self._names
+
+    def _remember(self, regex: str, found: Known) -> None:
+        before = self._known.pop(regex, None)
+        if before is not None:
+            self._known_names -= len(before.matching)
+        self._known[regex] = found
+        self._known_names += len(found.matching)
+        while len(self._known) > MOST_EXPRESSIONS or (self._known_names > MOST_NAMES and len(self._known) > 1):
+            oldest = next(iter(self._known))
+            self._known_names -= len(self._known.pop(oldest).matching)
+
+    def _refuse(self, regex: str) -> None:
+        if len(self._costly) >= MOST_EXPRESSIONS:
+            del self._costly[next(iter(self._costly))]
+        self._costly[regex] = None
+
+
+def _nobody(group_id: str) -> None:
+    """Nobody waits for searches to end."""
