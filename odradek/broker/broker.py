@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
-    from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter, NewMarkerRound
+    from odradek.broker.coordinators.transaction_markers import MarkerRound, NewMarkerRound, TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import TopicImage
@@ -107,7 +107,7 @@ class Broker:
         self.steady_clock: Clock = steady_clock or SteadyClock(self.clock, loop.time)
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
-        self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain
+        self.wrap_markers: Callable[[TopicMarkerWriter], TopicMarkerWriter] = lambda plain: plain
         self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
         self.wrap_verifier: Callable[[Verifier], Verifier] = lambda plain: plain
         self.member_id: Callable[[str], str] = lambda plain: plain  # of a new member of a group, in place of it
@@ -264,7 +264,7 @@ class Broker:
         return start_transactions(self)
 
     @cached_property
-    def markers(self) -> MarkerWriter:
+    def markers(self) -> TopicMarkerWriter:
         from odradek.broker.coordinators.on_demand import make_markers
 
         return self.wrap_markers(make_markers(self))
@@ -321,6 +321,8 @@ class Broker:
         self.metadata.hold_until(self._discards.renamed())  # before a topic of the same name can be created
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
+        if self.has_started("markers"):
+            self.markers.topic_deleted(topic.name)
         if self.has_started("shares"):
             self.shares.topic_deleted(topic.topic_id)
         if self.has_started("share_coordinator"):

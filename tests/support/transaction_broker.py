@@ -6,6 +6,8 @@ The test controls disk, clock, timers, loop and threads. Logs are loaded at once
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -131,6 +133,14 @@ class MarkersThatMeet:
         self.bug: Exception | None = None
         self.sent: list[TxnMarker] = []
         self.held: list[Callable[[], None]] | None = None  # a list: answers are kept back in it
+        self.pending: dict[tuple[str, int], Callable[[], None] | None] = {}  # partitions; who writes the marker later
+
+    def release(self, *partitions: tuple[str, int]) -> None:
+        """Writes markers that were pending."""
+        for each in partitions:
+            write = self.pending.pop(each)
+            assert write is not None, "a marker was sent there"
+            write()
 
     def write(self, markers: Iterable[TxnMarker], then: OnWritten) -> None:
         if self.bug is not None:
@@ -138,7 +148,11 @@ class MarkersThatMeet:
         (marker,) = markers
         self.sent.append(marker)
         refused = {each: self.refusals[each] for each in marker.partitions if each in self.refusals}
-        rest = [each for each in marker.partitions if each not in refused]
+        rest = [each for each in marker.partitions if each not in refused and each not in self.pending]
+        for each in self.pending:
+            if each in marker.partitions:
+                alone = replace(marker, partitions=[each])
+                self.pending[each] = partial(self._writer.write, [alone], then)
 
         def answered(results: Any) -> None:
             answer = [{**results[0], **refused}]

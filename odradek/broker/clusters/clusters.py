@@ -101,10 +101,10 @@ class Cluster:
             raise Problem(409, f"cluster {self.id} has crashed: restart it first")
         return self.nodes
 
-    async def settled(self) -> None:
-        """Returns when its broker waits for nothing but clients and time."""
+    async def settled(self, gives_up: Callable[[], bool] = bool) -> None:
+        """Returns when its broker waits for nothing but clients and time. gives_up: whether to return before that."""
         quiet = 0
-        while quiet < QUIET_TURNS and self.serving is not None:
+        while quiet < QUIET_TURNS and self.serving is not None and not gives_up():
             await asyncio.sleep(0)
             quiet = quiet + 1 if self.serving.broker.is_settled else 0
 

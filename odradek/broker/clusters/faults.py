@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import partition_errors
 from odradek.broker.clusters.exchanges import Exchanges
-from odradek.broker.clusters.holds import Holds, held_at
+from odradek.broker.clusters.holds import Holds, Released, held_at
 from odradek.broker.clusters.odd import Odd
 from odradek.broker.clusters.odd_requests import OddRequests
 from odradek.broker.clusters.partition_errors import keep_only, leave_out, put_in_place
-from odradek.broker.clusters.problems import Problem
+from odradek.broker.clusters.problems import Problem, nearest
 from odradek.broker.clusters.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
 from odradek.broker.network.controlled_connection import observe
 from odradek.broker.network.paced_answers import PacedAnswer, slow
 from odradek.broker.produce.request import WITHOUT_LOG_START
-from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.runtime.delayed import CloseConnection, Deferred, Parked
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode, reader
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -98,10 +98,9 @@ class Faults:
         return placed if self.odd is None else self.odd.placed(placed)
 
     def detach(self) -> None:
-        """Before the broker stops: whatever waits goes on, so that it can be answered or cut off."""
+        """Before the broker stops: requests that wait go on, so that they can be answered or cut off."""
         self._serving = self._nodes = None
-        for name in self.holds.counts():
-            self.holds.release(name)
+        self.holds.end()
 
     def add(self, told: object) -> list[Rule]:
         """One rule or a list of them; all or none. Raises Problem."""
@@ -133,19 +132,30 @@ class Faults:
         self.odd = Odd.of(seed, percent or {}) if seed else None
         self.put()
 
-    def remove(self, name: str | None) -> list[Rule]:
-        """Whatever waits for a hold of these goes on. name: None for all. Raises Problem."""
+    def release(self, name: str) -> Released:
+        """Whatever waits for the hold goes on. Raises Problem where no rule has such a hold and nothing waits there."""
+        names = {rule.do.hold for rule in self.rules.values() if rule.do.hold is not None} | self.holds.counts().keys()
+        if name not in names:
+            raise Problem(404, f"no rule holds anything as {name}{nearest(name, names)}", field="name")
+        return self.holds.release(name)
+
+    def remove(self, name: str | None) -> tuple[list[Rule], Sequence[Deferred[None]]]:
+        """Whatever waits for a hold of these goes on. name: None for all. Raises Problem.
+
+        Returns them, and answers that come when the effects of what went on are there.
+        """
         if name is not None and name not in self.rules:
             raise Problem(404, f"there is no rule named {name}")
         gone = list(self.rules.values()) if name is None else [self.rules[name]]
         for rule in gone:
             del self.rules[rule.name]
         kept = {rule.do.hold for rule in self.rules.values()}
+        effects: list[Deferred[None]] = []
         for rule in gone:
             if rule.do.hold is not None and rule.do.hold not in kept:
-                self.holds.release(rule.do.hold)
+                effects += self.holds.release(rule.do.hold).effects
         self.put()
-        return gone
+        return gone, effects
 
     def action(self, point: Point, seen: Seen) -> Action:
         """Returns that of the first rule that acts; all of them count."""
@@ -154,6 +164,13 @@ class Faults:
             if rule.at is point and rule.hit(seen) and found.only_observes:
                 found = rule.do
         return found
+
+    def refuses_for_good(self, seen: Seen) -> bool:
+        """Whether a rule refuses this marker, and each further attempt at it, for as long as the rule is there."""
+        for rule in self.rules.values():
+            if rule.at is Point.MARKER and rule.acts_on(seen) and not rule.do.only_observes:
+                return rule.do.error is not None and rule.acts_always
+        return False
 
     def places(self, seen: Seen, action: Action) -> set[tuple[str, int | None]]:
         """The partitions of a request that an action is about."""

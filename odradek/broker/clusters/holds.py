@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.rules import Point, Seen
+    from odradek.broker.runtime.delayed import Deferred
 
 TOLD = 20  # of those that wait at one hold
 MANY = 500  # as Kafka's queue of requests takes, queued.max.requests
 About: TypeAlias = Mapping[str, object]  # who waits
+GoOn: TypeAlias = "Callable[[], Deferred[None] | None]"  # the answer comes when the effect is there; None: it is
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    go_on: list[Callable[[], None]]
+    go_on: GoOn
     about: About
+    is_begun_again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A hold that was released: how many went on, and answers that come when their effects are there."""
+
+    count: int
+    effects: Sequence[Deferred[None]]
 
 
 class Holds:
@@ -26,18 +37,13 @@ class Holds:
     def __init__(self) -> None:
         self._waiting: dict[str, dict[object, _Waiting]] = {}
 
-    def wait(self, name: str, who: object, go_on: Callable[[], None], about: About) -> None:
-        self._waiting.setdefault(name, {})[who] = _Waiting([go_on], about)
+    def wait(self, name: str, who: object, go_on: GoOn, about: About, *, is_begun_again: bool = False) -> None:
+        """Runs `go_on` when the hold is released.
 
-    def also(self, whos: Collection[object], go_on: Callable[[], None]) -> bool:
-        """Has `go_on` run, too, when one of these is released, if all of them wait. Returns whether they do."""
-        waiting = [each for held in self._waiting.values() for who, each in held.items() if who in whos]
-        if len(waiting) < len(whos):
-            return False
-        for each in waiting:
-            if go_on not in each.go_on:
-                each.go_on.append(go_on)
-        return True
+        is_begun_again  whether the next start of the broker begins this step again, from its log. Then it does not go
+                        on when the broker stops: what the rule holds back is not there after the restart either
+        """
+        self._waiting.setdefault(name, {})[who] = _Waiting(go_on, about, is_begun_again)
 
     def forget(self, name: str, who: object) -> None:
         self._waiting.get(name, {}).pop(who, None)
@@ -58,13 +64,18 @@ class Holds:
             if waiting
         ]
 
-    def release(self, name: str) -> int:
-        """Returns how many went on; none of them waits any more when this returns."""
+    def release(self, name: str) -> Released:
+        """None of them waits any more when this returns."""
         waiting = self._waiting.pop(name, {})
-        for each in waiting.values():
-            for go_on in each.go_on:
-                go_on()
-        return len(waiting)
+        answers = [each.go_on() for each in waiting.values()]
+        return Released(len(waiting), [each for each in answers if each is not None])
+
+    def end(self) -> None:
+        """Ends all holds, since the broker stops: what its next start begins again is forgotten, the others go on."""
+        for name in self.counts():
+            for each in self._waiting.pop(name).values():
+                if not each.is_begun_again:
+                    each.go_on()
 
 
 def held_at(point: Point, seen: Seen) -> About:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
-    from odradek.broker.coordinators.transaction_markers import MarkerWriter
+    from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.network.connection_host import LoginCounts
@@ -119,7 +119,7 @@ class NodeBroker(Broker):
         return self._whole.transactions
 
     @property
-    def markers(self) -> MarkerWriter:
+    def markers(self) -> TopicMarkerWriter:
         return self._whole.markers
 
     @property

@@ -31,10 +31,16 @@ def bad(field: str, allowed: str) -> Problem:
     return Problem(400, f"{field} must be {allowed}", field=field, allowed=allowed)
 
 
-def unknown(field: str, name: str, known: Collection[str]) -> Problem:
+def nearest(name: str, known: Collection[str]) -> str:
+    """Returns the end of a message that suggests the most similar known name; empty if none is similar."""
     near = get_close_matches(name, known, 1, 0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return Problem(400, f"{field}: {name} is unknown{hint}", field=field, allowed=", ".join(sorted(known)))
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def unknown(field: str, name: str, known: Collection[str]) -> Problem:
+    return Problem(
+        400, f"{field}: {name} is unknown{nearest(name, known)}", field=field, allowed=", ".join(sorted(known))
+    )
 
 
 def only(value: Mapping[str, object], known: Collection[str], field: str = "") -> None:

@@ -22,7 +22,7 @@ from odradek.broker.clusters.releases import release_named
 from odradek.broker.clusters.request_events import ToldExchanges, send_requests
 from odradek.broker.clusters.shown import ShownClusters
 from odradek.broker.clusters.state import LISTS, Row, page_of, topic_facts
-from odradek.broker.clusters.waiting import LONGEST_MS, wait
+from odradek.broker.clusters.waiting import LONGEST_MS, effects_are_there, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.routes import CONTROLLED
 from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
@@ -333,7 +333,9 @@ async def add_faults(cluster: Cluster, request: web.Request) -> object:
 
 
 async def remove_faults(cluster: Cluster, request: web.Request) -> object:
-    return [rule.told() for rule in cluster.faults.remove(request.match_info.get("name"))]
+    gone, effects = cluster.faults.remove(request.match_info.get("name"))
+    await effects_are_there(cluster, effects)
+    return [rule.told() for rule in gone]
 
 
 async def holds(cluster: Cluster, request: web.Request) -> object:
@@ -341,7 +343,9 @@ async def holds(cluster: Cluster, request: web.Request) -> object:
 
 
 async def release(cluster: Cluster, request: web.Request) -> object:
-    return {"released": cluster.faults.holds.release(request.match_info["name"])}
+    released = cluster.faults.release(request.match_info["name"])
+    await effects_are_there(cluster, released.effects)
+    return {"released": released.count}
 
 
 async def clock(cluster: Cluster, request: web.Request) -> object:

@@ -172,9 +172,19 @@ class Rule:
             return False
         return self.versions is None or self.versions[0] <= version <= self.versions[1]
 
+    @property
+    def acts_always(self) -> bool:
+        """Whether it acts on whatever matches from now on, for as long as it is there."""
+        is_counted = self.times is not None or self.every > 1 or self.matched < self.after
+        return not is_counted and self.probability >= 1
+
+    def acts_on(self, seen: Seen) -> bool:
+        """Whether it may act on this one, by its `match` and `times`; counts nothing."""
+        return (self.times is None or self.hits < self.times) and self._matches(seen)
+
     def hit(self, seen: Seen) -> bool:
         """Whether it acts on this one; counts it."""
-        if (self.times is not None and self.hits >= self.times) or not self._matches(seen):
+        if not self.acts_on(seen):
             return False
         self.matched += 1
         if self.matched <= self.after or (self.matched - self.after - 1) % self.every:

@@ -4,16 +4,18 @@ before the state of share partitions is stored, and before coordinators load. Ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from odradek.broker.clusters.holds import held_at
 from odradek.broker.clusters.odd_logs import OddProducerIds, begin_log
-from odradek.broker.clusters.rules import Action, Point, Seen
+from odradek.broker.clusters.rules import OBSERVE, Action, Point, Seen
 from odradek.broker.coordinators.verification import Verifier
+from odradek.broker.runtime.clock import Scan
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.transactions.core import MARKER_RETRY_MS
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,9 +40,6 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 
-SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000  # between attempts at held markers
-
-
 def put_steps(broker: Broker, faults: Faults) -> None:
     """Before the broker has any coordinator."""
     broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
@@ -60,14 +59,16 @@ def put_steps(broker: Broker, faults: Faults) -> None:
     broker.loader = load
 
 
-def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None]) -> None:
-    """Goes on at once, after a delay, or when a hold is released."""
-    pause_for(faults, faults.action(point, seen), point, seen, go_on)
+def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False) -> None:
+    """Goes on at once, after a delay, or when a hold is released. is_begun_again: see `Holds.wait`"""
+    pause_for(faults, faults.action(point, seen), point, seen, go_on, is_begun_again=is_begun_again)
 
 
-def pause_for(faults: Faults, action: Action, point: Point, seen: Seen, go_on: Callable[[], None]) -> None:
+def pause_for(
+    faults: Faults, action: Action, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False
+) -> None:
     if action.hold is not None:
-        faults.holds.wait(action.hold, object(), go_on, held_at(point, seen))
+        faults.holds.wait(action.hold, object(), go_on, held_at(point, seen), is_begun_again=is_begun_again)
     elif action.delay_ms:
         faults.timers.after(action.delay_ms, go_on)
     else:
@@ -81,42 +82,57 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
         def __init__(self, faults: Faults, rounds: MarkerRounds, owed: MarkersOwed) -> None:
             super().__init__(rounds, owed)
+            self.owed: MarkersOwed
             self._faults = faults
-            self._pause_ms = 0  # before the next attempt but one; the coordinator's own timer comes first
-            self._pause: TimerHandle | None = None
-
-        def send(self) -> None:
-            """Several attempts a second at markers that are held would be most of what a moved clock has to run."""
-            owed = self.owed
-            keys = {(owed.producer_id, owed.producer_epoch, place) for place in owed.partitions}
-            if not self._pause_ms or not keys or not self._faults.holds.also(keys, self._again):
-                self._pause_ms = SHORTEST_PAUSE_MS
-                super().send()
-                return
-            self._pause = self._faults.timers.after(self._pause_ms, self._again)
-            self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
-
-        def _again(self) -> None:
-            """Has the coordinator that there is by now try again."""
-            pause, self._pause = self._pause, None
-            if pause is None:
-                return
-            pause.cancel()
-            name = self.owed.transactional_id
-            if self._rounds.shard.tidy(lambda core, _: core.send_later(name)):
-                self._rounds.late[name] = self
+            self._own: frozenset[TopicPartition] = frozenset()  # that this round sends again, not the coordinator
+            self._again: TimerHandle | None = None
 
         def prepared(self) -> None:
-            if not self._faults.rules:
-                super().prepared()
-                return
-            pause(self._faults, Point.PREPARED, self._seen(), super().prepared)
+            self._pause(Point.PREPARED, super().prepared)
 
         def completed(self) -> None:
+            self._pause(Point.COMPLETED, super().completed)
+
+        def _pause(self, point: Point, go_on: Callable[[], None]) -> None:
             if not self._faults.rules:
-                super().completed()
+                go_on()
                 return
-            pause(self._faults, Point.COMPLETED, self._seen(), super().completed)
+
+            def unless_away() -> None:
+                """Another coordinator may have taken over meanwhile: the decision is its own to carry out."""
+                if not self._rounds.shard.is_away:
+                    go_on()
+
+            pause(self._faults, point, self._seen(), unless_away, is_begun_again=True)
+
+        def late(self, done: frozenset[TopicPartition]) -> None:
+            """If a rule refuses all markers that are missing until somebody deletes it, this round sends them again,
+            as often as the coordinator would. A clock that is moved ahead leaves out those attempts."""
+            super().late(done)
+            if self._again is not None:
+                self._again.cancel()
+                self._again = None
+            missing = self.owed.partitions - self._done - self._pending
+            self._own = missing if missing and self._is_refused_for_good(missing) else frozenset()
+            if self._own:
+                attempt = Scan(self._send_again, MARKER_RETRY_MS, self._attempt_due_ms)
+                self._again = self._faults.timers.after(MARKER_RETRY_MS, attempt)
+
+        def not_to_be_asked_for(self) -> frozenset[TopicPartition]:
+            pending: frozenset[TopicPartition] = super().not_to_be_asked_for()
+            return pending | self._own
+
+        def _is_refused_for_good(self, places: Collection[TopicPartition]) -> bool:
+            return all(self._faults.refuses_for_good(marker_seen(self.owed.producer_id, place)) for place in places)
+
+        def _attempt_due_ms(self) -> int | None:
+            return None if self._is_refused_for_good(self._own) else 0
+
+        def _send_again(self) -> None:
+            self._again = None
+            if not self._rounds.shard.is_away:
+                self.owed = replace(self.owed, partitions=self.owed.partitions - self._done)
+                self.send()
 
         def _seen(self) -> Seen:
             owed = self.owed
@@ -126,66 +142,120 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
     return FaultyRound
 
 
+def marker_seen(producer_id: int, place: TopicPartition) -> Seen:
+    return Seen(None, named={"producer_id": (producer_id,)}, places=(place,))
+
+
+MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoch, and where the marker is to be written
+
+
+@dataclass(slots=True)
+class HeldMarker:
+    """A marker that a rule holds. hold: its name; askers: coordinators, and others, who wait for its end."""
+
+    hold: str
+    marker: TxnMarker  # of the newest coordinator, for this partition alone
+    askers: list[Callable[[ErrorCode], None]]
+
+
 class FaultyMarkers:
     """Between transaction coordinators and the logs; `MarkerWriter`.
 
-    A marker that is held is refused for the moment, as by a leader that is elsewhere. So the coordinator does what it
-    does with any marker that is late: it answers the client, and tries again soon.
+    A marker that is held is pending: its coordinator answers the client, and is told when the marker is written.
     """
 
     def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
         self._plain = plain
         self._faults = faults
-        self._held: set[tuple[int, int, TopicPartition]] = set()
-        self._released: set[tuple[int, int, TopicPartition]] = set()  # and not written yet
+        self._held: dict[MarkerKey, HeldMarker] = {}
+        self._released: set[MarkerKey] = set()  # and refused by their leaders: no rule holds them again
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         if not self._faults.rules and not self._held and not self._released:
             self._plain.write(markers, then)
             return
-        refused: list[dict[TopicPartition, ErrorCode]] = []
+        known: list[dict[TopicPartition, ErrorCode]] = []  # what rules refuse
         passed: list[TxnMarker] = []
-        for marker in markers:
-            codes = {}
-            for each in marker.partitions:
-                code = self._refusal(marker, each)
-                if code is not None:
-                    codes[each] = code
-            refused.append(codes)
-            passed.append(replace(marker, partitions=[each for each in marker.partitions if each not in codes]))
-        going = [number for number, marker in enumerate(passed) if marker.partitions or not markers[number].partitions]
-        if not going:
-            then(refused)
+        for number, marker in enumerate(markers):
+            codes: dict[TopicPartition, ErrorCode] = {}
+            going = []
+            for place in marker.partitions:
+                action = self._action(marker, place)
+                if action.hold is not None:
+                    self._hold(action.hold, marker, place, partial(_tell, then, len(markers), number, place))
+                elif action.error is not None:
+                    codes[place] = action.error
+                else:
+                    going.append(place)
+            known.append(codes)
+            passed.append(replace(marker, partitions=going))
+        sent = [number for number, marker in enumerate(passed) if marker.partitions or not markers[number].partitions]
+        if not sent:
+            then(known)
             return
 
         def written(results: Sequence[PartitionCodes]) -> None:
-            for number, codes in zip(going, results, strict=True):
-                refused[number].update(codes)
+            for number, codes in zip(sent, results, strict=True):
+                known[number].update(codes)
                 for place, code in codes.items():
                     if code is ErrorCode.NONE:
-                        self._released.discard((markers[number].producer_id, markers[number].producer_epoch, place))
-            then(refused)
+                        self._released.discard(_key(markers[number], place))
+            then(known)
 
-        self._plain.write([passed[number] for number in going], written)
+        self._plain.write([passed[number] for number in sent], written)
 
-    def _refusal(self, marker: TxnMarker, place: TopicPartition) -> ErrorCode | None:
-        key = (marker.producer_id, marker.producer_epoch, place)
+    def _action(self, marker: TxnMarker, place: TopicPartition) -> Action:
+        key = _key(marker, place)
         if key in self._held:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return Action(hold=self._held[key].hold)
         if key in self._released:
-            return None
-        seen = Seen(None, named={"producer_id": (marker.producer_id,)}, places=(place,))
-        action = self._faults.action(Point.MARKER, seen)
-        if action.hold is None:
-            return action.error
-        self._held.add(key)
+            return OBSERVE
+        return self._faults.action(Point.MARKER, marker_seen(marker.producer_id, place))
 
-        def released() -> None:
-            self._held.discard(key)
-            self._released.add(key)
+    def _hold(self, hold: str, marker: TxnMarker, place: TopicPartition, asker: Callable[[ErrorCode], None]) -> None:
+        key, alone = _key(marker, place), replace(marker, partitions=[place])
+        held = self._held.get(key)
+        if held is not None:
+            held.askers.append(asker)
+            if alone.coordinator_epoch >= held.marker.coordinator_epoch:
+                held.marker = alone
+            return
+        self._held[key] = HeldMarker(hold, alone, [asker])
+        about = held_at(Point.MARKER, marker_seen(marker.producer_id, place))
+        self._faults.holds.wait(hold, key, partial(self._release, key), about, is_begun_again=True)
 
-        self._faults.holds.wait(action.hold, key, released, held_at(Point.MARKER, seen))
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    def _release(self, key: MarkerKey) -> Deferred[None]:
+        """Writes the marker. The answer is there when the leader has reported its end."""
+        held = self._held.pop(key)
+        ended: Deferred[None] = Deferred()
+        self._released.add(key)
+
+        def written(results: Sequence[PartitionCodes]) -> None:
+            (code,) = results[0].values()
+            if code is ErrorCode.NONE:
+                self._released.discard(key)
+            for tell in held.askers:
+                tell(code)
+            ended.resolve(None)
+
+        self._plain.write([held.marker], written)
+        return ended
+
+    def topic_deleted(self, topic: str) -> None:
+        for key, held in [(key, held) for key, held in self._held.items() if key[2][0] == topic]:
+            del self._held[key]
+            self._faults.holds.forget(held.hold, key)
+            for tell in held.askers:
+                tell(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
+    return marker.producer_id, marker.producer_epoch, place
+
+
+def _tell(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
+    """Reports the end of one marker, in one partition, of `count`."""
+    then([{place: code} if each == number else {} for each in range(count)])
 
 
 class FaultyVerifier(Verifier):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,8 +20,10 @@ from odradek.protocol.messages.describe_transactions_response import DescribeTra
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.clusters import Cluster
+    from odradek.broker.runtime.delayed import Deferred
 
 LOOK_AGAIN_S = 0.002
+SETTLES_S = 1.0  # so long a call waits for a broker that is busy with its clients
 LONGEST_MS = 600_000
 KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may be asked of it
     "transaction": frozenset({"state"}),
@@ -63,6 +65,19 @@ async def wait(
             return True, facts
         if loop.time() >= until_s or is_gone():
             return False, facts
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
+    """Returns when markers that went on are in their logs, and when the broker has done what else it can do at once.
+
+    Clients that are at work keep it busy, so the latter waits SETTLES_S at most.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + SETTLES_S
+    await cluster.settled(lambda: loop.time() >= until_s)
+    serving = cluster.serving
+    while serving is not None and cluster.serving is serving and not all(each.is_done for each in effects):
         await asyncio.sleep(LOOK_AGAIN_S)
 
 

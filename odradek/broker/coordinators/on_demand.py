@@ -75,7 +75,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
     return groups
 
 
-def make_markers(broker: CoordinatedBroker) -> MarkerWriter:
+def make_markers(broker: CoordinatedBroker) -> LocalMarkerWriter:
     return LocalMarkerWriter(broker.partitions, broker.groups, broker.clock, broker.share_markers)
 
 

@@ -60,7 +60,38 @@ class TxnMarker:
 
 class MarkerWriter(Protocol):
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        """Calls `then`, maybe at once, with one code per partition for each marker, when all are durable or refused."""
+        """Writes markers, and reports by `then` the code of each partition whose marker is durable or refused.
+
+        `then` takes one mapping of partitions to codes for each marker, in the order of the markers. It is called at
+        least once, maybe before this method returns. A partition that no call has named is pending: a later call of
+        `then` names it. `LocalMarkerWriter` calls `then` once, with all partitions.
+        """
+
+
+class TopicMarkerWriter(MarkerWriter, Protocol):
+    """A marker writer that the broker tells of deleted topics."""
+
+    def topic_deleted(self, topic: str) -> None:
+        """Reports UNKNOWN_TOPIC_OR_PARTITION for the pending partitions of this topic, which metadata does not know
+        any more."""
+
+
+class AllWritten:
+    """An `OnWritten` that waits until no partition is pending, and then calls `then` once with all codes."""
+
+    def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
+        self._left = sum(len(marker.partitions) for marker in markers)
+        self._then = then
+        self._is_done = False
+
+    def __call__(self, results: Sequence[PartitionCodes]) -> None:
+        for codes, reported in zip(self._codes, results, strict=True):
+            self._left -= len(reported.keys() - codes.keys())
+            codes.update(reported)
+        if self._left <= 0 and not self._is_done:
+            self._is_done = True
+            self._then(self._codes)
 
 
 class ShareGroupMarkers(Protocol):
@@ -84,6 +115,7 @@ class MarkerRound:
         self.owed = owed
         self._rounds = rounds
         self._done = NO_PARTITIONS
+        self._pending = NO_PARTITIONS  # their markers are at the writer, which has not reported their end
         self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
 
     def prepared(self) -> None:
@@ -91,19 +123,26 @@ class MarkerRound:
         self.send()
 
     def send(self) -> None:
-        """Sends the markers that are `owed` now."""
+        """Sends the markers that are `owed` now, except those that are pending already."""
         owed = self.owed
-        if not owed.partitions:
-            self._done = owed.partitions
+        partitions = owed.partitions
+        if self._pending:
+            self._pending &= partitions
+            partitions -= self._pending
+            if not partitions:  # nothing to do before the writer reports
+                self._rounds.late[owed.transactional_id] = self
+                return
+        if not partitions:
             self.completed()
             return
+        self._pending = self._pending | partitions if self._pending else partitions
         marker = TxnMarker(
             owed.producer_id,
             owed.producer_epoch,
             owed.is_commit,
             owed.coordinator_epoch,
             owed.transaction_version,
-            sorted(owed.partitions),
+            sorted(partitions),
             owed.must_sync,
         )
         try:
@@ -111,41 +150,58 @@ class MarkerRound:
         except Exception:
             # A bug, and not the transaction's: that one is tried again, rather than stuck for good.
             logger.exception("%s: the markers of %r could not be written", self._rounds.name, owed.transactional_id)
+            self._pending -= partitions
             self.late(NO_PARTITIONS)
 
     def written(self, results: Sequence[PartitionCodes]) -> None:
-        """Takes the leaders' answers."""
-        codes, partitions = results[0], self.owed.partitions
-        late = []
-        for each in partitions:
-            code = codes[each]
-            if code is not ErrorCode.NONE and not self._is_needless(each, code):
-                late.append(each)
-        if late:
-            self.late(partitions.difference(late))
-        else:
-            self._done = partitions
+        """Takes the leaders' answers. A partition that they do not name is pending, and comes in a later call."""
+        codes, asked = results[0], self._pending
+        refused, pending = [], []
+        for each in asked:
+            code = codes.get(each)
+            if code is None:
+                pending.append(each)
+            elif code is not ErrorCode.NONE and not self._is_needless(each, code):
+                refused.append(each)
+        if refused or pending:
+            self._pending = frozenset(pending)
+            self.late(asked.difference(refused, pending))
+            return
+        self._pending = NO_PARTITIONS
+        self._done = self._done | asked if self._done else asked
+        if self._done.issuperset(self.owed.partitions):
             self.completed()
+        else:  # others were refused, and wait for the timer
+            self.late(asked)
 
     def completed(self) -> None:
         """Has the coordinator record the end, once the turn under way is over."""
+        if self._rounds.late:
+            self._rounds.late.pop(self.owed.transactional_id, None)
         self._rounds.shard.follow_up(self._report)
 
     def late(self, done: frozenset[TopicPartition]) -> None:
-        """Has the coordinator answer the client and send the markers that are not `done` again, by a timer."""
-        self._done = done
+        """Has the coordinator answer the client. By a timer it sends those markers again that are neither done nor
+        pending."""
+        self._done |= done
         self._rounds.late[self.owed.transactional_id] = self
         self._rounds.shard.follow_up(self._report)
 
     def _report(self) -> None:
-        owed, done, rounds = self.owed, self._done, self._rounds
-        shard = rounds.shard
+        owed, rounds = self.owed, self._rounds
+        shard, done, pending = rounds.shard, self._done, self.not_to_be_asked_for()
+        if shard.is_away:  # the next coordinator of this partition reads the decision, and sends the markers again
+            return
         try:
-            shard.submit(lambda core, now_ms: core.markers_written(owed, done, rounds.moment(now_ms)))
+            shard.submit(lambda core, now_ms: core.markers_written(owed, done, rounds.moment(now_ms), pending))
         except KafkaError as error:
             logger.warning("the end of %r could not be recorded, trying again: %s", owed.transactional_id, error)
             rounds.late[owed.transactional_id] = self
             shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
+
+    def not_to_be_asked_for(self) -> frozenset[TopicPartition]:
+        """Returns the partitions whose markers the coordinator's timer is not to send again."""
+        return self._pending
 
     def _is_needless(self, topic_partition: TopicPartition, code: ErrorCode) -> bool:
         """Whether the partition needs no marker any more; else complains, since it will be asked again."""
@@ -254,6 +310,9 @@ class LocalMarkerWriter:
             _when_durable(markers, results, waiting, then)
         else:
             then(results)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Nothing of it is pending here."""
 
     def _append(self, marker: TxnMarker, topic_partition: TopicPartition) -> Partition:
         topic, index = topic_partition

@@ -234,10 +234,17 @@ class TransactionCore:
         awaited = {request.transactional_id: Reply(token, ended(decided, asked_version))}
         return self._decided(decided, None, awaited)
 
-    def markers_written(self, owed: MarkersOwed, written: frozenset[TopicPartition], moment: Moment) -> Outcome[int]:
-        """Takes what became of the markers that were sent.
+    def markers_written(
+        self,
+        owed: MarkersOwed,
+        written: frozenset[TopicPartition],
+        moment: Moment,
+        pending: frozenset[TopicPartition] = NOTHING,
+    ) -> Outcome[int]:
+        """Takes the fate of the markers that were sent.
 
-        written   that are there now, or are not needed any more
+        written   partitions whose marker is in the log now, or is not needed any more
+        pending   partitions whose marker is still on its way: the sender reports its end without being asked again
         returns   how many are still owed
         """
         transactional_id = owed.transactional_id
@@ -251,7 +258,7 @@ class TransactionCore:
             return Outcome(0)  # of a decision that is history
         remaining = self._remaining[transactional_id] - written
         if remaining:
-            later = self.send_later(transactional_id)
+            later = self._wait_for_markers(transactional_id, None if remaining <= pending else MARKER_RETRY_MS)
             later.response = len(remaining)
             later.remaining = {transactional_id: remaining}
             return later
@@ -271,10 +278,14 @@ class TransactionCore:
 
     def send_later(self, transactional_id: str) -> Outcome[int]:
         """The decision stands and is recorded, so waiting requests are answered; the rest is retried."""
+        return self._wait_for_markers(transactional_id, MARKER_RETRY_MS)
+
+    def _wait_for_markers(self, transactional_id: str, retry_ms: int | None) -> Outcome[int]:
+        """Answers whoever waits for the end of the transaction. retry_ms: None if no marker is to be sent again."""
         return Outcome(
             0,
             replies=self._awaiting(transactional_id),
-            timers=(Timer(transactional_id, MARKER_RETRY_MS),),
+            timers=(Timer(transactional_id, retry_ms),),
             awaited={transactional_id: None},
         )
 

@@ -183,6 +183,82 @@ def test_scenario_063_a_marker_that_met_no_leader_is_delivered_when_there_is_one
     assert len(scene.markers_in(*P0)) == len(scene.markers_in(*P1)) == 1
 
 
+def test_a_pending_marker_is_not_sent_again_and_its_transaction_ends_with_it() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0, P1)
+    scene.markers.pending = {P1: None}
+    assert scene.end(pair).producer_epoch == 1
+    scene.timers.advance(50 * MARKER_RETRY_MS)
+    assert [each.partitions for each in scene.markers.sent] == [[P0, P1]]
+    assert scene.state() == ("PrepareCommit", PID, 1)
+    scene.markers.release(P1)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    assert len(scene.markers_in(*P0)) == len(scene.markers_in(*P1)) == 1
+
+
+def test_the_next_transaction_of_an_id_whose_marker_was_pending_begins_anew() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.markers.pending = {P0: None}
+    scene.end(pair)
+    scene.markers.release(P0)
+    scene.begin((PID, 1), P0)
+    assert scene.end((PID, 1)).producer_epoch == 2
+    assert scene.state() == ("CompleteCommit", PID, 2)
+    assert [marker.producer_epoch for marker in scene.markers_in(*P0)] == [1, 2]
+
+
+def test_a_refused_marker_is_sent_again_alone_while_another_is_pending() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0, P1)
+    scene.markers.pending = {P1: None}
+    scene.markers.refusals = {P0: E.KAFKA_STORAGE_ERROR}
+    scene.end(pair)
+    scene.markers.refusals = {}
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert [each.partitions for each in scene.markers.sent] == [[P0, P1], [P0]]
+    assert scene.state()[0] == "PrepareCommit"
+    scene.markers.release(P1)
+    assert scene.state()[0] == "CompleteCommit"
+    assert len(scene.markers_in(*P0)) == len(scene.markers_in(*P1)) == 1
+
+
+def test_a_refused_marker_stays_owed_when_the_pending_one_is_written_first() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0, P1)
+    scene.markers.pending = {P1: None}
+    scene.markers.refusals = {P0: E.KAFKA_STORAGE_ERROR}
+    scene.end(pair)
+    scene.markers.release(P1)
+    assert scene.state()[0] == "PrepareCommit"
+    scene.markers.refusals = {}
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert scene.state()[0] == "CompleteCommit"
+    assert len(scene.markers_in(*P0)) == len(scene.markers_in(*P1)) == 1
+
+
+def test_a_pending_marker_of_a_coordinator_that_is_gone_ends_nothing_and_the_next_one_sends_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.markers.pending = {P0: None}
+    scene.end(pair)
+    late, scene.markers.pending = scene.markers.pending[P0], {}
+    scene.restart_coordinator()
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    assert late is not None
+    late()  # which the leader refuses, as it comes from an older coordinator
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    assert [marker.coordinator_epoch for marker in scene.markers_in(*P0)] == [1]
+    assert caplog.text == ""
+
+
 def test_operators_are_told_once_what_a_transaction_waits_for(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     pair = scene.init()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.api.long_requests import AnswerEntries
-from odradek.broker.coordinators.transaction_markers import TxnMarker
+from odradek.broker.coordinators.transaction_markers import AllWritten, TxnMarker
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import Steps, sliced, step_in_slices, visit_in_slices
 from odradek.broker.transactions.requests import Filter, listed, states_of
@@ -140,7 +140,7 @@ def write_txn_markers(
         raise refused(ResourceType.CLUSTER, context.api_key)
     reply: Deferred[WriteTxnMarkersResponse] = Deferred()
     markers = [marker_of(each) for each in request.markers]
-    broker.markers.write(markers, lambda results: reply.resolve(response_to(markers, results)))
+    broker.markers.write(markers, AllWritten(markers, lambda results: reply.resolve(response_to(markers, results))))
     return reply
 
 
