@@ -374,7 +374,11 @@ class Process:
             words += ["--record", str(record)]
         with (Path(self._folder.name) / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [*words, "--ready-file", str(ready)], stdin=subprocess.PIPE, stdout=log, stderr=log
+                [*words, "--ready-file", str(ready)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                process_group=0,  # so that Ctrl-C in a terminal ends the tests first, and then `stop` the broker
             )
         until_s = time.monotonic() + START_TIMEOUT_S
         while not ready.exists():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -83,6 +86,77 @@ def test_a_broken_rule_is_shown_with_its_proof(guilty: Path, capsys: pytest.Capt
     (software,) = json.loads(capsys.readouterr().out)["software"]
     (verdict,) = [each for each in software["verdicts"] if each["rule"] == "PRD.4"]
     assert (verdict["verdict"], verdict["proof"][-1]["request"]["acks"]) == ("broken", 1)
+
+
+SENDS_UNTIL_IT_ENDS = """
+import os, sys, time
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"], "enable.idempotence": True})
+producer.produce("t", "one")
+producer.flush(10)
+print("sent", flush=True)
+while True:
+    time.sleep(1)
+"""
+IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("program", [SENDS_UNTIL_IT_ENDS, IGNORES_SIGTERM + SENDS_UNTIL_IT_ENDS], ids=["", "deaf"])
+def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
+    number: signal.Signals, program: str, tmp_path: Path
+) -> None:
+    """A shell stands between, as with `make test`: no process of the command is left."""
+    suite, page, told = tmp_path / "suite.xml", tmp_path / "page.html", tmp_path / "told.json"
+    files = ["--junit", str(suite), "--html", str(page), "--json-file", str(told)]
+    shell = ["sh", "-c", f"{shlex.join([sys.executable, '-c', program])}; true"]
+    words = [sys.executable, "-m", "odradek", "judge", "--odd", "0", *files, "--", *shell]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as judge:
+        assert judge.stdout is not None
+        assert judge.stdout.readline() == "sent\n"
+        judge.send_signal(number)
+        said = judge.stdout.read()  # to its end, which comes when nobody can write to it any more
+        assert judge.wait(60) == 2
+    assert "kept     IDM.1 " in said
+    assert f"{number.name} has ended the run" in suite.read_text(encoding="utf-8")
+    assert "IDM.1" in page.read_text(encoding="utf-8")
+    assert json.loads(told.read_text(encoding="utf-8"))["software"]
+
+
+def test_json_is_alone_on_its_stream(capfd: pytest.CaptureFixture[str]) -> None:
+    program = f"print('of the command'){PRODUCE}"
+    assert tree.run(["judge", "--odd", "0", "--json", "--", sys.executable, "-c", program]) == 0
+    said, err = capfd.readouterr()
+    assert json.loads(said)["software"]
+    assert "of the command" in err
+
+
+def test_a_report_tells_how_long_it_took_and_that_the_command_failed(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.xml"
+    program = f"{PRODUCE}\nraise SystemExit(7)"
+    words = ["judge", "--odd", "0", "--junit", str(suite), "--", sys.executable, "-c", program]
+    assert tree.run(words) == 2
+    report = ElementTree.parse(suite).getroot()
+    of_software, of_command = report.findall("testsuite")
+    assert [report.get("errors"), of_software.get("errors"), of_command.get("errors")] == ["1", "0", "1"]
+    assert int(report.get("tests", "")) == len(report.findall(".//testcase"))
+    assert 0 < float(of_software.get("time", "")) < float(of_command.get("time", ""))
+    assert all(case.get("time") for case in report.findall(".//testcase"))
+    error = of_command.find("testcase/error")
+    assert error is not None
+    assert error.get("message") == "the command ended with status 7"
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_command_runs(
+    guilty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = tmp_path / "ran"
+    missing = tmp_path / "no such folder" / "verdict.xml"
+    assert tree.run(["judge", "--junit", str(missing), "--", "touch", str(ran)]) == 3
+    assert not ran.exists()
+    assert str(missing) in capsys.readouterr().err
+    assert tree.run(["judge", "--only", "PRD.1", "--html", str(tmp_path), str(guilty)]) == 3
+    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_only_a_must_counts_unless_it_is_strict(guilty: Path) -> None:

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -88,8 +89,8 @@ def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[
         print(end)
         ends.append(end)
 
-    clients = run(command, [each for each in SCENARIOS if each.rule in rules], folder, told)
-    found = verdicts(clients)
+    played = run(command, [each for each in SCENARIOS if each.rule in rules], folder, told)
+    found = verdicts(chain.from_iterable(played))
     broken = {each.rule.id for one in found for each in one.of(BROKEN)}
     kept = {each.rule.id for one in found for each in one.of(KEPT)} - broken
     without = {end.scenario.rule for end in ends if (end.skipped or "").startswith(NO_SUCH_VERB)} - broken - kept

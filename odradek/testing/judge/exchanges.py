@@ -31,7 +31,11 @@ class AnswerFate(Enum):
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """is_pipelined: whether the client ever sent a request on it before it had read the answer to the last one."""
+    """A connection of a client.
+
+    is_pipelined: whether the client ever sent a request on it before it had read the answer to the last one. first_us,
+    last_us: when its first request came, and its last one.
+    """
 
     number: int
     node: int = 0
@@ -44,6 +48,8 @@ class Connection:
     software_version: str = UNKNOWN
     client_id: str | None = None
     requests: int = 0
+    first_us: int = 0
+    last_us: int = 0
     waiting: dict[int, Exchange] = field(default_factory=dict)
     previous: Exchange | None = None  # the one received before the one that is judged
 

@@ -91,6 +91,8 @@ class Judging:
             )
         exchange = _exchange(entry, connection)
         self.exchanges += 1
+        connection.first_us = connection.first_us or entry.time_us
+        connection.last_us = entry.time_us
         if exchange.client_id is not None:
             connection.client_id = exchange.client_id
         self._look(self._all_sent, exchange)

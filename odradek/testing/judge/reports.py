@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from odradek.testing.judge.exchanges import Exchange
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
+
+ENDS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}  # attributes by the elements they count
 
 
 def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
@@ -64,22 +68,47 @@ def as_json(found: Iterable[Software], ignored: Mapping[str, str]) -> str:
     return json.dumps({"software": [each.told() for each in found], "ignored": dict(ignored)}, indent=1)
 
 
-def junit(found: Iterable[Software], ignored: Mapping[str, str], *, strict: bool) -> str:
-    """A suite for each software, a test case for each rule; broken below the level that counts is no failure."""
+def junit(
+    found: Iterable[Software], ignored: Mapping[str, str], *, failure: str = "", took_s: float = 0.0, strict: bool
+) -> str:
+    """A suite for each software, with a test case for each rule, and one for the command that was judged.
+
+    A rule that is broken below the level that counts is no failure. failure: why the command did not end well, which is
+    an error. took_s: how long the command took; a suite of a software takes from its first request to its last one.
+    """
     suites = []
     for software in found:
         cases = [_case(software, verdict, ignored, strict=strict) for verdict in software.verdicts.values()]
-        failures = sum("<failure" in case for case in cases)
-        skipped = sum("<skipped" in case for case in cases)
-        name = quoteattr(software.title)
-        head = f'<testsuite name={name} tests="{len(cases)}" failures="{failures}" skipped="{skipped}">'
-        suites.append("\n".join([head, *cases, "</testsuite>"]))
-    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>", *suites, "</testsuites>"]) + "\n"
+        suites.append(_Suite(software.title, cases, software.took_us / 1e6))
+    body = f"<error message={quoteattr(failure)}/>" if failure else ""
+    command = f'<testcase classname="odradek judge" name="the command" time="{took_s:.3f}">{body}</testcase>'
+    suites.append(_Suite("odradek judge", [command], took_s))
+    head = f"<testsuites {_counts([case for suite in suites for case in suite.cases], took_s)}>"
+    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *map(str, suites), "</testsuites>"]) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Suite:
+    name: str
+    cases: list[str]
+    took_s: float
+
+    def __str__(self) -> str:
+        head = f"<testsuite name={quoteattr(self.name)} {_counts(self.cases, self.took_s)}>"
+        return "\n".join([head, *self.cases, "</testsuite>"])
+
+
+def _counts(cases: list[str], took_s: float) -> str:
+    """The attributes that a suite and the whole report share."""
+    ends = {name: sum(f"<{element}" in case for case in cases) for name, element in ENDS.items()}
+    counts = " ".join(f'{name}="{count}"' for name, count in ends.items())
+    return f'tests="{len(cases)}" {counts} time="{took_s:.3f}"'
 
 
 def _case(software: Software, verdict: RuleVerdict, ignored: Mapping[str, str], *, strict: bool) -> str:
+    """A rule takes no time of its own; readers of the form ask for the attribute."""
     rule = verdict.rule
-    head = f"<testcase classname={quoteattr(software.title)} name={quoteattr(f'{rule.id} {rule.text}')}>"
+    head = f'<testcase classname={quoteattr(software.title)} name={quoteattr(f"{rule.id} {rule.text}")} time="0.000">'
     body = ""
     if rule.id in ignored:
         body = f"<skipped message={quoteattr(ignored[rule.id])}/>"

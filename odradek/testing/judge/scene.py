@@ -53,12 +53,17 @@ def _number(finding: Finding) -> int:
 
 @dataclass(slots=True)
 class Client:
-    """Connections that were joined. Names are those of its last ApiVersions request."""
+    """Connections that were joined. Names are those of its last ApiVersions request.
+
+    began_us, ended_us: when its first request came, and its last one.
+    """
 
     name: str
     version: str
     client_ids: set[str] = field(default_factory=set)
     connections: int = 0
+    began_us: int = 0
+    ended_us: int = 0
     tallies: dict[str, Tally] = field(default_factory=dict)
 
 
@@ -158,6 +163,9 @@ class Scene:
             client = found.setdefault(root, Client(connection.software, connection.software_version))
             if client.name == "unknown":
                 client.name, client.version = connection.software, connection.software_version
+            first_us, last_us = connection.first_us, connection.last_us
+            client.began_us = min(client.began_us, first_us) if client.connections else first_us
+            client.ended_us = max(client.ended_us, last_us)
             client.connections += 1
             if connection.client_id:
                 client.client_ids.add(connection.client_id)

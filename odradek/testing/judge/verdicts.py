@@ -47,14 +47,23 @@ class RuleVerdict:
 
 @dataclass(slots=True)
 class Software:
-    """Clients that say of themselves that they are the same software, in the same version."""
+    """Clients that say of themselves that they are the same software, in the same version.
+
+    began_us, ended_us: when the first request of any of them came, and the last.
+    """
 
     name: str
     version: str
     clients: int = 0
+    began_us: int = 0
+    ended_us: int = 0
     connections: int = 0
     client_ids: set[str] = field(default_factory=set)
     verdicts: dict[str, RuleVerdict] = field(default_factory=dict)
+
+    @property
+    def took_us(self) -> int:
+        return self.ended_us - self.began_us
 
     @property
     def title(self) -> str:
@@ -85,6 +94,8 @@ def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Softwa
         if client.name == "unknown":  # nothing but the client id tells such software apart
             key = (*key, *sorted(each.rstrip("0123456789") for each in client.client_ids))
         software = found.setdefault(key, Software(client.name, client.version))
+        software.began_us = min(software.began_us, client.began_us) if software.clients else client.began_us
+        software.ended_us = max(software.ended_us, client.ended_us)
         software.clients += 1
         software.connections += client.connections
         software.client_ids |= client.client_ids

@@ -39,14 +39,14 @@ class Outcome:
 
 def run(
     command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, told: Callable[[Outcome], None]
-) -> list[Client]:
-    """Returns the clients that the driver ran, with the results of traffic and of what the application saw.
+) -> Iterator[list[Client]]:
+    """Yields for each scenario the clients that the driver ran, with the results of traffic and of what the application
+    saw.
 
     folder: for recordings, and for what drivers say on their standard error. told: is called with each outcome.
 
     Raises OSError where the command does not start.
     """
-    clients: list[Client] = []
     process = Process({})
     try:
         odradek = Odradek("127.0.0.1", process.ready["http_port"])
@@ -63,10 +63,9 @@ def run(
                 if outcome.broken is not None:
                     finding = Finding(f"{scenario.name}: {outcome.broken}", [])
                 tally.add(Tally(int(finding is None), int(finding is not None), finding))
-            clients += found
+            yield found
     finally:
         process.stop()
-    return clients
 
 
 def _played(command: Sequence[str], scenario: Scenario, odradek: Odradek, recording: Path) -> Outcome:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -20,6 +19,7 @@ from random import randrange
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from odradek.tools.commands.interruption import Interruption
 from odradek.tools.commands.options import add_list, host_and_port
 from odradek.tools.commands.output import complain
 
@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
 MOST_READ_BYTES = 1 << 20
 MOST_SEED = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the judged command ended: its status, how long it took, and the signal that interrupted it, by name."""
+
+    status: int = 0
+    took_s: float = 0.0
+    signal: str = ""
+
+    @property
+    def failure(self) -> str:
+        """Why the verdict is not on a whole run that succeeded; empty if it is."""
+        if self.signal:
+            return f"{self.signal} has ended the run: the verdict is on what was sent by then"
+        return f"the command ended with status {self.status}" if self.status else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +107,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dryrun", action="store_true", help="only list the rules, and what decides them")
     parser.add_argument("--all", action="store_true", help="print a line also for rules that were not exercised")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every proof decoded")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON, with every proof decoded; the output of a command goes to standard error then",
+    )
+    parser.add_argument("--json-file", type=Path, metavar="FILE", help="write that JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page: a matrix that opens the proofs")
     parser.add_argument("--record", type=Path, metavar="FILE", help="keep the recording that is judged")
@@ -135,21 +156,45 @@ def run(options: argparse.Namespace) -> int:
     if options.odd is not None and (options.suite or options.attach is not None or is_recorded):
         complain("odradek judge", "--odd concerns the broker that it starts for a command")
         return NOTHING
+    missing = [each for each in _written(options) if not each.absolute().parent.is_dir()]
+    if missing:
+        complain("odradek judge", f"{missing[0]} cannot be written: there is no folder {missing[0].parent}")
+        return NOTHING
     if is_recorded:
-        return _judge(Path(options.words[0]), options, 0)
-    with tempfile.TemporaryDirectory(prefix="odradek-judge-") as folder:
-        if options.suite:
-            return _suite(options, Path(folder))
-        recording = options.record or Path(folder) / "recording"
-        if options.attach is not None:
-            return _judge(recording, options, 0) if _received(options, recording) else NOTHING
+        return _judge(Path(options.words[0]), options, Ended())
+    with Interruption() as interruption, tempfile.TemporaryDirectory(prefix="odradek-judge-") as folder:
         try:
-            with _broker(recording, _seed(options)) as environment:
-                status = subprocess.run(options.words, env=environment, check=False).returncode
-        except FileNotFoundError:
-            complain("odradek judge", f"{options.words[0]} is no recording, and no command")
-            return NOTHING
-        return _judge(recording, options, status)
+            return _judge_live(options, Path(folder), interruption)
+        except KeyboardInterrupt:
+            complain("odradek judge", f"{_name(interruption)} came before anything was judged")
+            return COMMAND_FAILED
+
+
+def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
+    """Judges clients that run now: of a command, of a driver, or of a broker that it attaches itself to."""
+    if options.suite:
+        return _suite(options, folder, interruption)
+    recording = options.record or folder / "recording"
+    if options.attach is not None:
+        return _judge(recording, options, Ended()) if _received(options, recording) else NOTHING
+    began_s, output = time.monotonic(), sys.stderr if options.json else None
+    try:
+        with _broker(recording, _seed(options)) as environment:
+            status = interruption.run(options.words, environment, output)
+            took_s = time.monotonic() - began_s
+    except FileNotFoundError:
+        complain("odradek judge", f"{options.words[0]} is no recording, and no command")
+        return NOTHING
+    return _judge(recording, options, Ended(status, took_s, _name(interruption)))
+
+
+def _name(interruption: Interruption) -> str:
+    return "" if interruption.received is None else interruption.received.name
+
+
+def _written(options: argparse.Namespace) -> list[Path]:
+    files = (options.json_file, options.junit, options.html, options.record)
+    return [each for each in files if each is not None]
 
 
 def _is_recording(path: Path) -> bool:
@@ -190,7 +235,6 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
     headers = {}
     if options.token_file is not None:
         headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         keeps_records = "false" if options.record is None else "true"  # to be replayed
         path = f"/control/v1/clusters/{quote(options.cluster, safe='')}/recording?records={keeps_records}"
@@ -212,7 +256,6 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
         complain("odradek judge", f"{host}:{port}: {error}")
         return recording.exists() and recording.stat().st_size > 0
     finally:
-        signal.signal(signal.SIGTERM, before)
         connection.close()
     return True
 
@@ -228,7 +271,7 @@ def _ending(recording: Path) -> str:
     return why
 
 
-def _suite(options: argparse.Namespace, folder: Path) -> int:
+def _suite(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
     from odradek.testing.suite.running import Outcome, run
     from odradek.testing.suite.scenarios import SCENARIOS
 
@@ -237,15 +280,20 @@ def _suite(options: argparse.Namespace, folder: Path) -> int:
 
     only = tuple(options.only)
     chosen = [each for each in SCENARIOS if not only or each.rule.startswith(only)]
+    clients: list[Client] = []
+    began_s = time.monotonic()
     try:
-        clients = run(options.words, chosen, folder, told)
+        for found in run(options.words, chosen, folder, told):
+            clients += found
     except OSError as error:
         complain("odradek judge", f"{options.words[0]}: {error.strerror}")
         return NOTHING
-    return _report(clients, options, 0)
+    except KeyboardInterrupt:
+        complain("odradek judge", f"{_name(interruption)}: the scenarios that were played by then are judged")
+    return _report(clients, options, Ended(0, time.monotonic() - began_s, _name(interruption)))
 
 
-def _judge(recording: Path, options: argparse.Namespace, command_status: int) -> int:
+def _judge(recording: Path, options: argparse.Namespace, ended: Ended) -> int:
     from odradek.protocol.errors import MalformedMessage
     from odradek.testing.judge.judging import judge
 
@@ -254,10 +302,10 @@ def _judge(recording: Path, options: argparse.Namespace, command_status: int) ->
     except MalformedMessage as error:
         complain("odradek judge", f"{recording}: {error}")
         return NOTHING
-    return _report(clients, options, command_status)
+    return _report(clients, options, ended)
 
 
-def _report(clients: Iterable[Client], options: argparse.Namespace, command_status: int) -> int:
+def _report(clients: Iterable[Client], options: argparse.Namespace, ended: Ended) -> int:
     from odradek.testing.judge.page import page
     from odradek.testing.judge.reports import as_json, junit, lines
     from odradek.testing.judge.verdicts import verdicts
@@ -270,11 +318,24 @@ def _report(clients: Iterable[Client], options: argparse.Namespace, command_stat
     else:
         for line in lines(found, reasons, everything=options.all):
             print(line)
-    if options.junit is not None:
-        options.junit.write_text(junit(found, reasons, strict=options.strict), encoding="utf-8")
-    if options.html is not None:
-        options.html.write_text(page(found, reasons, "Verdict on Kafka clients"), encoding="utf-8")
-    return _status(found, options.ignore, reasons.keys(), command_status, strict=options.strict)
+    texts: list[tuple[Path | None, Callable[[], str]]] = [
+        (options.json_file, lambda: as_json(found, reasons) + "\n"),
+        (
+            options.junit,
+            lambda: junit(found, reasons, failure=ended.failure, took_s=ended.took_s, strict=options.strict),
+        ),
+        (options.html, lambda: page(found, reasons, "Verdict on Kafka clients")),
+    ]
+    are_written = True
+    for file, text in texts:
+        try:
+            if file is not None:
+                file.write_text(text(), encoding="utf-8")
+        except OSError as error:
+            complain("odradek judge", f"{file} cannot be written: {error.strerror}")
+            are_written = False
+    status = _status(found, options.ignore, reasons.keys(), ended, strict=options.strict)
+    return status if are_written or status != KEPT else NOTHING
 
 
 def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
@@ -286,7 +347,7 @@ def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
 
 
 def _status(
-    found: Sequence[Software], known: Sequence[Ignored], reasons: Iterable[str], command_status: int, *, strict: bool
+    found: Sequence[Software], known: Sequence[Ignored], reasons: Iterable[str], ended: Ended, *, strict: bool
 ) -> int:
     from odradek.testing.judge import verdicts as kinds
 
@@ -301,8 +362,8 @@ def _status(
     every = [verdict for software in found for verdict in software.verdicts.values()]
     if any(kinds.counts_against(each, strict=strict) and each.rule.id not in reasons for each in every):
         return BROKEN
-    if command_status:
-        complain("odradek judge", f"the command ended with status {command_status}")
+    if ended.failure:
+        complain("odradek judge", ended.failure)
         return COMMAND_FAILED
     if not any(each.verdict in (kinds.KEPT, kinds.BROKEN) for each in every):
         complain("odradek judge", "nothing was exercised: no client came")

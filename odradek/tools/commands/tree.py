@@ -175,7 +175,8 @@ COMMANDS = {
         "Runs a command with a fresh broker (ODRADEK_BOOTSTRAP, KAFKA_BOOTSTRAP_SERVERS), or reads a recording of"
         " `odradek serve --record`. One line for each rule and client: kept, broken with the exchanges that prove it,"
         " or not exercised. The exit status is 0 if every MUST is kept, 1 if one is broken (with --strict also a"
-        " SHOULD), 2 if the command failed, and 3 if nothing was exercised or the command line is wrong.",
+        " SHOULD), 2 if the command failed or a signal has ended it, and 3 if nothing was exercised, a report cannot be"
+        " written or the command line is wrong. Ctrl-C and SIGTERM end the command; what was sent by then is judged.",
         (
             "judge -- pytest tests/kafka",
             "judge --only 848. --html verdict.html --junit verdict.xml -- ./my-client-tests",

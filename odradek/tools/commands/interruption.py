@@ -1,0 +1,98 @@
+"""SIGINT and SIGTERM while a verdict is prepared: they end what is judged, and not the report on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Timer
+from types import FrameType, TracebackType
+from typing import IO, Final, Self
+
+# A runner of GitHub Actions kills 10 s after its first signal: the report has to be written by then.
+GRACE_S: Final = 3.0
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """A context in which the first SIGINT or SIGTERM ends the command that runs, or raises KeyboardInterrupt if none
+    does. Later signals kill that command, and nothing else, so that files are written whole.
+
+    `received` is the first signal. For the main thread.
+    """
+
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        """grace_s: how long a command may take to end before it is killed."""
+        self.received: signal.Signals | None = None
+        self._grace_s = grace_s
+        self._command: subprocess.Popen[bytes] | None = None
+        self._has_group = False
+        self._is_starting = False
+        self._timer: Timer | None = None
+        self._before: list[object] = []
+
+    def __enter__(self) -> Self:
+        self._before = [signal.signal(number, self._handle) for number in SIGNALS]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for number, before in zip(SIGNALS, self._before, strict=True):
+            signal.signal(number, before)  # type: ignore[arg-type]  # what signal.signal returned
+
+    def run(self, words: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None) -> int:
+        """Runs a command to its end, and returns its status: a negative one if a signal has ended it.
+
+        It gets a process group of its own, so that a signal reaches all its processes; unless it may read a terminal,
+        where Ctrl-C reaches them anyway. output: replaces its standard output. Raises FileNotFoundError.
+        """
+        self._has_group = not (sys.stdin is not None and sys.stdin.isatty())
+        self._is_starting = True
+        try:
+            self._command = subprocess.Popen(
+                words, env=environment, stdout=output, process_group=0 if self._has_group else None
+            )
+        finally:
+            self._is_starting = False
+        if self.received is not None:
+            self._end(self.received)
+        try:
+            status = self._command.wait()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        if self.received is not None:
+            self._signal_all(signal.SIGKILL)  # processes that the command has left behind
+        self._command = None
+        return status
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        is_first = self.received is None
+        if self.received is None:
+            self.received = signal.Signals(number)
+        if self._command is not None:
+            if is_first:
+                self._end(self.received)
+            else:
+                self._signal_all(signal.SIGKILL)
+        elif is_first and not self._is_starting:
+            raise KeyboardInterrupt
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._has_group or number is not signal.SIGINT:  # which a terminal has sent to the command, too
+            self._signal_all(number)
+        self._timer = Timer(self._grace_s, self._signal_all, (signal.SIGKILL,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        command = self._command
+        if command is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            if self._has_group:
+                os.killpg(command.pid, number)
+            elif command.returncode is None:
+                command.send_signal(number)
