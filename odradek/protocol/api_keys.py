@@ -1,7 +1,6 @@
-"""Kafka's API keys. `odradek.broker.api.dispatch` says which of them are served, and in which versions."""
+"""Kafka's API keys. `api_facts.py` has what the protocol fixes about each, `odradek.broker.api.served` the versions."""
 
 from enum import Enum
-from typing import Final
 
 from odradek.protocol import kip_1289
 
@@ -108,59 +107,3 @@ class ApiKey(Enum):
     def kafka_name(self) -> str:
         """Spells it as Kafka's metrics and documentation do, e.g. CreateTopics."""
         return self.name.title().replace("_", "")
-
-
-# By API, the first version whose throttle time the client waits out, since the broker answers at once (KIP-219).
-# Answers of other APIs tell a time, too, but Kafka's clients do not wait for it.
-# Source: `shouldClientThrottle` of `org.apache.kafka.common.requests.AbstractResponse` and of those derived from it.
-CLIENTS_WAIT_FROM: Final = {
-    ApiKey.PRODUCE.value: 6,
-    ApiKey.FETCH.value: 8,
-    ApiKey.LIST_OFFSETS.value: 3,
-    ApiKey.METADATA.value: 6,
-    ApiKey.OFFSET_COMMIT.value: 4,
-    ApiKey.OFFSET_FETCH.value: 4,
-    ApiKey.FIND_COORDINATOR.value: 2,
-    ApiKey.JOIN_GROUP.value: 3,
-    ApiKey.HEARTBEAT.value: 2,
-    ApiKey.LEAVE_GROUP.value: 2,
-    ApiKey.SYNC_GROUP.value: 2,
-    ApiKey.DESCRIBE_GROUPS.value: 2,
-    ApiKey.LIST_GROUPS.value: 2,
-    ApiKey.API_VERSIONS.value: 2,
-    ApiKey.CREATE_TOPICS.value: 3,
-    ApiKey.DELETE_TOPICS.value: 2,
-    ApiKey.DELETE_RECORDS.value: 1,
-    ApiKey.INIT_PRODUCER_ID.value: 1,
-    ApiKey.ADD_PARTITIONS_TO_TXN.value: 1,
-    ApiKey.ADD_OFFSETS_TO_TXN.value: 1,
-    ApiKey.END_TXN.value: 1,
-    ApiKey.TXN_OFFSET_COMMIT.value: 1,
-    ApiKey.DESCRIBE_ACLS.value: 1,
-    ApiKey.CREATE_ACLS.value: 1,
-    ApiKey.DELETE_ACLS.value: 1,
-    ApiKey.DESCRIBE_CONFIGS.value: 2,
-    ApiKey.ALTER_CONFIGS.value: 1,
-    ApiKey.ALTER_REPLICA_LOG_DIRS.value: 1,
-    ApiKey.DESCRIBE_LOG_DIRS.value: 1,
-    ApiKey.CREATE_PARTITIONS.value: 1,
-    ApiKey.CREATE_DELEGATION_TOKEN.value: 1,
-    ApiKey.RENEW_DELEGATION_TOKEN.value: 1,
-    ApiKey.EXPIRE_DELEGATION_TOKEN.value: 1,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN.value: 1,
-    ApiKey.DELETE_GROUPS.value: 1,
-    ApiKey.ELECT_LEADERS.value: 0,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS.value: 0,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS.value: 0,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS.value: 0,
-    ApiKey.OFFSET_DELETE.value: 0,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS.value: 0,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS.value: 0,
-    ApiKey.UNREGISTER_BROKER.value: 0,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS.value: 0,
-}
-
-
-def client_waits(api_key: int, version: int) -> bool:
-    """Says whether a client is to send nothing until the throttle time of such an answer has passed."""
-    return version >= CLIENTS_WAIT_FROM.get(api_key, version + 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, reader
 from odradek.protocol.errors import MalformedMessage
@@ -23,27 +24,13 @@ from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 
-BY_NUMBER: Final = {key.value: key for key in ApiKey}
-# Passwords, tokens and their keys are in these.
-SECRET: Final = frozenset(
-    {
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    }
-)
-SECRET_KEYS: Final = frozenset(api.value for api in SECRET)
+SECRET_KEYS: Final = frozenset(api.value for api in ApiKey if facts_of(api).has_secrets)
 # By the second byte of an API key whose first one is 0: no secret is in requests of a client that is logged in, nor in
 # answers to them.
 HARMLESS: Final = bytes(
-    number in BY_NUMBER and BY_NUMBER[number] not in SECRET | {ApiKey.SASL_HANDSHAKE} for number in range(256)
+    number in API_OF_KEY and number not in SECRET_KEYS and not facts_of(API_OF_KEY[number]).is_login
+    for number in range(256)
 )
-BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 class SafeRequest(NamedTuple):
@@ -60,14 +47,15 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
     if len(frame) < REQUEST_START.size or (sends_tokens and not is_authenticated):
         return SafeRequest(None, 0, b"", True)
     key, version, _, _ = REQUEST_START.unpack_from(frame)
-    api = BY_NUMBER.get(key)
+    api = API_OF_KEY.get(key)
     if api is not None and is_authenticated and key not in SECRET_KEYS:
         return SafeRequest(api, version, bytes(frame), False)
     if api is None:
         return SafeRequest(None, version, bytes(frame) if is_authenticated else b"", not is_authenticated)
     if api is ApiKey.SASL_AUTHENTICATE:
         return SafeRequest(api, version, _blank_request(frame, version), True)
-    if api in SECRET or api not in BEFORE_LOGIN:
+    facts = facts_of(api)
+    if facts.has_secrets or not (facts.is_login or api is ApiKey.API_VERSIONS):
         return SafeRequest(api, version, bytes(frame[: REQUEST_START.size - 2]), True)
     return SafeRequest(api, version, bytes(frame), False)
 

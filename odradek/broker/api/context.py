@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
 from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.struct import Message
@@ -97,27 +98,10 @@ class Meter(Protocol):
         """Charges for so many to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
 
 
-# APIs whose refusals Kafka sends without words.
-WORDLESS: Final = frozenset(
-    {
-        ApiKey.PRODUCE,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-    }
-)
-
-
 def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:
     """Makes the refusal for a client that has no right to the resource."""
     code, words = REFUSALS[resource]
-    return KafkaError(code, None if api_key in WORDLESS else words)
+    return KafkaError(code, None if facts_of(api_key).refuses_without_words else words)
 
 
 Address: TypeAlias = tuple[str, int]  # host and port

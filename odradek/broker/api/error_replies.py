@@ -6,14 +6,15 @@ Mirrors the `getErrorResponse` of Kafka 4.3.1's request classes, observed. Error
 values in a handler's response.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.error_translations import translated
+from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import request_class, response_class
@@ -27,28 +28,6 @@ ERROR_CODES = frozenset({"error_code", "partition_error_code"})
 NUMBERS = frozenset({"index", "partition", "partition_index", "partition_id"})
 NAMES = frozenset({"name", "topic", "topic_id", "group_id", "key", "transactional_id", "producer_id", "session_id"})
 IDENTITIES = NAMES | NUMBERS | {"resource_type", "resource_name", "entity_type", "entity_name"}
-# Fields that say "there is none", where their defaults would say something else.
-NONE_OF: Mapping[ApiKey, Mapping[str, object]] = {
-    ApiKey.PRODUCE: {"base_offset": -1},
-    ApiKey.FETCH: {"high_watermark": -1, "records": b""},
-    ApiKey.OFFSET_FETCH: {"committed_offset": -1},
-    ApiKey.FIND_COORDINATOR: {"node_id": -1, "port": -1},
-    ApiKey.JOIN_GROUP: {"protocol_name": None},
-    ApiKey.DELETE_RECORDS: {"low_watermark": -1},
-    ApiKey.INIT_PRODUCER_ID: {"producer_id": -1, "producer_epoch": -1},
-    ApiKey.END_TXN: {"producer_id": -1},
-    ApiKey.RENEW_DELEGATION_TOKEN: {"expiry_timestamp_ms": -1},
-    ApiKey.EXPIRE_DELEGATION_TOKEN: {"expiry_timestamp_ms": -1},
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: {"entries": None},
-}
-# APIs that say the code at the top and in each element as well, and the last version that does.
-SAYS_IT_TWICE: Mapping[ApiKey, int] = {
-    ApiKey.FETCH: 12,  # from version 13 on a topic id may mean nothing here
-    ApiKey.METADATA: 13,
-    ApiKey.ELECT_LEADERS: 2,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,  # without the names of users, as Kafka
-}
 
 
 def error_answer(error: Exception, request: Message, context: RequestContext) -> Message:
@@ -66,9 +45,13 @@ def code_of(error: Exception, context: RequestContext) -> ErrorCode:
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:
     """Builds the response that says `code` for all of `request`; `message` where the API has a field for it."""
-    override = OVERRIDES.get(api_key)
-    if override is not None:
-        return override(request, version, code.value, message)
+    match api_key:  # no answer of theirs repeats the elements of the request
+        case ApiKey.ALTER_REPLICA_LOG_DIRS:
+            return _alter_replica_log_dirs(request, code.value)
+        case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+            return _alter_user_scram_credentials(request, code.value, message)
+        case ApiKey.DESCRIBE_LOG_DIRS:
+            return _describe_log_dirs(code.value)
     response = _derived(api_key, version).build(request, code.value, message)
     assert isinstance(response, Message)
     return response
@@ -121,8 +104,8 @@ class _Answer:
 @cache
 def _derived(api_key: ApiKey, version: int, *, goes_on: bool = False) -> _Answer:
     requests, responses = (load(each(api_key.value).__module__.rpartition(".")[2]) for each in CLASSES)
-    derivation = _Derivation(requests, responses, version, NONE_OF.get(api_key, {}))
-    goes_on = goes_on or version <= SAYS_IT_TWICE.get(api_key, -1)
+    derivation = _Derivation(requests, responses, version, facts_of(api_key).absent_values)
+    goes_on = goes_on or version <= facts_of(api_key).code_repeated_to
     return derivation.part(responses.name, responses.fields, requests.fields, goes_on=goes_on)
 
 
@@ -182,7 +165,7 @@ class _Derivation:
         )
 
 
-def _alter_replica_log_dirs(request: Any, version: int, code: int, message: str | None) -> Message:
+def _alter_replica_log_dirs(request: Any, code: int) -> Message:
     """Leaves out the directories, by which the request is ordered."""
     from odradek.protocol.messages.alter_replica_log_dirs_response import (
         AlterReplicaLogDirPartitionResult,
@@ -205,7 +188,7 @@ def _alter_replica_log_dirs(request: Any, version: int, code: int, message: str 
     )
 
 
-def _alter_user_scram_credentials(request: Any, version: int, code: int, message: str | None) -> Message:
+def _alter_user_scram_credentials(request: Any, code: int, message: str | None) -> Message:
     """Each user once, whatever is deleted or changed of theirs."""
     from odradek.protocol.messages.alter_user_scram_credentials_response import (
         AlterUserScramCredentialsResponse,
@@ -218,17 +201,8 @@ def _alter_user_scram_credentials(request: Any, version: int, code: int, message
     )
 
 
-def _describe_log_dirs(request: Any, version: int, code: int, message: str | None) -> Message:
+def _describe_log_dirs(code: int) -> Message:
     """Says nothing before version 3: its elements are directories, not the topics of the request."""
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
     return DescribeLogDirsResponse(error_code=code)
-
-
-# (request, version, code as on the wire, message) -> response
-ErrorReply: TypeAlias = Callable[[Any, int, int, str | None], Message]
-OVERRIDES: Mapping[ApiKey, ErrorReply] = {
-    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
-    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
-}

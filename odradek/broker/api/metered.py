@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher, MakePendingRequest, PendingRequest, Route
 from odradek.broker.runtime.delayed import NO_RESPONSE, NoResponse
+from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.file_slice import Chunk
@@ -21,20 +22,6 @@ from odradek.protocol.struct import Buffer, Message
 
 B = TypeVar("B")
 
-# Of brokers and for authentication: these have no part in request_percentage.
-EXEMPT: Final = frozenset(
-    {
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE,
-        ApiKey.WRITE_SHARE_GROUP_STATE,
-        ApiKey.DELETE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-    }
-)
-MUTATING: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 
@@ -142,7 +129,8 @@ class MeteredRequest(PendingRequest[B]):
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Charges for so many to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
         throttle_ms = self._client.mutated(count, self._dispatcher.now_ms(), is_strict=is_strict)
-        if self.api_key in MUTATING:  # Metadata creates topics too, but is not throttled for it
+        # Metadata creates topics too, but is not throttled for it.
+        if facts_of(self.api_key).mutation_refused_from is not None:
             self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
         if throttle_ms and is_strict:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -166,7 +154,8 @@ class MeteredRequest(PendingRequest[B]):
         if self._fetch_throttle_ms is not None:
             return self._fetch_throttle_ms
         by_request_ms = 0
-        if api_key not in EXEMPT and answer is not NO_RESPONSE:
+        facts = facts_of(api_key)
+        if not (facts.is_of_brokers or facts.is_login) and answer is not NO_RESPONSE:
             by_request_ms = client.handled(self._time_s(), now_ms)
         if api_key is ApiKey.PRODUCE:
             return self._larger(now_ms, (PRODUCER, client.produced(self.size_bytes, now_ms)), (REQUEST, by_request_ms))

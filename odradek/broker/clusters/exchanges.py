@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.network.kept_exchanges import HEAD_BYTES, KeptExchanges
+from odradek.protocol.api_facts import API_OF_KEY
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, reader
 from odradek.protocol.errors import MalformedMessage
@@ -20,7 +21,6 @@ from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import RESPONSE_START, read_client_id, request_header_version, response_has_tags
 from odradek.protocol.kafka_json import kafka_json
 from odradek.protocol.messages import request_class, response_class
-from odradek.protocol.recording_masks import BY_NUMBER
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
@@ -107,7 +107,7 @@ def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
     if len(frame) < HEAD_BYTES:
         return None
     number, version = KEY_AND_VERSION.unpack_from(frame)
-    api = BY_NUMBER.get(number)
+    api = API_OF_KEY.get(number)
     if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
         return None
     return api, version

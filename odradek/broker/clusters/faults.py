@@ -28,6 +28,7 @@ from odradek.broker.network.controlled_connection import observe
 from odradek.broker.network.paced_answers import PacedAnswer, slow
 from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.delayed import CloseConnection, Deferred, Parked
+from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode, reader
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -41,7 +42,6 @@ from odradek.protocol.frames import (
 )
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.protocol.recording_masks import BY_NUMBER
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ log = logging.getLogger("odradek.control")
 MOST_RULES = 1000
 REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
-OF_CONNECTIONS = (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.SASL_AUTHENTICATE)  # end with them
 NO_LINGERING = struct.pack("ii", 1, 0)
 CODES = {code.value: code for code in ErrorCode}
 
@@ -236,7 +235,7 @@ class FaultyRequests:
         if len(frame) < REQUEST_START.size:
             return None
         number, version = KEY_AND_VERSION.unpack_from(frame)
-        api = BY_NUMBER.get(number)
+        api = API_OF_KEY.get(number)
         if api is None or not any(rule.may_match(api, version) for rule in self.faults.rules.values()):
             return None
         if not self.serving.dispatcher.serves(number, version):
@@ -325,7 +324,7 @@ class FaultyExchange:
     def abandon(self) -> None:
         """The client is gone. As at Kafka, what was received is handled, though nobody hears the answer."""
         self._on_done = None
-        ends = self._is_dispatched or self._seen.api in OF_CONNECTIONS or self._host.faults.holds.are_many
+        ends = self._is_dispatched or facts_of(self._seen.api).is_of_connection or self._host.faults.holds.are_many
         if self._stop_waiting is not None and ends:
             self._stop_waiting()
         if self._reply is not None:

@@ -20,6 +20,7 @@ from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.handlers.shares.share_group_offsets import describe_share_group_offsets
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
+from odradek.protocol.api_facts import API_OF_KEY, Coordinator, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode
@@ -60,37 +61,9 @@ TRANSACTION_FIELDS: Final = (
     "transactions",
 )
 COORDINATED: Final = {
-    **dict.fromkeys(
-        (
-            ApiKey.JOIN_GROUP,
-            ApiKey.SYNC_GROUP,
-            ApiKey.HEARTBEAT,
-            ApiKey.LEAVE_GROUP,
-            ApiKey.OFFSET_COMMIT,
-            ApiKey.OFFSET_FETCH,
-            ApiKey.OFFSET_DELETE,
-            ApiKey.DESCRIBE_GROUPS,
-            ApiKey.DELETE_GROUPS,
-            ApiKey.TXN_OFFSET_COMMIT,
-            ApiKey.CONSUMER_GROUP_HEARTBEAT,
-            ApiKey.CONSUMER_GROUP_DESCRIBE,
-            ApiKey.SHARE_GROUP_HEARTBEAT,
-            ApiKey.SHARE_GROUP_DESCRIBE,
-        ),
-        (GROUP_OFFSETS, GROUP_FIELDS),
-    ),
-    **dict.fromkeys(
-        (
-            ApiKey.INIT_PRODUCER_ID,
-            ApiKey.ADD_PARTITIONS_TO_TXN,
-            ApiKey.ADD_OFFSETS_TO_TXN,
-            ApiKey.END_TXN,
-            ApiKey.DESCRIBE_TRANSACTIONS,
-        ),
-        (TRANSACTION_STATE, TRANSACTION_FIELDS),
-    ),
+    Coordinator.GROUP: (GROUP_OFFSETS, GROUP_FIELDS),
+    Coordinator.TRANSACTION: (TRANSACTION_STATE, TRANSACTION_FIELDS),
 }
-BY_NUMBER: Final = {api.value: api for api in COORDINATED}
 
 
 class NodeBroker(Broker):
@@ -216,10 +189,11 @@ class NodeRequests:
         if len(frame) < REQUEST_START.size:
             return ()
         number, version = KEY_AND_VERSION.unpack_from(frame)
-        api = BY_NUMBER.get(number)
-        if api is None or not self.dispatcher.serves(number, version):
+        api = API_OF_KEY.get(number)
+        coordinator = None if api is None else facts_of(api).coordinator
+        if coordinator is None or not self.dispatcher.serves(number, version):
             return ()
-        topic, fields = COORDINATED[api]
+        topic, fields = COORDINATED[coordinator]
         if topic not in self._broker.metadata.image.topics:
             return ()
         _, _, size = REQUEST_START.unpack_from(frame)

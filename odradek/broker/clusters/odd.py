@@ -8,6 +8,7 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import batches
 from odradek.protocol.codec import is_flexible
@@ -65,40 +66,10 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; do
     "closed idle": (1, "once no request has come for 200 ms, this connection closes"),
 }
 PERCENT: Final = {name: percent for name, (percent, _) in ODDITIES.items()}
-LOADING, MOVED = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
-PASSING: Final[Mapping[ApiKey, tuple[ErrorCode, ...]]] = {
-    **dict.fromkeys(
-        (
-            ApiKey.JOIN_GROUP,
-            ApiKey.HEARTBEAT,
-            ApiKey.OFFSET_COMMIT,
-            ApiKey.OFFSET_FETCH,
-            ApiKey.TXN_OFFSET_COMMIT,
-            ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ),
-        (LOADING, MOVED),
-    ),
-    **dict.fromkeys(
-        (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, LOADING, MOVED),
-    ),
-    ApiKey.FIND_COORDINATOR: (ErrorCode.COORDINATOR_NOT_AVAILABLE,),
-    ApiKey.PRODUCE: (ErrorCode.NOT_LEADER_OR_FOLLOWER,),
-    ApiKey.LIST_OFFSETS: (ErrorCode.NOT_LEADER_OR_FOLLOWER,),
-}
 UNKNOWN_TAG: Final = b"\x01\x8f\x4e\x03odd"  # one tag, number 9999, three bytes
 MOST_THROTTLE_MS: Final = 5
 ADDRESSES: Final[Mapping[str, str]] = {"localhost": "127.0.0.1", "127.0.0.1": "localhost"}
 FIRST_UNKNOWN_API: Final = 20_000
-# Which no release after 4.3 has raised: a client would ask with the versions that it knows itself.
-RAISED: Final = (
-    ApiKey.HEARTBEAT,
-    ApiKey.SYNC_GROUP,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-)
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
 FIRST_HIGH_PRODUCER_ID: Final = 2**40  # no two are the same, as the broker's own ids are smaller
 MOST_FIRST_LEADER_EPOCH: Final = 1_000_000
@@ -160,7 +131,7 @@ class Odd:
 
     def passing_error(self, api: ApiKey, request: Message) -> ErrorCode | None:
         """None: the request is handled. An answer that nobody waits for says nothing."""
-        codes = PASSING.get(api, ())
+        codes = facts_of(api).passing_codes
         if isinstance(request, ProduceRequest) and request.acks == 0:
             return None
         if not codes or not self.draw("passing error"):
@@ -245,7 +216,7 @@ class Odd:
         if answer.error_code:
             return
         offered = {each.api_key: each for each in answer.api_keys}
-        raised = [offered[api.value] for api in RAISED if api.value in offered]
+        raised = [offered[api.value] for api in ApiKey if facts_of(api).may_be_raised and api.value in offered]
         if raised and self.does("higher versions"):
             for each in raised:
                 if each.max_version == response_versions(each.api_key):

@@ -12,6 +12,7 @@ from odradek.broker.clusters.odd import Odd, WatchedConnection
 from odradek.broker.clusters.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
 from odradek.broker.runtime.delayed import Parked, ReplyAround
+from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode, reader
 from odradek.protocol.errors import KafkaError
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
 
-NEVER: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-BY_NUMBER: Final = {api.value: api for api in ApiKey if api not in NEVER}
 MOST_RESHAPED_BYTES: Final = 1024 * 1024  # of a Fetch; a larger one stays as it is
 IDLE_MS: Final = 200
 
@@ -76,8 +75,8 @@ class OddRequests:
         if len(frame) < REQUEST_START.size or not connection.is_authenticated:
             return self.plain.start(frame, connection)
         number, version = KEY_AND_VERSION.unpack_from(frame)
-        api = BY_NUMBER.get(number)
-        if api is None or not self._dispatcher.serves(number, version):
+        api = API_OF_KEY.get(number)
+        if api is None or facts_of(api).is_login or not self._dispatcher.serves(number, version):
             return self.plain.start(frame, connection)
         _, _, size = REQUEST_START.unpack_from(frame)
         _, position = read_client_id(frame, size, request_header_version(number, version) == 2)

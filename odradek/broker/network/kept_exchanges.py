@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from odradek.broker.network.controlled_connection import ExchangeObserver
 from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.recording_masks import SECRET
+from odradek.protocol.recording_masks import SECRET_KEYS
 
 if TYPE_CHECKING:
     from odradek.broker.network.controlled_connection import ControlledConnection
@@ -23,7 +23,6 @@ SPARE_EXCHANGES: Final = 100  # more than these are there when the oldest ones g
 MOST_BYTES: Final = 4 * 1024 * 1024
 MOST_KEPT_BYTES: Final = 16 * 1024  # of a request, and of an answer
 HEAD_BYTES: Final = 8  # of a frame: API key, version, correlation id
-SECRET_KEYS: Final = frozenset(api.value for api in SECRET)  # each fits into one byte
 
 
 # The request: id of its connection, the pace of the clock, the loop's time, its frame or the beginning of it, the bytes

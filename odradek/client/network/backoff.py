@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from odradek.protocol.api_keys import client_waits
+from odradek.protocol.api_facts import client_waits
 
 JITTER = 0.2  # either way, so that clients that failed together do not come back together
 

@@ -9,13 +9,13 @@ from functools import cache
 from struct import Struct as Packing
 from typing import Final
 
+from odradek.protocol.api_facts import API_OF_KEY
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.frames import REQUEST_START, read_client_id, request_header_version, response_has_tags
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.recording import Kind, RecordingEntry
-from odradek.protocol.recording_masks import BY_NUMBER
 from odradek.protocol.struct import Buffer, Message
 from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange, forget_records
 from odradek.testing.judge.rule import Look
@@ -171,7 +171,7 @@ def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
     if len(frame) < MASKED_BYTES:
         return exchange
     key, exchange.version, exchange.correlation_id = FRAME_START.unpack_from(frame)
-    exchange.api = BY_NUMBER.get(key)
+    exchange.api = API_OF_KEY.get(key)
     if exchange.api is None or len(frame) < REQUEST_START.size:
         return exchange
     coding = _coding(key, exchange.version)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode, MalformedMessage
@@ -23,7 +24,6 @@ from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_b
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.recording import Kind, RecordingEntry
-from odradek.protocol.recording_masks import BY_NUMBER
 from odradek.protocol.struct import Message
 from odradek.testing.replay.comparing import Difference, compare, errors_of
 from odradek.testing.replay.concurrency import Underway
@@ -53,8 +53,6 @@ BROKERS_OWN: Final = (  # the beginnings of client ids of Kafka's brokers, which
     "AddPartitionsManager-client-",
     "Persister-client-",
 )
-LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-CREATES: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR})  # topics, even where the answer is an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +165,8 @@ class RecordingPlayer:
             self._result.left_out[f"are calls that were refused, as {method} {path} ({error.detail})"] += 1
 
     async def _send(self, entry: RecordingEntry) -> None:
-        api = BY_NUMBER.get(int.from_bytes(entry.body[:2], signed=True)) if len(entry.body) >= 2 else None
-        if api in LOGIN:
+        api = API_OF_KEY.get(int.from_bytes(entry.body[:2], signed=True)) if len(entry.body) >= 2 else None
+        if facts_of(api).is_login:
             self._result.left_out["log in"] += 1
         elif entry.is_masked:
             self._result.left_out["hold secrets"] += 1
@@ -176,7 +174,7 @@ class RecordingPlayer:
             self._result.left_out["lack their records"] += 1
         elif api is None:
             self._result.left_out["are no known request"] += 1
-        elif entry.exchange in self._refused and api not in CREATES:
+        elif entry.exchange in self._refused and not facts_of(api).creates_topics:
             self._result.left_out["were refused for a while"] += 1
         elif _client_id(entry.body).startswith(BROKERS_OWN):
             self._result.left_out["are the broker's own"] += 1
@@ -287,7 +285,7 @@ def refused_for_a_while(entries: Iterable[RecordingEntry], *, calls_again: bool)
     nobody: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
     for entry in entries:
         if entry.kind is Kind.RECEIVED and not entry.is_masked and len(entry.body) >= LENGTH_BYTES:
-            api = BY_NUMBER.get(int.from_bytes(entry.body[:2], signed=True))
+            api = API_OF_KEY.get(int.from_bytes(entry.body[:2], signed=True))
             if api is not None:
                 version = int.from_bytes(entry.body[2:4], signed=True)
                 asked[entry.exchange] = _PlayedRequest(api, version, entry.connection, b"", nobody)

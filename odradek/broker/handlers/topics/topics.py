@@ -15,7 +15,7 @@ from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopi
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, altering, in_slices, made_of_each
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.api_facts import facts_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from odradek.protocol.messages.create_topics_response import (
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 BROKER_DEFAULT = -1
 SETTINGS_SINCE = 5
 TOPIC_IDS_SINCE = 6
-# A quota may refuse from this version on, with THROTTLING_QUOTA_EXCEEDED; older requests are only throttled.
-STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
 
 Result = tuple[str, KafkaError | None]
 Wish = tuple[str | None, bytes]
@@ -80,7 +78,8 @@ def _charge(context: RequestContext) -> Callable[[int], None]:
     """Returns what takes partitions from the client's quota, and raises THROTTLING_QUOTA_EXCEEDED."""
     if context.meter is None:
         return decisions.unlimited
-    is_strict = context.api_version >= STRICT_SINCE[context.api_key]
+    refused_from = facts_of(context.api_key).mutation_refused_from
+    is_strict = refused_from is not None and context.api_version >= refused_from
     return partial(context.meter.take_partitions, is_strict=is_strict)
 
 

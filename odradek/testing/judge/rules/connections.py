@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.protocol.api_keys import ApiKey, client_waits
+from odradek.protocol.api_facts import client_waits
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
 from odradek.testing.judge.rule import Family, I, M, ProtocolRule, S, undecided

@@ -1,0 +1,179 @@
+"""Facts about each API that Kafka's protocol fixes: one row an API, wherever in Odradek they are asked for.
+
+What of the APIs is served, and by which handler, is `odradek.broker.api.served`. An API without a row has no fact that
+differs from the defaults.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode as E
+
+
+class Coordinator(Enum):
+    """The coordinator to which a request must be sent."""
+
+    GROUP = auto()
+    TRANSACTION = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiFacts:
+    """
+    throttled_from         the first version whose throttle time the client waits out, since the broker answers at once
+                           (KIP-219); None: clients send on. Source: `shouldClientThrottle` of the classes derived from
+                           `org.apache.kafka.common.requests.AbstractResponse`
+    coordinator            the coordinator that answers it; None: any broker, or the leader of a partition
+    passing_codes          errors that a client may meet at any time, and that pass when it asks again
+    is_login               it authenticates its connection
+    has_secrets            its request or answer may hold passwords, tokens or their keys
+    is_of_brokers          brokers send it to one another; it has no part in the quota of requests
+    creates_topics         it may create topics, even where its answer is an error
+    is_of_connection       what it changes ends with its connection
+    mutation_refused_from  it creates or deletes partitions; from this version on a quota may refuse it with
+                           THROTTLING_QUOTA_EXCEEDED, older versions are only throttled; None: no quota of mutations
+    refuses_without_words  Kafka sends its refusals for missing rights without a message
+    absent_values          values of fields of an error answer that say "there is none", where the fields' defaults
+                           would say something else
+    code_repeated_to       the last version that says the code at the top and in each element as well
+    may_be_raised          no release after 4.3 has raised its version: a client that knows no newer one can be offered
+                           one more
+    """
+
+    throttled_from: int | None = None
+    coordinator: Coordinator | None = None
+    passing_codes: tuple[E, ...] = ()
+    is_login: bool = False
+    has_secrets: bool = False
+    is_of_brokers: bool = False
+    creates_topics: bool = False
+    is_of_connection: bool = False
+    mutation_refused_from: int | None = None
+    refuses_without_words: bool = False
+    absent_values: Mapping[str, object] = field(default_factory=dict)
+    code_repeated_to: int = -1
+    may_be_raised: bool = False
+
+
+GROUP, TRANSACTION = Coordinator.GROUP, Coordinator.TRANSACTION
+_MOVING: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
+_NO_FACTS: Final = ApiFacts()
+_FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
+    ApiKey.PRODUCE: ApiFacts(
+        throttled_from=6,
+        passing_codes=(E.NOT_LEADER_OR_FOLLOWER,),
+        refuses_without_words=True,
+        absent_values={"base_offset": -1},
+    ),
+    ApiKey.FETCH: ApiFacts(
+        throttled_from=8,
+        is_of_connection=True,
+        absent_values={"high_watermark": -1, "records": b""},
+        code_repeated_to=12,
+    ),
+    ApiKey.LIST_OFFSETS: ApiFacts(throttled_from=3, passing_codes=(E.NOT_LEADER_OR_FOLLOWER,)),
+    ApiKey.METADATA: ApiFacts(throttled_from=6, creates_topics=True, code_repeated_to=13),
+    ApiKey.OFFSET_COMMIT: ApiFacts(throttled_from=4, coordinator=GROUP, passing_codes=_MOVING),
+    ApiKey.OFFSET_FETCH: ApiFacts(
+        throttled_from=4, coordinator=GROUP, passing_codes=_MOVING, absent_values={"committed_offset": -1}
+    ),
+    ApiKey.FIND_COORDINATOR: ApiFacts(
+        throttled_from=2,
+        passing_codes=(E.COORDINATOR_NOT_AVAILABLE,),
+        creates_topics=True,
+        absent_values={"node_id": -1, "port": -1},
+    ),
+    ApiKey.JOIN_GROUP: ApiFacts(
+        throttled_from=3, coordinator=GROUP, passing_codes=_MOVING, absent_values={"protocol_name": None}
+    ),
+    ApiKey.HEARTBEAT: ApiFacts(throttled_from=2, coordinator=GROUP, passing_codes=_MOVING, may_be_raised=True),
+    ApiKey.LEAVE_GROUP: ApiFacts(throttled_from=2, coordinator=GROUP, may_be_raised=True),
+    ApiKey.SYNC_GROUP: ApiFacts(throttled_from=2, coordinator=GROUP, may_be_raised=True),
+    ApiKey.DESCRIBE_GROUPS: ApiFacts(throttled_from=2, coordinator=GROUP),
+    ApiKey.LIST_GROUPS: ApiFacts(throttled_from=2),
+    ApiKey.SASL_HANDSHAKE: ApiFacts(is_login=True),
+    ApiKey.API_VERSIONS: ApiFacts(throttled_from=2),
+    ApiKey.CREATE_TOPICS: ApiFacts(throttled_from=3, mutation_refused_from=6),
+    ApiKey.DELETE_TOPICS: ApiFacts(throttled_from=2, mutation_refused_from=5, may_be_raised=True),
+    ApiKey.DELETE_RECORDS: ApiFacts(throttled_from=1, absent_values={"low_watermark": -1}),
+    ApiKey.INIT_PRODUCER_ID: ApiFacts(
+        throttled_from=1,
+        coordinator=TRANSACTION,
+        passing_codes=(E.CONCURRENT_TRANSACTIONS, *_MOVING),
+        absent_values={"producer_id": -1, "producer_epoch": -1},
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiFacts(may_be_raised=True),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ApiFacts(
+        throttled_from=1, coordinator=TRANSACTION, passing_codes=(E.CONCURRENT_TRANSACTIONS, *_MOVING)
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: ApiFacts(
+        throttled_from=1, coordinator=TRANSACTION, passing_codes=(E.CONCURRENT_TRANSACTIONS, *_MOVING)
+    ),
+    ApiKey.END_TXN: ApiFacts(
+        throttled_from=1,
+        coordinator=TRANSACTION,
+        passing_codes=(E.CONCURRENT_TRANSACTIONS, *_MOVING),
+        absent_values={"producer_id": -1},
+    ),
+    ApiKey.WRITE_TXN_MARKERS: ApiFacts(is_of_brokers=True),
+    ApiKey.TXN_OFFSET_COMMIT: ApiFacts(throttled_from=1, coordinator=GROUP, passing_codes=_MOVING),
+    ApiKey.DESCRIBE_ACLS: ApiFacts(throttled_from=1),
+    ApiKey.CREATE_ACLS: ApiFacts(throttled_from=1),
+    ApiKey.DELETE_ACLS: ApiFacts(throttled_from=1),
+    ApiKey.DESCRIBE_CONFIGS: ApiFacts(throttled_from=2),
+    ApiKey.ALTER_CONFIGS: ApiFacts(throttled_from=1, has_secrets=True),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ApiFacts(throttled_from=1),
+    ApiKey.DESCRIBE_LOG_DIRS: ApiFacts(throttled_from=1),
+    ApiKey.SASL_AUTHENTICATE: ApiFacts(is_login=True, has_secrets=True, is_of_connection=True),
+    ApiKey.CREATE_PARTITIONS: ApiFacts(throttled_from=1, mutation_refused_from=3, may_be_raised=True),
+    ApiKey.CREATE_DELEGATION_TOKEN: ApiFacts(throttled_from=1, has_secrets=True),
+    ApiKey.RENEW_DELEGATION_TOKEN: ApiFacts(
+        throttled_from=1, has_secrets=True, absent_values={"expiry_timestamp_ms": -1}
+    ),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: ApiFacts(
+        throttled_from=1, has_secrets=True, absent_values={"expiry_timestamp_ms": -1}
+    ),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: ApiFacts(throttled_from=1, has_secrets=True),
+    ApiKey.DELETE_GROUPS: ApiFacts(throttled_from=1, coordinator=GROUP),
+    ApiKey.ELECT_LEADERS: ApiFacts(throttled_from=0, code_repeated_to=2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiFacts(throttled_from=0, has_secrets=True),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiFacts(throttled_from=0, code_repeated_to=1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiFacts(throttled_from=0),
+    ApiKey.OFFSET_DELETE: ApiFacts(throttled_from=0, coordinator=GROUP),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiFacts(refuses_without_words=True, absent_values={"entries": None}),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiFacts(throttled_from=0, refuses_without_words=True, code_repeated_to=0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiFacts(throttled_from=0, has_secrets=True),
+    ApiKey.UNREGISTER_BROKER: ApiFacts(throttled_from=0),
+    ApiKey.DESCRIBE_TRANSACTIONS: ApiFacts(coordinator=TRANSACTION),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiFacts(coordinator=GROUP, passing_codes=_MOVING, refuses_without_words=True),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ApiFacts(coordinator=GROUP, refuses_without_words=True),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiFacts(throttled_from=0),
+    ApiKey.SHARE_GROUP_HEARTBEAT: ApiFacts(coordinator=GROUP, refuses_without_words=True),
+    ApiKey.SHARE_GROUP_DESCRIBE: ApiFacts(coordinator=GROUP, refuses_without_words=True),
+    ApiKey.SHARE_FETCH: ApiFacts(is_of_connection=True, refuses_without_words=True),
+    ApiKey.SHARE_ACKNOWLEDGE: ApiFacts(is_of_connection=True, refuses_without_words=True),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
+    ApiKey.READ_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
+    ApiKey.WRITE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
+    ApiKey.DELETE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: ApiFacts(is_of_brokers=True),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiFacts(refuses_without_words=True),
+}
+
+
+def facts_of(api: ApiKey | None) -> ApiFacts:
+    """Returns the facts about an API; of None, a request that could not be read, those of an API without a row."""
+    return _NO_FACTS if api is None else _FACTS.get(api, _NO_FACTS)
+
+
+API_OF_KEY: Final = {api.value: api for api in ApiKey}  # by the number in a request's header
+
+
+def client_waits(api_key: int, version: int) -> bool:
+    """Tells whether a client is to send nothing until the throttle time of such an answer has passed."""
+    api = API_OF_KEY.get(api_key)
+    first = None if api is None else facts_of(api).throttled_from
+    return first is not None and version >= first
