@@ -63,7 +63,9 @@ class Kind(IntEnum):
     UNANSWERED = 5  # the exchange ends without an answer: acks=0, or a fault dropped it
     HUNG_UP = 6  # the broker closes the connection in place of an answer
     WRITTEN = 7  # the last byte of the answer has left the broker; in a file, exchange 0 stands for all so far
-    TOLD = 8  # JSON: `called`, a call of the control interface, or `ended`, why the recording ends
+    # JSON: `called`, a call of the control interface; `ended`, why the recording ends; or `elsewhere`, HOST:PORT that
+    # clients were sent to and that is not recorded.
+    TOLD = 8
     RECEIVED_CUT = 9  # this one and the next: RECEIVED and ANSWERED, as which they are read, without records
     ANSWERED_CUT = 10
     RUN = 11  # requests that came at once, and answers to some; read as RECEIVED and ANSWERED

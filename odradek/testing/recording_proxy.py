@@ -1,7 +1,8 @@
 """A proxy in front of any Kafka broker that records what clients send it and get, as `odradek serve --record` does.
 
-Clients come to the proxy only if the broker advertises its address. Bytes are passed on as they come, and frames noted
-meanwhile; each side is read no faster than the other takes it.
+Clients come to the proxy only if the broker advertises its address. Where an answer tells them another one, they go
+past the proxy, and the recording says so. Bytes are passed on as they come, and frames noted meanwhile; each side is
+read no faster than the other takes it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,17 +21,30 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import LENGTH_BYTES
 from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries, pack_head
 from odradek.protocol.recording_masks import safe_answer, safe_request, sasl_answer
+from odradek.testing.advertised import ADVERTISING, Address, addresses_in, is_same_place
 
 TICK_S: Final = 0.005
+LOOKS_UP_S: Final = 2.0  # how long the end waits for names that are still looked up
+MOST_ADDRESSES: Final = 1000
 CORRELATION_ID: Final = slice(4, 8)  # of a request, without its length
 
 
 class RecordingProxy:
-    """Serves until it is closed. `port` is there once it was started; `exchanges` counts requests."""
+    """Serves until it is closed. `port` is there once it was started; `exchanges` counts requests.
 
-    def __init__(self, recording: Path, upstream: tuple[str, int]) -> None:
-        """Raises OSError where the recording cannot be written."""
+    `elsewhere` has the addresses that clients were sent to and that are not the proxy's.
+    """
+
+    def __init__(
+        self, recording: Path, upstream: tuple[str, int], warn: Callable[[Address], None] = lambda _: None
+    ) -> None:
+        """warn: called once with each address past the proxy. Raises OSError if the recording cannot be written."""
         self.upstream = upstream
+        self.elsewhere: list[Address] = []
+        self._warn = warn
+        self._host = ""
+        self._addresses: set[Address] = set()  # that were looked at
+        self._looking: set[asyncio.Task[None]] = set()
         self.port = 0
         self.exchanges = 0
         self._began_ns = time.monotonic_ns()
@@ -45,6 +60,7 @@ class RecordingProxy:
     async def start(self, host: str, port: int) -> None:
         """port: 0 for any. Raises OSError."""
         loop = asyncio.get_running_loop()
+        self._host = host
         self._server = await loop.create_server(self._accepted, host, port)
         self.port = self._server.sockets[0].getsockname()[1]
         self._tick()
@@ -59,8 +75,27 @@ class RecordingProxy:
             side.abort()
         while self._open:
             await asyncio.sleep(0)
+        if self._looking:
+            await asyncio.wait(self._looking, timeout=LOOKS_UP_S)
         self._write()
         self._file.close()
+
+    def advertised(self, addresses: Iterable[Address]) -> None:
+        """Clients were told these addresses."""
+        for address in addresses:
+            if address not in self._addresses and len(self._addresses) < MOST_ADDRESSES:
+                self._addresses.add(address)
+                task = asyncio.ensure_future(self._look_at(address))
+                self._looking.add(task)
+                task.add_done_callback(self._looking.discard)
+
+    async def _look_at(self, address: Address) -> None:
+        if await is_same_place(address, (self._host, self.port)):
+            return
+        self.elsewhere.append(address)
+        told = {"elsewhere": f"{address[0]}:{address[1]}"}
+        self.add(RecordingEntry(Kind.TOLD, 0, 0, self.now_us(), json.dumps(told).encode()))
+        self._warn(address)
 
     def opened(self, side: _ProxySide) -> None:
         self._open.add(side)
@@ -216,6 +251,8 @@ class _ClientSide(_ProxySide):
             if asked.api is ApiKey.SASL_AUTHENTICATE:
                 told = sasl_answer(memoryview(frame), asked.version)
                 self.is_authenticated = told is not None and told.error_code == ErrorCode.NONE.value
+            if asked.api in ADVERTISING:
+                self.proxy.advertised(addresses_in(body, asked.api, asked.version))
             self.proxy.add(
                 RecordingEntry(
                     Kind.ANSWERED, self.number, asked.exchange, self.proxy.now_us(), body, is_masked=is_masked

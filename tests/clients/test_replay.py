@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -176,20 +179,48 @@ def test_a_proxy_records_what_a_broker_would_have(tmp_path: Path) -> None:
     judged = command("judge", str(path))
     assert judged.returncode == 0, judged.stdout
     assert "kept     TXN.1 " in judged.stdout
+    assert "past the recording" not in judged.stderr
+
+
+def test_a_proxy_that_clients_are_sent_past_says_so_and_proves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "recording"
+    process = Process({"advertised.listeners": "PLAINTEXT://localhost:1"})
+    warned: list[tuple[str, int]] = []
+    try:
+        with Proxied(path, 0, process.ready["port"], warned.append) as proxied:
+            AdminClient({"bootstrap.servers": f"127.0.0.1:{proxied.port}"}).list_topics(timeout=10)
+    finally:
+        process.stop()
+    assert warned == [("localhost", 1)]
+    assert json.loads(entry_of_kind(path, Kind.TOLD).body) == {"elsewhere": "localhost:1"}
+    judged = command("judge", str(path))
+    assert judged.returncode == 3
+    assert "clients were sent to localhost:1, past the recording" in judged.stderr
+
+
+def entry_of_kind(path: Path, kind: Kind) -> RecordingEntry:
+    (found,) = [entry for entry in entries(path) if entry.kind is kind]
+    return found
 
 
 class Proxied:
     """A recording proxy in a thread of its own."""
 
-    def __init__(self, path: Path, port: int, upstream: int) -> None:
+    def __init__(
+        self, path: Path, port: int, upstream: int, warn: Callable[[tuple[str, int]], None] = lambda _: None
+    ) -> None:
         self._loop = asyncio.new_event_loop()
-        self._proxy = RecordingProxy(path, ("127.0.0.1", upstream))
+        self._proxy = RecordingProxy(path, ("127.0.0.1", upstream), warn)
         self._thread = Thread(target=self._loop.run_forever)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._proxy.start("127.0.0.1", port), self._loop).result(30)
 
-    def __enter__(self) -> None:
-        return None
+    @property
+    def port(self) -> int:
+        return self._proxy.port
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._proxy.close(), self._loop).result(30)

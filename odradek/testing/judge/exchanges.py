@@ -34,7 +34,8 @@ class Connection:
     """A connection of a client.
 
     is_pipelined: whether the client ever sent a request on it before it had read the answer to the last one. first_us,
-    last_us: when its first request came, and its last one.
+    last_us: when its first request came, and its last one. shows_broker, sends_markers, sends_others: what its requests
+    tell about their sender, see `brokers.py`.
     """
 
     number: int
@@ -50,8 +51,16 @@ class Connection:
     requests: int = 0
     first_us: int = 0
     last_us: int = 0
+    shows_broker: bool = False
+    sends_markers: bool = False
+    sends_others: bool = False
     waiting: dict[int, Exchange] = field(default_factory=dict)
     previous: Exchange | None = None  # the one received before the one that is judged
+
+    @property
+    def is_of_broker(self) -> bool:
+        """Whether a broker of the cluster sends on it, and no client."""
+        return self.shows_broker or (self.sends_markers and not self.sends_others)
 
     @property
     def kin(self) -> tuple[str, str, str, str | None]:

@@ -17,6 +17,7 @@ from odradek.protocol.frames import REQUEST_START, read_client_id, request_heade
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Buffer, Message
+from odradek.testing.judge.brokers import note_sender
 from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange, forget_records
 from odradek.testing.judge.rule import Look
 from odradek.testing.judge.rules import FAMILIES
@@ -25,6 +26,18 @@ from odradek.testing.judge.scene import Client, Scene
 CORRELATION_BYTES: Final = 4
 FRAME_START: Final = Packing(">hhi")  # API key, version, correlation id: what is kept of a masked request
 MASKED_BYTES: Final = FRAME_START.size
+OF_BOOTSTRAP: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+    }
+)
 
 
 def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
@@ -33,11 +46,17 @@ def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
 
 
 class Judging:
-    """One pass over a recording. `exchanges` counts those that were judged."""
+    """One pass over a recording. `exchanges` counts those that were judged.
+
+    elsewhere: addresses that clients were sent to and that were not recorded. is_of_bootstrap_only: whether clients
+    have sent nothing but what they ask any broker before they go to those that lead and coordinate.
+    """
 
     def __init__(self, pipelined_connections: set[int]) -> None:
         self.scene = Scene()
         self.exchanges = 0
+        self.elsewhere: list[str] = []
+        self.is_of_bootstrap_only = True
         self._pipelined = pipelined_connections
         self._connections: dict[int, Connection] = {}
         self._open: dict[int, Exchange] = {}  # not yet written, by number
@@ -72,6 +91,10 @@ class Judging:
                 exchange = self._open.pop(entry.exchange, None)
                 if exchange is not None:
                     exchange.written_us = entry.time_us
+            case Kind.TOLD:
+                elsewhere = json.loads(entry.body).get("elsewhere")
+                if elsewhere is not None:
+                    self.elsewhere.append(elsewhere)
             case Kind.CLOSED:
                 connection = self._connections.pop(entry.connection, None)
                 if connection is not None:
@@ -91,6 +114,9 @@ class Judging:
             )
         exchange = _exchange(entry, connection)
         self.exchanges += 1
+        note_sender(connection, exchange)
+        if exchange.api not in OF_BOOTSTRAP and not connection.is_of_broker:
+            self.is_of_bootstrap_only = False
         connection.first_us = connection.first_us or entry.time_us
         connection.last_us = entry.time_us
         if exchange.client_id is not None:

@@ -155,10 +155,12 @@ class Scene:
         return tally
 
     def clients(self) -> list[Client]:
-        """All whose requests were judged, in the order in which they came."""
+        """Returns all clients whose requests were judged, in the order in which they came; brokers are none."""
         found: dict[int, Client] = {}
         for number, tallies in sorted(self._tallies.items()):
             connection = self._connections[number]
+            if connection.is_of_broker:
+                continue
             root = self._client_of(number)
             client = found.setdefault(root, Client(connection.software, connection.software_version))
             if client.name == "unknown":

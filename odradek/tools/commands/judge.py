@@ -298,11 +298,20 @@ def _judge(recording: Path, options: argparse.Namespace, ended: Ended) -> int:
     from odradek.testing.judge.judging import judge
 
     try:
-        clients = judge(lambda: recorded_entries(recording)).clients()
+        judging = judge(lambda: recorded_entries(recording))
     except MalformedMessage as error:
         complain("odradek judge", f"{recording}: {error}")
         return NOTHING
-    return _report(clients, options, ended)
+    status = _report(judging.clients(), options, ended)
+    if judging.elsewhere:
+        where = " and ".join(judging.elsewhere)
+        complain(
+            "odradek judge", f"clients were sent to {where}, past the recording: what they did there is not judged"
+        )
+        if judging.is_of_bootstrap_only and status == KEPT:
+            complain("odradek judge", "nothing but their first requests is recorded, which proves nothing")
+            return NOTHING
+    return status
 
 
 def _report(clients: Iterable[Client], options: argparse.Namespace, ended: Ended) -> int:

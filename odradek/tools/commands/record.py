@@ -30,8 +30,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from odradek.testing.recording_proxy import RecordingProxy
 
+    host, port = options.listen
+    told = f"{host}:{port}"
+
+    def warn(address: tuple[str, int]) -> None:
+        where = f"{address[0]}:{address[1]}"
+        complain(
+            "odradek record",
+            f"the broker sends clients to {where}, past this recording, which has only their first requests then:"
+            f" set advertised.listeners of the broker to {told}",
+        )
+
     try:
-        asyncio.run(_serve(RecordingProxy(options.recording, options.upstream), options.listen))
+        asyncio.run(_serve(RecordingProxy(options.recording, options.upstream, warn), options.listen))
     except OSError as error:
         complain("odradek record", str(error))
         return UNREACHABLE
@@ -50,3 +61,6 @@ async def _serve(proxy: RecordingProxy, listen: tuple[str, int]) -> None:
     finally:
         await proxy.close()
     print(f"{proxy.exchanges} requests recorded", flush=True)
+    if proxy.elsewhere:
+        where = ", ".join(f"{host}:{port}" for host, port in proxy.elsewhere)
+        complain("odradek record", f"not recorded is what clients asked at {where}")

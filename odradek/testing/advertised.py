@@ -1,0 +1,73 @@
+"""Addresses that answers of a broker send clients to, and whether such an address is that of a listener."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final, TypeAlias
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import reader
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import response_has_tags
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.struct import Buffer
+
+Address: TypeAlias = tuple[str, int]  # host and port
+
+ADVERTISING: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
+CORRELATION_BYTES: Final = 4
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+def addresses_in(answer: Buffer, api: ApiKey, version: int) -> list[Address]:
+    """Returns the addresses of brokers in an answer (its frame without the length); none if it cannot be read."""
+    kind = response_class(api.value)
+    start = CORRELATION_BYTES + response_has_tags(api.value, kind, version)
+    try:
+        message, _ = reader(kind, version)(answer, start)
+    except (MalformedMessage, ValueError, IndexError):
+        return []
+    return [(host, port) for host, port in _addresses(message) if host and port > 0]
+
+
+def _addresses(message: object) -> Iterator[Address]:
+    if isinstance(message, MetadataResponse | DescribeClusterResponse):
+        yield from ((broker.host, broker.port) for broker in message.brokers)
+    elif isinstance(message, FindCoordinatorResponse):
+        yield message.host, message.port
+        yield from ((coordinator.host, coordinator.port) for coordinator in message.coordinators)
+
+
+async def is_same_place(address: Address, listener: Address) -> bool:
+    """Whether connections to `address` come to `listener`, whose host may stand for all addresses of this machine."""
+    (host, port), (listens, listens_at) = address, listener
+    if port != listens_at or host == listens:
+        return port == listens_at
+    found = await _resolved(host, port)
+    if listens in WILDCARDS:
+        return any(map(_is_of_this_machine, found))
+    return not found.isdisjoint(await _resolved(listens, port))
+
+
+async def _resolved(host: str, port: int) -> set[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {str(socket_address[0]) for *_, socket_address in found}
+
+
+def _is_of_this_machine(ip: str) -> bool:
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.bind((ip, 0))
+        except OSError:
+            return False
+    return True
