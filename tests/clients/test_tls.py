@@ -24,11 +24,11 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 
+from odradek.protocol.certificates import Credential, new_client
 from odradek.protocol.codec import decode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.tools.certs import Credential, new_client
 from tests.clients.tls_peers import (
     ASK,
     TIMEOUT_S,
