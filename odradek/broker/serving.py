@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.control.http_connections import AddRoutes
-    from odradek.broker.network.connection_host import FrameReceiver
+    from odradek.broker.network.addresses import ClientAddresses
+    from odradek.broker.network.connection_host import FrameReceiver, RequestReceiver
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.storage.disk import Disk
@@ -107,20 +108,7 @@ class ServingBroker:
         limits.apply()
         addresses = client_addresses(config)
         for listener in config.serving:
-            is_sasl = sasl is not None and listener.name in sasl
-            server = Server(
-                dispatcher if sasl is None or not is_sasl else self._sasl(dispatcher, listener, sasl),
-                connection_limits(config),
-                broker.timers,
-                broker.loop,
-                listener_name=listener.name,
-                addresses=addresses,
-                handshakes=tls_handshakes(listener, certificates, config, broker.loop),
-                authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
-                admissions=admissions,
-                connection_ids=self.connection_ids,
-                make_connection=self.make_connection,
-            )
+            server = self.new_server(listener, self.behind_login(listener, dispatcher), addresses, admissions)
             self.servers.append(server)
             await server.listen(sockets[listener.name])
         self.dispatcher = dispatcher
@@ -131,6 +119,42 @@ class ServingBroker:
             dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
             watch.start(lambda: sum(route.requests for route in dispatcher.routes))
         broker.begin()
+
+    def new_server(
+        self,
+        listener: Listener,
+        requests: FrameReceiver,
+        addresses: ClientAddresses | None,
+        admissions: Admissions | None = None,
+    ) -> Server:
+        """Makes a server that speaks the listener's protocol; it does not listen yet.
+
+        requests    answers its requests; `behind_login` puts the logins of the listener before a dispatcher
+        addresses   what clients are told; None for the addresses that are registered
+        admissions  the limits of connections that it shares with others; None for limits of its own
+        """
+        broker, config = self.broker, self.broker.config
+        is_sasl = broker.sasl_listeners is not None and listener.name in broker.sasl_listeners
+        return Server(
+            requests,
+            connection_limits(config),
+            broker.timers,
+            broker.loop,
+            listener_name=listener.name,
+            addresses=addresses,
+            handshakes=tls_handshakes(listener, broker.certificates, config, broker.loop),
+            authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
+            admissions=admissions,
+            connection_ids=self.connection_ids,
+            make_connection=self.make_connection,
+        )
+
+    def behind_login(self, listener: Listener, requests: RequestReceiver) -> FrameReceiver:
+        """Returns `requests`, behind SASL where the listener has it."""
+        sasl = self.broker.sasl_listeners
+        if sasl is None or listener.name not in sasl:
+            return requests
+        return self._sasl(requests, listener, sasl)
 
     def _sasl_listeners(self) -> SaslListeners | None:
         """None where there are none. Raises CannotStart."""
@@ -154,7 +178,7 @@ class ServingBroker:
         )
         return SaslListeners(broker.config, names, accounts)
 
-    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, sasl: SaslListeners) -> FrameReceiver:
+    def _sasl(self, requests: RequestReceiver, listener: Listener, sasl: SaslListeners) -> FrameReceiver:
         from odradek.broker.security.sasl.setup import sasl_requests
 
         broker, name = self.broker, listener.name
@@ -163,7 +187,7 @@ class ServingBroker:
             settings,
             broker.config,
             lambda: sasl.offers(name),
-            dispatcher,
+            requests,
             broker.clock,
             broker.timers,
             broker.steady_clock,

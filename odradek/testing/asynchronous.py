@@ -103,12 +103,10 @@ class Odradek:
         topics: Mapping[str, int] | None = None,
         preset: str | tuple[str, Mapping[str, Json]] | None = None,
         emulate: str | None = None,
+        listeners: Sequence[Mapping[str, Json]] | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> Cluster:
-        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: how many, or their ids.
-
-        topics: how many partitions each has. preset: the name of a rare state to begin in, or that and its parameters.
-        emulate: a release of Kafka, "4.0".
-        """
+        """Makes a fresh cluster, or a copy of `fork`; the arguments are those of `odradek.testing.sync`."""
         source = None if fork is None else fork.plain
         make = partial(
             self.plain.cluster,
@@ -119,6 +117,8 @@ class Odradek:
             topics=topics,
             preset=preset,
             emulate=emulate,
+            listeners=listeners,
+            users=users,
         )
         return Cluster(self.threads, await run(self.threads, make))
 
@@ -131,6 +131,9 @@ class Cluster:
         self.threads = threads
         self.id = plain.id
         self.bootstrap = plain.bootstrap
+        self.listeners = plain.listeners
+        self.ca_certificate = plain.ca_certificate
+        self.client_certificates = plain.client_certificates
         self.clock = Clock(threads, plain.clock)
 
     async def __aenter__(self) -> Cluster:

@@ -103,7 +103,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARK}(**options): of the cluster of fixture `kafka`: settings, nodes, topics, ttl_s, preset, emulate",
+        f"{MARK}(**options): of the cluster of fixture `kafka`: settings, nodes, topics, ttl_s, preset, emulate,"
+        " listeners, users",
     )
 
 

@@ -108,11 +108,18 @@ class Odradek:
         topics: Mapping[str, int] | None = None,
         preset: str | tuple[str, Mapping[str, Json]] | None = None,
         emulate: str | None = None,
+        listeners: Sequence[Mapping[str, Json]] | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> Cluster:
-        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long. nodes: how many, or their ids.
+        """Makes a fresh cluster, or a copy of `fork`.
 
-        topics: how many partitions each has. preset: the name of a rare state to begin in, or that and its parameters.
-        emulate: a release of Kafka, "4.0".
+        ttl_s      seconds after which it is deleted; None: it stays
+        nodes      how many, or their ids
+        topics     how many partitions each has
+        preset     the name of a rare state to begin in, or that name and its parameters
+        emulate    a release of Kafka, such as "4.0"
+        listeners  chosen ports, TLS and logins: `[{"protocol": "SASL_SSL", "port": 9093}]`, see docs/testing.md
+        users      their passwords by name
         """
         body = {
             "settings": dict(settings or {}),
@@ -122,17 +129,28 @@ class Odradek:
             "topics": dict(topics or {}),
             "preset": {"name": preset[0], "parameters": dict(preset[1])} if isinstance(preset, tuple) else preset,
             "emulate": emulate,
+            "listeners": None if listeners is None else [dict(each) for each in listeners],
+            "users": None if users is None else dict(users),
         }
         told = self.call("POST", "/clusters", body)[1]
         return Cluster(self, told["id"], told)
 
 
 class Cluster:
-    """One broker of the process. In a `with` it is deleted at the end, which raises `Unused`."""
+    """One broker of the process. In a `with` it is deleted at the end, which raises `Unused`.
+
+    bootstrap            of the first listener
+    listeners            by name: `name`, `protocol`, `bootstrap`, `mechanisms`
+    ca_certificate       PEM of the authority that clients trust; None if no certificate was made for this cluster
+    client_certificates  PEM of key and certificate, by user, where a listener asks for certificates
+    """
 
     def __init__(self, odradek: Odradek, name: str, told: Mapping[str, Json]) -> None:
         self.id = name
         self.bootstrap: str = told["bootstrap"]
+        self.listeners: Mapping[str, Mapping[str, Json]] = {each["name"]: each for each in told["listeners"]}
+        self.ca_certificate: str | None = told["ca_certificate"]
+        self.client_certificates: Mapping[str, str] = told.get("client_certificates", {})
         self.clock = Clock(self)
         self._odradek = odradek
 

@@ -60,6 +60,15 @@ def test_a_cluster_is_made_with_topics(control: Control) -> None:
     assert "topics.orders" in control("create", "--topic", "orders=many", status=1)
 
 
+def test_a_cluster_is_made_with_listeners_and_users(control: Control) -> None:
+    listeners = ("--listener", '{"name": "open"}', "--listener", '{"name": "tls", "protocol": "SASL_SSL"}')
+    told = control("create", *listeners, "--user", "alice=secret", "--user", "bob=b=b")
+    assert [each["protocol"] for each in told["listeners"]] == ["PLAINTEXT", "SASL_SSL"]
+    assert told["ca_certificate"].startswith("-----BEGIN CERTIFICATE-----")
+    control("delete", "-C", told["id"])
+    assert "is no JSON" in control("create", "--listener", "SSL", status=2)
+
+
 def test_a_fault_acts_and_is_deleted(control: Control, cluster: dict[str, Any], tmp_path: Path) -> None:
     rule = tmp_path / "rule.json"
     rule.write_text(

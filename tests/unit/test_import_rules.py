@@ -377,6 +377,7 @@ OTHER_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "now",
 OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeout_at", "sleep", "Timer"})
 BY_THE_SYSTEM = {
     "odradek/broker/broker.py": {"time"},  # the steady time of a broker that is given none
+    "odradek/broker/clusters/chosen_listeners.py": {"now"},  # when certificates begin, which clients judge
     "odradek/broker/clusters/clusters.py": {"time"},  # real time, which exchanges are kept for
     "odradek/broker/clusters/live_recording.py": {"wait_for"},  # HTTP
     "odradek/broker/clusters/nodes.py": {"sleep"},  # until the disk is done

@@ -17,6 +17,7 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
+from odradek.broker.clusters.chosen_listeners import Entrances, parse_entrances
 from odradek.broker.clusters.copies import Copy, beside, copy, fresh_root, nothing_more, remove
 from odradek.broker.clusters.faults import Faults
 from odradek.broker.clusters.nodes import Nodes, ids_of_nodes
@@ -55,7 +56,8 @@ LET_GO_MS = 500  # after a broker is closed: what its connections lead to has ha
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
 MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
 QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
-OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
+LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
+OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class Cluster:
     serving: ServingBroker | None = None  # None: it has crashed
     nodes: Nodes | None = None
     node_ids: Sequence[int] = ()  # its broker's own first
-    ports: dict[int, int] = field(default_factory=dict)  # by node, over restarts
-    port: int = 0
+    entrances: Entrances = field(default_factory=Entrances)
+    ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener, over restarts
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     known_logs: KnownLogs = field(default_factory=dict)  # as its next start finds them, where it has a copy
     is_cut_off: bool = False  # its clients, while it crashes
@@ -114,10 +116,22 @@ class Cluster:
             "id": self.id,
             "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),
             "nodes": nodes,
+            "listeners": [] if self.nodes is None else [*self._listeners(self.nodes)],
+            "ca_certificate": None if self.entrances.issued is None else self.entrances.issued.ca,
             "state": "crashed" if self.serving is None else "running",
             "emulates": None if self.release is None else self.release.name,
             "checkpoints": sorted(self.checkpoints),
         }
+
+    def _listeners(self, nodes: Nodes) -> Iterator[dict[str, object]]:
+        sasl = self.running.broker.sasl_listeners
+        for first, *others in zip(*(node.listeners for node in nodes), strict=True):
+            yield {
+                "name": first.name,
+                "protocol": first.security_protocol,
+                "bootstrap": ",".join(f"{each.host}:{each.port}" for each in (first, *others)),
+                "mechanisms": list(sasl.offers(first.name)) if sasl is not None and first.name in sasl else [],
+            }
 
 
 class Clusters:
@@ -186,13 +200,17 @@ class Clusters:
         ttl_s: int | None,
         nodes: int | Sequence[int] | None = None,
         release: Release | None = None,
+        listeners: object = None,
+        users: object = None,
     ) -> Cluster:
         """Starts one more.
 
-        fork     the cluster whose log, coordinators and clock it begins with
-        nodes    how many, or their ids; None for those of the fork, or one
-        release  that it emulates; a fork emulates what its source does
-        raises   Problem
+        fork       the cluster whose log, coordinators, clock, listeners and users it begins with, on other ports
+        nodes      how many, or their ids; None for those of the fork, or one
+        release    that it emulates; a fork emulates what its source does
+        listeners  a list of objects, `chosen_listeners.py`; None for those of the fork, or one without TLS and logins
+        users      their passwords by name; None for those of the fork
+        raises     Problem
         """
         if len(self._clusters) >= MOST_CLUSTERS:
             raise Problem(409, f"at most {MOST_CLUSTERS} clusters at a time: delete some")
@@ -201,6 +219,7 @@ class Clusters:
             raise Problem(400, "a fork emulates what its source does", field="emulate")
         checked = _checked(settings)
         node_ids = ids_of_nodes(nodes, checked, None if source is None else source.node_ids)
+        entrances = parse_entrances(listeners, users, len(node_ids), None if source is None else source.entrances)
         self._numbers += 1
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
@@ -208,13 +227,17 @@ class Clusters:
         cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time, self._loop.time))
         cluster.release = release if source is None else source.release
         cluster.node_ids = node_ids
+        cluster.entrances, cluster.ports = entrances, entrances.ports(node_ids)
         self._clusters[name] = cluster
         async with cluster.changing:
             try:
                 if source is not None:
                     await self._fork(source, cluster)
                 await self._start_again(cluster)
-            except (Problem, OSError):
+                if entrances.users:
+                    await cluster.running_nodes.decide(entrances.scram_decision)
+            except (Problem, OSError, KafkaError):
+                await self._end(cluster)
                 await self._forget(cluster)
                 raise
         self.lease(cluster, ttl_s)
@@ -307,11 +330,13 @@ class Clusters:
         )
 
     async def _start_again(self, cluster: Cluster) -> None:
-        own = {"log.dirs": str(cluster.directory), "odradek.port": str(cluster.port), "odradek.http.port": "-1"}
-        own["node.id"] = str(cluster.node_ids[0])
+        node_id = cluster.node_ids[0]
+        own = {"log.dirs": str(cluster.directory), "odradek.http.port": "-1", "node.id": str(node_id)}
+        entrances = cluster.entrances.settings(node_id, cluster.ports)
+        own |= {name: entrances[name] for name in LISTENER_SETTINGS & entrances.keys()}
         began = self._objects.begin()
         try:
-            settings = {**MADE_WITH, **cluster.settings, **own}
+            settings = {**MADE_WITH, **entrances, **cluster.settings, **own}
             config, _ = configure({}, {}, settings, brokers=len(cluster.node_ids))
             await self._start(cluster, self._serving(cluster, config))
         except (CannotStart, ConfigError, KafkaError, OSError) as error:
@@ -326,7 +351,6 @@ class Clusters:
             serving.broker.offered = cluster.release.offered
         await serving.start()
         cluster.serving, cluster.is_cut_off = serving, False
-        cluster.port = serving.broker.bound[0].port
         nodes = Nodes(serving, cluster.node_ids, cluster.ports)
         try:
             await nodes.open()

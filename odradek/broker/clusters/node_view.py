@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_response import FetchResponse
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
     from odradek.protocol.messages.list_groups_response import ListGroupsResponse
-    from odradek.protocol.struct import Struct
+    from odradek.protocol.struct import Buffer, Struct
 
 # By the field that names whom the request is about; each element of a list is a key, or holds one in such a field.
 GROUP_FIELDS: Final = ("group_id", "group_ids", "groups", "groups_names")
@@ -183,6 +183,12 @@ class NodeRequests:
         if leaders and self._node_id not in leaders:
             return self.dispatcher.refusal(frame, connection, ErrorCode.NOT_COORDINATOR)
         return self.dispatcher.start(frame, connection)
+
+    def serves(self, number: int, version: int) -> bool:
+        return self.dispatcher.serves(number, version)
+
+    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
+        return self.dispatcher.refusal(frame, connection, code)
 
     def _coordinators(self, frame: memoryview) -> Collection[int | None]:
         """The nodes that coordinate what the request is about; empty where it is about nothing that has one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from odradek.broker.clusters.node_view import NodeRequests, node_dispatcher
 from odradek.broker.clusters.problems import Problem, bad, unknown, whole
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
-from odradek.broker.configuration.listeners import Listener
 from odradek.broker.fetch.replicas import Replicas
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.image import Node as Place
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.registration import UNASSIGNED, registration_records
 from odradek.broker.network.addresses import client_addresses
-from odradek.broker.network.listening import bind_listener, connection_limits
-from odradek.broker.network.server import Server
+from odradek.broker.network.listening import bind_listener
 from odradek.broker.runtime.slices import work_in_slices
+from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
@@ -33,10 +32,14 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from odradek.broker.broker import Broker
+    from odradek.broker.configuration.listeners import Listener
     from odradek.broker.metadata.cluster_metadata import Decided
     from odradek.broker.metadata.image import MetadataImage, PartitionImage
-    from odradek.broker.network.connection_host import FrameReceiver
+    from odradek.broker.network.connection_host import FrameReceiver, RequestReceiver
+    from odradek.broker.network.server import Server
     from odradek.broker.runtime.clock import TimerHandle
     from odradek.broker.runtime.slices import Steps
     from odradek.broker.serving import ServingBroker
@@ -51,55 +54,87 @@ STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share
 
 
 @dataclass(slots=True)
-class Node:
-    """server: None while it is stopped. lost: what will tell metadata that it was killed."""
+class Door:
+    """One listener of a node.
 
-    id: int
+    requests  answers what comes in here while no rule stands before it, behind the logins of the listener
+    server    None while the node is stopped
+    """
+
     listener: Listener
     requests: FrameReceiver
     server: Server | None = None
+
+
+@dataclass(slots=True)
+class Node:
+    """
+    requests  answers its requests, without the logins that listeners may have
+    doors     in the order of the listeners
+    lost      the timer after which metadata hears that the node was killed
+    """
+
+    id: int
+    requests: RequestReceiver
+    doors: list[Door] = field(default_factory=list)
     lost: TimerHandle | None = None
 
+    @property
+    def is_running(self) -> bool:
+        return self.doors[0].server is not None
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return [door.listener for door in self.doors]
+
     def told(self) -> dict[str, object]:
-        state = "stopped" if self.server is None else "running"
-        return {"id": self.id, "host": self.listener.host, "port": self.listener.port, "state": state}
+        state, first = "running" if self.is_running else "stopped", self.doors[0].listener
+        return {"id": self.id, "host": first.host, "port": first.port, "state": state}
 
 
 class Nodes:
     """Nodes of one running broker. With one node only, its server and dispatcher are those of the broker."""
 
-    def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[int, int]) -> None:
+    def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
         """
         ids    the broker's own first
-        ports  of the nodes in an earlier life of this cluster, by id; those of this one are added
+        ports  by node and listener, those chosen for this cluster and those of its earlier lives; the ports of this
+               life are added
         """
         self._serving = serving
         self._ports = ports
         self._placings = count()
-        self._plain: list[tuple[Server, FrameReceiver]] = []
         self._ids = ids
         self._by_id: dict[int, Node] = {}
 
     async def open(self) -> None:
         """Raises CannotStart, OSError, KafkaError."""
         serving, broker = self._serving, self._serving.broker
-        first_id, first = broker.config.node_id, broker.bound[0]
+        first_id = broker.config.node_id
         self._replicas = Replicas(broker.metadata.image)
-        self._plain = [(server, server.requests) for server in serving.servers]
         for node_id in self._ids:
-            requests = self._plain[0][1]
+            node = Node(node_id, serving.dispatcher)
             if len(self._ids) > 1:
-                requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas), broker, node_id)
-            self._by_id[node_id] = Node(node_id, replace(first, port=self._ports.get(node_id, 0)), requests)
-        self._by_id[first_id].listener = first
-        self._by_id[first_id].server = serving.servers[0]
+                node.requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas), broker, node_id)
+            for listener, server in zip(broker.bound, serving.servers, strict=True):
+                if node_id == first_id:
+                    requests = server.requests
+                    if len(self._ids) > 1:
+                        requests = serving.behind_login(listener, node.requests)
+                    node.doors.append(Door(listener, requests, server))
+                else:
+                    port = self._ports.get((node_id, listener.name), 0)
+                    requests = serving.behind_login(listener, node.requests)
+                    node.doors.append(Door(replace(listener, port=port), requests))
+            self._by_id[node_id] = node
+        self._note_ports(self._by_id[first_id])
         if len(self._ids) == 1:
             return
-        serving.servers[0].addresses = None  # else a client would be told of every node where it came in itself
+        for server in serving.servers:
+            server.addresses = None  # else a client would be told of every node where it came in itself
         for node in self:
             if node.id != first_id:
                 await self._listen(node)
-            self._ports[node.id] = node.listener.port
         broker.metadata.placed = self._placed
         broker.metadata.node = broker.metadata.node._replace(
             others=tuple(one for one in self._by_id if one != first_id)
@@ -124,45 +159,47 @@ class Nodes:
         return node
 
     def doors(self) -> Iterator[tuple[Server, FrameReceiver, int]]:
-        """Each server, what answers there without control, and its node."""
+        """Yields each server, what answers there without control, and its node."""
         for node in self:
-            if node.server is not None:
-                yield node.server, node.requests, node.id
-        for server, plain in self._plain[1:]:  # further listeners of the cluster default
-            yield server, plain, self._serving.broker.config.node_id
+            for door in node.doors:
+                if door.server is not None:
+                    yield door.server, door.requests, node.id
 
     @property
     def live(self) -> list[Node]:
-        return [node for node in self if node.server is not None]
+        return [node for node in self if node.is_running]
 
     async def close(self) -> None:
         """Stops what the broker does not stop itself."""
         for node in self:
             if node.lost is not None:
                 node.lost.cancel()
-            if node.server is not None and node.server not in self._serving.servers:
-                await node.server.stop(0)
+            for door in node.doors:
+                if door.server is not None and door.server not in self._serving.servers:
+                    await door.server.stop(0)
 
     async def stop(self, node: Node, *, is_clean: bool) -> None:
         """Connections are cut. Clean: others lead from now on; else metadata learns of it after SESSION_MS.
 
         Raises Problem.
         """
-        server = node.server
-        if server is None:
+        if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
-        node.server = None
-        await server.stop(0)
-        if server in self._serving.servers:
-            self._serving.servers.remove(server)
+        stopped = [door.server for door in node.doors if door.server is not None]
+        for door in node.doors:
+            door.server = None
+        for server in stopped:
+            await server.stop(0)
+            if server in self._serving.servers:
+                self._serving.servers.remove(server)
         if is_clean:
             await self._fence(node)
         else:
             node.lost = self._serving.broker.timers.after(SESSION_MS, lambda: self._fence_later(node))
 
     async def start(self, node: Node) -> None:
-        """On the port that it had. It leads what nobody leads. Raises Problem, CannotStart, OSError."""
-        if node.server is not None:
+        """On the ports that it had. It leads what nobody leads. Raises Problem, CannotStart, OSError."""
+        if node.is_running:
             raise Problem(409, f"node {node.id} is running")
         if node.lost is not None:
             node.lost.cancel()
@@ -172,13 +209,13 @@ class Nodes:
         if image.brokers[node.id].is_fenced:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=-1)])
-        await self._decided(partial(self._in_sync, node))
+        await self.decide(partial(self._in_sync, node))
         await self._lead(self._led_anew(None, lambda: node.id))
 
     async def move(self, topic: str, index: int, node: Node) -> None:
         """A new leader epoch begins, also where the node led before. Raises Problem."""
         self._placed_at(topic, index)
-        if node.server is None:
+        if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
         await self._lead([(topic, index, node.id)])
 
@@ -213,7 +250,7 @@ class Nodes:
         raises   Problem; KafkaError KAFKA_STORAGE_ERROR
         """
         leader = self._placed_at(topic, index).leader if node is None else node.id
-        if leader is None or self.get(leader).server is None:
+        if leader is None or not self.get(leader).is_running:
             raise Problem(409, f"{topic}-{index} has no leader that runs")
         broker = self._serving.broker
         if topic in INTERNAL_TOPICS:  # its coordinator has what it read in memory
@@ -248,24 +285,28 @@ class Nodes:
 
     async def _listen(self, node: Node) -> None:
         serving, config = self._serving, self._serving.broker.config
-        bound = bind_listener(node.listener, config)
-        node.listener = replace(node.listener, port=bound.getsockname()[1])
-        node.server = Server(
-            node.requests,
-            connection_limits(config),
-            serving.broker.timers,
-            serving.broker.loop,
-            listener_name=node.listener.name,
-            addresses=client_addresses(config) if len(self._ids) == 1 else None,
-            connection_ids=serving.connection_ids,
-            make_connection=serving.make_connection,
-        )
-        await node.server.listen(bound)
+        addresses = client_addresses(config) if len(self._ids) == 1 else None
+        sockets: list[socket] = []
+        try:
+            for door in node.doors:
+                sockets.append(bind_listener(door.listener, config))
+        except CannotStart:  # a port may have been taken while the node was stopped
+            for bound in sockets:
+                bound.close()
+            raise
+        for door, bound in zip(node.doors, sockets, strict=True):
+            door.listener = replace(door.listener, port=bound.getsockname()[1])
+            door.server = serving.new_server(door.listener, door.requests, addresses)
+            await door.server.listen(bound)
+        self._note_ports(node)
+
+    def _note_ports(self, node: Node) -> None:
+        self._ports.update({(node.id, each.name): each.port for each in node.listeners})
 
     def _registration(self, node: Node, epoch: int, rack: str | None) -> Sequence[Message]:
         broker = self._serving.broker
         own = broker.metadata.node
-        endpoints = broker.advertised if node.id == own.node_id else [node.listener]
+        endpoints = broker.advertised if node.id == own.node_id else node.listeners
         place = Place(node.id, own.directory_id)
         return registration_records(place, endpoints, rack=rack, incarnation_id=random_uuid(), broker_epoch=epoch)
 
@@ -279,7 +320,7 @@ class Nodes:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=1)])
         await self._lead(self._led_anew(node.id, self._next_leader))
-        await self._decided(partial(self._in_sync, node))
+        await self.decide(partial(self._in_sync, node))
 
     def _led_anew(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
         """Yields what a node leads, or nobody where `by` is None, with its next leader; None for each of the others."""
@@ -291,7 +332,7 @@ class Nodes:
         changes: list[Message] = []
         for topic, index, one in self._partitions():
             yield
-            isr = [each for each in one.isr if each != node.id] + ([] if node.server is None else [node.id])
+            isr = [each for each in one.isr if each != node.id] + ([node.id] if node.is_running else [])
             if one.leader not in (None, node.id) and set(isr) != set(one.isr):
                 topic_id = image.topics[topic].topic_id
                 changes.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr))
@@ -342,7 +383,7 @@ class Nodes:
         places  topic, partition and leader, told in slices while metadata stays as it is; None: this one stays
         cut_at  what the logs have above it goes first
         """
-        await self._begin_epochs(await self._decided(partial(self._leading, places)), cut_at)
+        await self._begin_epochs(await self.decide(partial(self._leading, places)), cut_at)
 
     def _leading(
         self, places: Iterable[tuple[str, int, int] | None], image: MetadataImage
@@ -410,9 +451,9 @@ class Nodes:
 
     async def _commit(self, records: Sequence[Message]) -> None:
         """Returns once metadata says so, and what was asked before. Raises KafkaError."""
-        await self._decided(lambda _: Decision(None, tuple(records)))
+        await self.decide(lambda _: Decision(None, tuple(records)))
 
-    async def _decided(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
+    async def decide(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
         """Returns the response once metadata says what was decided. Raises KafkaError."""
         broker = self._serving.broker
         done = broker.loop.create_future()

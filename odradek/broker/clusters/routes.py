@@ -26,13 +26,14 @@ from odradek.broker.clusters.waiting import LONGEST_MS, effects_are_there, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.routes import CONTROLLED
 from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
+from odradek.broker.runtime.starting import CannotStart
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.clusters.clusters import Cluster, Clusters
 
 BASE = "/control/v1"
-CREATED_WITH = frozenset({"settings", "fork", "ttl_s", "nodes", "topics", "preset", "emulate"})
+CREATED_WITH = frozenset({"settings", "fork", "ttl_s", "nodes", "topics", "preset", "emulate", "listeners", "users"})
 MOST_PARTITIONS = 10_000
 LONGEST_TTL_S = 24 * 3600
 LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
@@ -172,10 +173,14 @@ class Routes:
         partitions = {name: whole(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}
         preset = _preset(found.get("preset"))
         release = None if found.get("emulate") is None else release_named(found["emulate"])
-        cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes, release)
+        listeners, users = found.get("listeners"), found.get("users")
+        cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes, release, listeners, users)
         try:
             await make_topics(cluster, partitions)
             made = {**cluster.told(), "token": cluster.token}
+            issued = cluster.entrances.issued
+            if issued is not None and issued.clients:
+                made["client_certificates"] = dict(issued.clients)
             if preset is None:
                 return made
             return {**made, "preset": await bring_about(cluster, *preset)}
@@ -227,7 +232,10 @@ class Routes:
         cluster = self._clusters.own(request.match_info["id"])
         async with cluster.changing:
             nodes = cluster.running_nodes
-            await nodes.start(nodes.get(number_in(request, "node")))
+            try:
+                await nodes.start(nodes.get(number_in(request, "node")))
+            except CannotStart as error:  # another process has taken its port meanwhile
+                raise Problem(409, f"the node cannot start: {error}") from error
             cluster.faults.put()
         return cluster.told()
 

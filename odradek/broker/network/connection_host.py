@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from odradek.broker.network.held_bytes import HeldBytes
     from odradek.broker.runtime.delayed import Parked
+    from odradek.protocol.errors import ErrorCode
     from odradek.protocol.file_slice import Chunk
+    from odradek.protocol.struct import Buffer
 
 C = TypeVar("C", contravariant=True)  # the connection
 
@@ -88,6 +90,16 @@ class FrameReceiver(Protocol):
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         """A frame is not read because of its size. The connection closes at once, or with this answer."""
+
+
+class RequestReceiver(FrameReceiver, Protocol):
+    """A `FrameReceiver` that logins can stand before: `odradek.broker.api.dispatch.Dispatcher`."""
+
+    def serves(self, number: int, version: int) -> bool:
+        """Whether there is this API, in this version."""
+
+    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
+        """Returns the answer that says `code` for a whole request. Raises MalformedMessage."""
 
 
 class ConnectionHandshake(Protocol):

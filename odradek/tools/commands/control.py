@@ -84,6 +84,17 @@ def _create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ttl-s", type=int, metavar="N", help="deletes it after so many seconds")
     parser.add_argument("--preset", metavar="NAME", help="the rare state that it begins in: see `presets`")
     parser.add_argument("--emulate", metavar="RELEASE", help="versions, features and defaults of Kafka 3.9, 4.0 or 4.3")
+    words = 'a listener, such as {"protocol": "SASL_SSL", "port": 9093}; may be given again'
+    parser.add_argument("--listener", action="append", type=_json, default=[], metavar="JSON", help=words)
+    words = "a user of its listeners; may be given again"
+    parser.add_argument("--user", action="append", type=setting, default=[], metavar="NAME=PASSWORD", help=words)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no JSON: {error}") from None
 
 
 def _nodes(text: str) -> int | list[int]:
@@ -93,6 +104,7 @@ def _nodes(text: str) -> int | list[int]:
 def _created(options: Options) -> Any:
     wanted = {name: getattr(options, name) for name in ("fork", "nodes", "ttl_s", "preset", "emulate")}
     topics = {name: _value(partitions) for name, partitions in options.topic}
+    wanted |= {"listeners": options.listener or None, "users": dict(options.user) or None}
     told = {name: value for name, value in wanted.items() if value is not None}
     return {"settings": dict(options.settings), "topics": topics, **told}
 

@@ -11,6 +11,7 @@ from odradek.broker.clusters.presets.behaviour import BEHAVIOUR, Behaviour
 from odradek.broker.clusters.presets.parameters import Facts, Parameters
 from odradek.broker.clusters.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
 from odradek.broker.clusters.problems import Problem, unknown
+from odradek.broker.configuration.contradictions import super_users
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -107,10 +108,11 @@ PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults, BEHAVIOUR[nam
 
 
 async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
-    """Makes those that are missing, each with so many partitions. Raises Problem."""
+    """Makes those that are missing, each with so many partitions, as a super user if there is one. Raises Problem."""
     if partitions:
         async with cluster.changing:
-            client = PresetClient(cluster)
+            may_do_all = sorted(super_users(cluster.running.broker.config.super_users))
+            client = PresetClient(cluster, may_do_all[0] if may_do_all else None)
             for name, count in partitions.items():
                 await client.topic(name, count)
 

@@ -63,7 +63,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 def connected(cluster: Cluster) -> Wire:
-    return Wire(f"127.0.0.1:{cluster.port}")
+    return Wire(f"127.0.0.1:{next(iter(cluster.ports.values()))}")
 
 
 def topics(wire: Wire) -> list[str | None]:

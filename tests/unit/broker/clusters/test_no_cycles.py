@@ -38,7 +38,7 @@ def use(bootstrap: str) -> None:
 async def live(clusters: Clusters) -> ref[Broker]:
     """Returns what tells whether its broker is there still."""
     cluster = await clusters.create({}, None, None)
-    await asyncio.to_thread(use, f"127.0.0.1:{cluster.port}")
+    await asyncio.to_thread(use, f"127.0.0.1:{next(iter(cluster.ports.values()))}")
     broker = ref(cluster.running.broker)
     await clusters.delete(cluster.id)
     return broker

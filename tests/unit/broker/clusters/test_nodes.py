@@ -41,7 +41,7 @@ class Watched:
 async def test_a_node_that_stops_or_starts_keeps_nobody_waiting() -> None:
     clusters = Clusters(asyncio.get_running_loop())
     cluster = await clusters.create({}, None, None, 3)
-    async with Admin(bootstrap_servers=f"127.0.0.1:{cluster.port}") as admin:
+    async with Admin(bootstrap_servers=f"127.0.0.1:{next(iter(cluster.ports.values()))}") as admin:
         await admin.create_topics([NewTopic("many", PARTITIONS)])
     nodes, image = cluster.running_nodes, cluster.running.broker.metadata.image
     places = image.topics["many"].partitions
