@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from operator import attrgetter
 
 from odradek.broker.shares.core.state import (
@@ -54,12 +55,11 @@ class Overlay:
             if one.first_offset > one.last_offset:
                 continue  # says nothing
             self.record_count += one.record_count
-            if not self.ranges:
+            if not self.ranges or self.ranges[-1].last_offset < one.first_offset:  # usual: they come in order
                 self.ranges.append(one)
                 continue
             self._cut(one.first_offset, one.last_offset, None)
-            self.ranges.append(one)
-            self.ranges.sort()
+            self.ranges.insert(bisect_left(self.ranges, one.first_offset, key=_FIRST), one)
 
     def resolve(self, resolved: Iterable[ResolvedRange]) -> list[tuple[PendingRange, Resolution]]:
         """Take out what these ranges name; returned as far as it was there."""
@@ -93,11 +93,17 @@ class Overlay:
         return found
 
     def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
-        """by: the producer id and epoch of what is meant; None: all of it."""
+        """Takes out the offsets from `first_offset` to `last_offset`, and returns them as ranges.
+
+        by  takes out only offsets of this producer id and epoch; None: of every one
+        """
+        begin = bisect_left(self.ranges, first_offset, key=_LAST)
+        end = bisect_right(self.ranges, last_offset, key=_FIRST)
+        if begin >= end:
+            return []
         kept, cut = [], []
-        for each in self.ranges:
-            is_meant = by is None or by == (each.producer_id, each.producer_epoch)
-            if each.last_offset < first_offset or each.first_offset > last_offset or not is_meant:
+        for each in self.ranges[begin:end]:
+            if by is not None and by != (each.producer_id, each.producer_epoch):
                 kept.append(each)
                 continue
             first, last = max(each.first_offset, first_offset), min(each.last_offset, last_offset)
@@ -107,7 +113,7 @@ class Overlay:
                 kept.append(each._replace(last_offset=first - 1))
             if each.last_offset > last:
                 kept.append(each._replace(first_offset=last + 1))
-        self.ranges = sorted(kept)
+        self.ranges[begin:end] = kept
         return cut
 
 
@@ -177,7 +183,7 @@ class Entry:
         self.written_ms = max(self.written_ms, update.written_ms)
         self.update_count += 1
         if self.untold:
-            self.untold = [each for each in self.untold if not _is_told(each, update)]
+            self.untold = _left_untold(self.untold, update)
         if update.resolved:
             self.overlay.resolve(update.resolved)
         if update.pending:
@@ -296,10 +302,16 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
     ]
 
 
-def _is_told(batch: StateBatch, update: Update) -> bool:
-    return batch.last_offset < update.start_offset or any(
-        each.first_offset <= batch.last_offset and batch.first_offset <= each.last_offset for each in update.batches
-    )
+def _left_untold(batches: Sequence[StateBatch], update: Update) -> list[StateBatch]:
+    """Returns the batches that lie neither below the update's start offset nor overlap one of its batches."""
+    told = sorted(update.batches)
+    reached = list(accumulate((each.last_offset for each in told), max))  # by all up to each of them
+    left = []
+    for batch in batches:
+        at = bisect_right(told, batch.last_offset, key=_FIRST) - 1  # the last one that does not begin behind the batch
+        if batch.last_offset >= update.start_offset and (at < 0 or reached[at] < batch.first_offset):
+            left.append(batch)
+    return left
 
 
 _FIRST, _LAST = attrgetter("first_offset"), attrgetter("last_offset")

@@ -10,7 +10,7 @@ Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -138,7 +138,8 @@ class TrackedBatch:
         return self.last_offset - self.first_offset + 1
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[Span]:
-        return [each for each in self.spans if each.first_offset <= last_offset and each.last_offset >= first_offset]
+        begin = bisect_left(self.spans, first_offset, key=_LAST_OFFSET)
+        return self.spans[begin : bisect_right(self.spans, last_offset, key=_FIRST_OFFSET)]
 
     def cut(self, first_offset: int, last_offset: int) -> list[Span]:
         """The spans that hold exactly these offsets, as far as the batch holds them."""
@@ -156,6 +157,7 @@ class TrackedBatch:
 
 
 _FIRST_OFFSET = attrgetter("first_offset")
+_LAST_OFFSET = attrgetter("last_offset")
 
 
 class InFlight:

@@ -9,7 +9,9 @@ Source: docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from operator import attrgetter
 
 from odradek.broker.shares.core.acquisition import Limits
 from odradek.broker.shares.core.in_flight import (
@@ -292,9 +294,12 @@ class PendingRecords:
         limits: Limits,
     ) -> None:
         """The transaction is over, and its marker did not reach us: what is pending no longer is as it was stored."""
+        ranges = sorted(ranges)  # without overlaps, as the batches
+        batches = sorted(batches)
         for batch, each in list(self._of(transaction)):
             for span in self._cut_at_start(batch, each):
-                if any(one.first_offset <= span.last_offset and one.last_offset >= span.first_offset for one in ranges):
+                at = bisect_right(ranges, span.last_offset, key=_FIRST_OFFSET) - 1
+                if at >= 0 and ranges[at].last_offset >= span.first_offset:
                     continue
                 state = _stored_state(span, batches)
                 if state not in TERMINAL:
@@ -414,8 +419,12 @@ def _pending_range(span: Span) -> PendingRange:
 
 
 def _stored_state(span: Span, batches: Sequence[StateBatch]) -> RecordState:
-    """Below the start offset nothing is stored: done."""
-    for each in batches:
-        if each.first_offset <= span.first_offset <= each.last_offset:
-            return LOADED_STATES.get(each.delivery_state, RecordState.AVAILABLE)
+    """Returns the state of the span's first offset by ascending batches. Offsets without a batch are done: nothing is
+    stored below the start offset."""
+    at = bisect_right(batches, span.first_offset, key=_FIRST_OFFSET) - 1
+    if at >= 0 and span.first_offset <= batches[at].last_offset:
+        return LOADED_STATES.get(batches[at].delivery_state, RecordState.AVAILABLE)
     return RecordState.ACKNOWLEDGED
+
+
+_FIRST_OFFSET = attrgetter("first_offset")
