@@ -6,10 +6,17 @@ The members of an object keep their names and types between releases: `time` (IS
 
 import logging
 from collections.abc import Mapping
-from typing import TextIO
+from types import TracebackType
+from typing import TextIO, TypeAlias
+
+from odradek.protocol.quoting import shortened
+
+ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
+MOST_IN_LINE = 4_000  # characters of a message, or of one line of a traceback
+MOST_LINES = 1_000  # of a traceback; the message of an error may have very many
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
 # As the apache/kafka image calls them; the second holds `logger=LEVEL` pairs, separated by commas.
@@ -23,6 +30,20 @@ class UnknownLevel(Exception):
     """The environment asks for a level of the log that does not exist."""
 
 
+class TextLines(logging.Formatter):
+    """Like the formatter of the standard library, but shortens messages and tracebacks that quote too much."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT_LINE)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # the library's name
+        record.message = shortened(record.message, MOST_IN_LINE)
+        return super().formatMessage(record)
+
+    def formatException(self, exc_info: ExceptionInfo) -> str:
+        return shortened_lines(super().formatException(exc_info))
+
+
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import json  # not needed by a broker that logs text
@@ -34,18 +55,24 @@ class JsonLines(logging.Formatter):
             .replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": shortened(record.getMessage(), MOST_IN_LINE),
             "pid": record.process,
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = shortened_lines(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
+
+
+def shortened_lines(traceback: str) -> str:
+    """Shortens each line of a traceback, and joins those behind MOST_LINES to one: the error's message may be long."""
+    lines = [shortened(each, MOST_IN_LINE) for each in traceback.split("\n", MOST_LINES)]
+    return "\n".join(lines)
 
 
 def set_up_logging(stream: TextIO, log_format: str, environ: Mapping[str, str]) -> None:
     """Sends what all loggers say to `stream`. Raises UnknownLevel."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines() if log_format == JSON else logging.Formatter(TEXT_LINE))
+    handler.setFormatter(JsonLines() if log_format == JSON else TextLines())
     _set_level(logging.root, environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL), LEVEL_VARIABLE)
     for pair in environ.get(LOGGERS_VARIABLE, "").split(","):
         name, separator, level = pair.strip().partition("=")

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from odradek.protocol.quoting import MOST_IN_MESSAGE, shortened
+
 
 class ErrorCode(Enum):
     """The error that a response gives; the value is the int16 on the wire.
@@ -158,10 +160,13 @@ class ErrorCode(Enum):
 class KafkaError(Exception):
     """A refusal that a client sees: raised anywhere below a handler, translated once, at the border.
 
-    `message` reaches the client only where the response has a field for it.
+    `message` reaches the client only where the response has a field for it. It is shortened, since it may quote the
+    request.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MOST_IN_MESSAGE:
+            message = shortened(message)
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message

@@ -426,6 +426,13 @@ def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
         assert answer.error_code == E.NOT_LEADER_OR_FOLLOWER.value
 
 
+def test_a_follower_is_told_which_topic_is_unknown(scene: Scene) -> None:
+    scene.write()
+    unknown = bytes(range(16))
+    answer = only(scene.fetch(want(), topic_id=unknown, version=18, replica_id=2), 18)
+    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value
+
+
 @pytest.mark.parametrize("limits", [(-1, 1 << 20), (1 << 20, -1)])
 def test_a_negative_limit_is_an_error(scene: Scene, limits: tuple[int, int]) -> None:
     scene.write()

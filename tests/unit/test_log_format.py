@@ -70,3 +70,20 @@ def test_single_loggers_have_levels_of_their_own_in_kafkas_variable() -> None:
         logger.setLevel(logging.NOTSET)
     with pytest.raises(UnknownLevel, match="KAFKA_LOG4J_LOGGERS: kafka=LOUD is not a level"):
         set_up_logging(io.StringIO(), TEXT, {"KAFKA_LOG4J_LOGGERS": "kafka=loud"})
+
+
+@pytest.mark.parametrize("log_format", [TEXT, JSON])
+def test_messages_and_tracebacks_that_quote_too_much_are_shortened(log_format: str) -> None:
+    stream = io.StringIO()
+    logging.root.handlers.clear()
+    set_up_logging(stream, log_format, {})
+    logger = logging.getLogger("odradek.transactions")
+    logger.warning("no such topic: %s (it is missing)", "\\" * 100_000)
+    try:
+        raise ValueError("line\n" * 100_000 + "\\" * 100_000)
+    except ValueError:
+        logger.exception("a bug")
+    written = stream.getvalue()
+    assert len(written) < 50_000
+    assert "(it is missing)" in written
+    assert "characters left out" in written

@@ -12,6 +12,7 @@ from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.quoting import quoted
 from odradek.protocol.struct import Message
 
 
@@ -202,7 +203,7 @@ class RequestContext:
         "now_ms",
     )
 
-    audited: set[object]
+    audited: object
 
     def __init__(
         self,
@@ -238,6 +239,6 @@ class RequestContext:
 
     def __repr__(self) -> str:
         return (
-            f"{self.api_key.name} v{self.api_version} correlation_id={self.correlation_id} client_id={self.client_id!r}"
-            f" from {self.connection.client_host}:{self.connection.client_port}"
+            f"{self.api_key.name} v{self.api_version} correlation_id={self.correlation_id}"
+            f" client_id={quoted(self.client_id)} from {self.connection.client_host}:{self.connection.client_port}"
         )

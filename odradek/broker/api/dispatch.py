@@ -32,6 +32,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import read_client_id, request_header_version, response_writer
 from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.quoting import quoted
 from odradek.protocol.struct import Buffer, Message
 
 log = logging.getLogger("odradek.dispatch")
@@ -444,7 +445,7 @@ class Dispatcher(Generic[B]):
             case KafkaError():
                 self.count(context.api_key, code_of(error, context))
             case _:
-                log.error("bug while answering %r with %r", context, request, exc_info=error)
+                log.error("bug while answering %r with %s", context, quoted(request), exc_info=error)
                 self.count(context.api_key, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def count(self, api_key: ApiKey, code: ErrorCode) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
+from odradek.protocol.quoting import shortened
+
 T = TypeVar("T")
 SettingValue = bool | int | float | str | tuple[str, ...] | None
 
@@ -36,7 +38,10 @@ class UpdateMode(Enum):
 
 
 class InvalidSetting(ValueError):
-    """A value that a setting does not allow; `args[0]` is the sentence for the client."""
+    """A value that a setting does not allow; `args[0]` is the sentence for the client, shortened if it quotes much."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shortened(sentence))
 
 
 class Allowed(Protocol):

@@ -207,11 +207,15 @@ class PendingFetch:
             self._left_bytes = max(0, self._left_bytes - answer.size_bytes)
 
     def _find(self, wanted: FetchPartition) -> Partition:
+        partitions = self._broker.partitions
         if self._is_follower:  # there is none that we know of
             if not is_allowed(self._context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
                 raise refused(ResourceType.TOPIC, self._context.api_key)
+            if isinstance(wanted.topic, bytes):  # either raises if there is no such partition
+                partitions.get_by_id(wanted.topic, wanted.index)
+            else:
+                partitions.get(wanted.topic, wanted.index)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        partitions = self._broker.partitions
         if isinstance(wanted.topic, bytes):
             partition = partitions.get_by_id(wanted.topic, wanted.index)
             self._context.require(Operation.READ, ResourceType.TOPIC, partition.topic)

@@ -11,6 +11,7 @@ from odradek.broker.groups.common.group import Group
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
 from odradek.protocol.messages.list_groups_response import ListedGroup
+from odradek.protocol.quoting import shortened
 
 SAYS_NOT_FOUND_SINCE: Final = 6
 
@@ -59,5 +60,5 @@ def describe_missing(group_id: str, version: int, reason: str) -> DescribedGroup
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if version >= SAYS_NOT_FOUND_SINCE:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND.value
-        described.error_message = reason
+        described.error_message = shortened(reason)
     return described

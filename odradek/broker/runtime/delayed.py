@@ -15,6 +15,7 @@ from mypy_extensions import mypyc_attr
 
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.file_slice import Chunk
+from odradek.protocol.quoting import shortened
 
 F = TypeVar("F")
 M = TypeVar("M")
@@ -38,7 +39,7 @@ class CloseConnection(Exception):
     """
 
     def __init__(self, reason: str, last_answer: list[Chunk] | None = None) -> None:
-        super().__init__(reason)
+        super().__init__(shortened(reason))  # it may quote the request, and is logged
         self.last_answer = last_answer or []
 
 

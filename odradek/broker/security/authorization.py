@@ -1,7 +1,8 @@
 """The authorizer at work: it decides by the ACLs of the metadata image, and writes each decision to the audit log.
 
 One line a decision, to the logger `odradek.authorizer`, in Kafka's words (docs/spec/security.md#s5-1, 150): refused at
-INFO, allowed at DEBUG, and what nothing depends on at TRACE.
+INFO, allowed at DEBUG, and what nothing depends on at TRACE. A request may name 100,000 topics, so that after
+MOST_LINES of them the log only counts its decisions: a client must not be able to fill the disk.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from odradek.broker.api.context import AllowAll, Audit, Authorizer, ConnectionIn
 from odradek.broker.configuration.contradictions import allows_everyone, super_users
 from odradek.broker.security.acl.acls import PROBED_NAME, Acls
 from odradek.protocol.acls import Operation, PatternType, ResourceType
+from odradek.protocol.quoting import shortened
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
+
+MOST_LINES = 100  # of one request, for single decisions
+LONGEST_NAME = 300  # characters of a resource's name; names of topics have at most 249
+COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})  # decisions of one request at which their number is logged
 
 # How a decision is logged: if it was refused, if it was allowed.
 LEVELS = {
@@ -64,8 +70,10 @@ class AuditedAuthorizer:
         connection = context.connection
         ruling = self._decide(connection.principal, connection.client_host, operation, resource, name)
         level = LEVELS[audit][ruling.is_allowed]
-        if self._log.isEnabledFor(level) and is_news(context, (level, operation, resource, name)):
-            self._log.log(level, "%s", audit_line(context, operation, resource, name, ruling))
+        if self._log.isEnabledFor(level):
+            line = line_of(context, level, operation, resource, name, ruling)
+            if line is not None:
+                self._log.log(level, "%s", line)
         return ruling.is_allowed
 
     def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
@@ -79,25 +87,63 @@ class AuditedAuthorizer:
         return self._decide_on_any(connection.principal, connection.client_host, operation, resource)
 
 
-def is_news(context: RequestContext, said: object) -> bool:
-    """Whether the log has not said it yet of this request, which may ask once for each partition."""
+class Audited:
+    """What the log says of one request. lines: the decisions that have a line each; count: all of them so far"""
+
+    __slots__ = ("count", "lines")
+
+    def __init__(self) -> None:
+        self.lines: set[object] = set()
+        self.count = 0
+
+
+def line_of(
+    context: RequestContext, level: int, operation: Operation, resource: ResourceType, name: str, ruling: Ruling
+) -> str | None:
+    """Returns the line for a decision; None if the log has it already, since a request may ask once for each partition,
+    or if the request has had all its lines."""
     audited = getattr(context, "audited", None)
-    if audited is None:
-        audited = context.audited = set()
-    if said in audited:
-        return False
-    audited.add(said)
-    return True
+    if not isinstance(audited, Audited):
+        audited = context.audited = Audited()
+    said = (level, operation, resource, name)
+    if said in audited.lines:
+        return None
+    audited.count += 1
+    if len(audited.lines) < MOST_LINES:
+        audited.lines.add(said)
+        return audit_line(context, operation, resource, name, ruling)
+    if audited.count == MOST_LINES + 1:
+        return (
+            f"{request_words(context)} names so many resources that its other decisions are not logged one by one;"
+            f" the last one that is: {audit_line(context, operation, resource, name, ruling)}"
+        )
+    if audited.count in COUNTED_AT:
+        return f"{request_words(context)}: {audited.count} decisions so far"
+    return None
+
+
+def request_words(context: RequestContext) -> str:
+    return printable(
+        f"The request {_camel_case(context.api_key.name)} of Principal = {context.connection.principal}"
+        f" from host = {context.connection.client_host}"
+    )
 
 
 def audit_line(context: RequestContext, operation: Operation, resource: ResourceType, name: str, ruling: Ruling) -> str:
     connection = context.connection
-    kind = "".join(word.capitalize() for word in resource.name.split("_"))
-    request = "".join(word.capitalize() for word in context.api_key.name.split("_"))
-    line = (
+    kind, request = _camel_case(resource.name), _camel_case(context.api_key.name)
+    return printable(
         f"Principal = {connection.principal} is {'Allowed' if ruling.is_allowed else 'Denied'}"
         f" operation = {operation.name} from host = {connection.client_host}"
-        f" on resource = {kind}:{PatternType.LITERAL.name}:{name}"
+        f" on resource = {kind}:{PatternType.LITERAL.name}:{shortened(name, LONGEST_NAME)}"
         f" for request = {request} with resourceRefCount = 1 based on rule {ruling}"
     )
-    return line if line.isprintable() else line.encode("unicode_escape").decode()  # names come from clients
+
+
+def printable(line: str) -> str:
+    """Escapes control characters: names come from clients."""
+    return line if line.isprintable() else line.encode("unicode_escape").decode()
+
+
+def _camel_case(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
