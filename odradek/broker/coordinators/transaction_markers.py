@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.api.error_translations import Asker, translated
-from odradek.broker.shares.core.state import Ending
+from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, Ending
 from odradek.broker.transactions.tables import NEEDS_NO_MARKER
 from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -46,14 +46,17 @@ OnWritten = Callable[[Sequence[PartitionCodes]], None]
 class TxnMarker:
     """One entry of WriteTxnMarkers: the end of one producer's transaction in some partitions.
 
-    must_sync: written is only what an fdatasync has made durable. A request has no field for it.
+    transaction_version  None: nobody knows, since version 1 of the request has no field for it. Logs then compare
+                         epochs as below version 2, so that operators can end what no coordinator knows. Share groups
+                         compare them as at version 2, where a repeated marker ends nothing of the next transaction
+    must_sync            a marker counts as written only after an fdatasync. A request has no field for this
     """
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
-    transaction_version: int
+    transaction_version: int | None
     partitions: Sequence[TopicPartition]
     must_sync: bool = False
 
@@ -341,7 +344,7 @@ class LocalMarkerWriter:
             origin=Origin.COORDINATOR,
             now_ms=now_ms,
             header=header,
-            transaction_version=marker.transaction_version,
+            transaction_version=marker.transaction_version or 0,
         )
         if topic == GROUP_OFFSETS:
             self._groups.complete_transaction(
@@ -360,7 +363,8 @@ class LocalMarkerWriter:
 
 
 def _ending_of(marker: TxnMarker) -> Ending:
-    return Ending(marker.producer_id, marker.producer_epoch, marker.is_commit, marker.transaction_version)
+    version = EPOCH_TELLS_SINCE if marker.transaction_version is None else marker.transaction_version
+    return Ending(marker.producer_id, marker.producer_epoch, marker.is_commit, version)
 
 
 def _when_durable(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
 MOST_WORK: Final = 30_000_000  # units of a pattern's work for one request: about ten seconds of CPU time
+NAMES_THE_VERSION_SINCE: Final = 2  # of WriteTxnMarkers
 
 
 @sliced
@@ -139,18 +140,19 @@ def write_txn_markers(
     ):
         raise refused(ResourceType.CLUSTER, context.api_key)
     reply: Deferred[WriteTxnMarkersResponse] = Deferred()
-    markers = [marker_of(each) for each in request.markers]
+    markers = [marker_of(each, context.api_version) for each in request.markers]
     broker.markers.write(markers, AllWritten(markers, lambda results: reply.resolve(response_to(markers, results))))
     return reply
 
 
-def marker_of(asked: WritableTxnMarker) -> TxnMarker:
+def marker_of(asked: WritableTxnMarker, version: int) -> TxnMarker:
+    """version: of the request"""
     return TxnMarker(
         asked.producer_id,
         asked.producer_epoch,
         asked.transaction_result,
         asked.coordinator_epoch,
-        asked.transaction_version,
+        asked.transaction_version if version >= NAMES_THE_VERSION_SINCE else None,
         [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes],
     )
 

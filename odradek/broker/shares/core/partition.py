@@ -184,6 +184,7 @@ class SharePartition:
             span.pending = None
             if span.is_overdue:
                 self.flight.become(span, after(self.flight, span, Event.LOCK_EXPIRED, limits))
+        self.pending.forget_missed()
         self.flight.advance()
 
     # Time.

@@ -98,7 +98,7 @@ class PendingRecords:
 
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        self._missed: list[Ending] = []  # markers that came before the write of what they end was answered
+        self._missed: list[Ending] = []  # markers that came before the writes of what they end were answered
         self._producer_ids: set[int] = set()  # that may have something pending here
         self.lock_expired_count = 0
         self.overdue: set[PendingTransaction] = set()
@@ -189,7 +189,7 @@ class PendingRecords:
                 overdue.append((span, state))
             else:
                 self._flight.become_acquired_again(span)
-        self._missed.clear()
+        self.forget_missed()
         self._flight.advance()
         return self._write((), stored(overdue), resolved=resolved)
 
@@ -234,6 +234,21 @@ class PendingRecords:
         self._flight.advance()
         missed, self._missed = self._missed, []
         return missed
+
+    def forget_missed(self) -> None:
+        """Forgets the markers that ended nothing but writes which have failed, or were undone. Those of transactions
+        whose writes are still under way stay."""
+        if self._missed:
+            under_way = [
+                span.pending.transaction
+                for span in self._flight.spans()
+                if span.in_transition and span.pending is not None
+            ]
+            self._missed = [
+                ending
+                for ending in self._missed
+                if any(resolution_by(ending, each.producer_id, each.producer_epoch) for each in under_way)
+            ]
 
     def owner_is_gone(self, member_id: str) -> None:
         """Its session ended. What it acknowledged stays pending, and does not come back to it."""

@@ -1,0 +1,144 @@
+"""Markers that come twice, or before the leader has heard that what they end is stored.
+
+Rules: docs/spec/share-groups.md#s5-6, #s5-7, #s5-8.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.broker.shares.core.acquisition import Acquisition, Limits
+from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
+from odradek.broker.shares.core.partition import SharePartition
+from odradek.broker.shares.core.state import ACCEPT, Ending, PendingTransaction
+from odradek.broker.shares.core.tables import RecordState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
+from tests.support.txn_share_broker import TxnShareBroker
+
+NONE = ErrorCode.NONE
+OWNER, LIMITS, NOW_MS = "owner", Limits(delivery_count_limit=5), 1_000
+
+
+class Leader:
+    """A share partition whose ten records one member has acquired; state writes are answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.core = SharePartition(0)
+        self.core.acquire(Acquisition(OWNER, 0, 10), [(0, 9)], LIMITS, NOW_MS)
+
+    def acknowledge(self, producer_id: int, first: int, last: int, epoch: int = 0) -> StateWrite:
+        """Begins to acknowledge records in the transaction of a producer."""
+        transaction = PendingTransaction(f"id {producer_id}", producer_id, epoch)
+        acknowledgements = [Acknowledgement(first, last, [ACCEPT])]
+        self.core.pending.require_acquired(OWNER, acknowledgements, transaction, NOW_MS)
+        write = self.core.pending.acknowledge(OWNER, 1, acknowledgements, transaction)
+        assert write is not None
+        return write
+
+    def end(self, producer_id: int, epoch: int = 1, *, commit: bool = True, version: int = 2) -> None:
+        self.apply(Ending(producer_id, epoch, commit, version))
+
+    def apply(self, ending: Ending) -> None:
+        assert self.core.pending.end(ending, lambda member_id: True, LIMITS, NOW_MS) is None
+
+    def stored(self, write: StateWrite) -> None:
+        for ending in self.core.pending.written(write):
+            self.apply(ending)
+
+    def undo(self, write: StateWrite) -> None:
+        self.core.pending.undo(write, LIMITS, NOW_MS)
+
+    def fail(self, write: StateWrite) -> None:
+        self.core.write_failed(write, LIMITS)
+
+    def states(self) -> list[RecordState]:
+        """Those of the records that are tracked still: what is done with at the front is not."""
+        return [span.state for span in self.core.flight.spans()]
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+@pytest.mark.parametrize("takes_back", [Leader.undo, Leader.fail])
+def test_a_write_that_is_taken_back_leaves_the_missed_markers_of_other_transactions(
+    leader: Leader, takes_back: object
+) -> None:
+    assert callable(takes_back)
+    one, other = leader.acknowledge(1, 0, 4), leader.acknowledge(2, 5, 9)
+    leader.end(1)
+    leader.end(2)
+    takes_back(leader, one)
+    leader.stored(other)
+    assert leader.states() == [RecordState.ACQUIRED, RecordState.ACKNOWLEDGED]
+
+
+@pytest.mark.parametrize("takes_back", [Leader.undo, Leader.fail])
+def test_and_of_another_write_of_the_same_transaction(leader: Leader, takes_back: object) -> None:
+    assert callable(takes_back)
+    one, other = leader.acknowledge(1, 0, 4), leader.acknowledge(1, 5, 9)
+    leader.end(1, commit=False)
+    takes_back(leader, one)
+    leader.stored(other)
+    assert set(leader.states()) == {RecordState.ACQUIRED}
+    assert leader.core.pending.held_count == 0
+
+
+@pytest.mark.parametrize("takes_back", [Leader.undo, Leader.fail])
+def test_a_marker_whose_write_was_taken_back_does_not_end_the_next_transaction_of_the_same_epoch(
+    leader: Leader, takes_back: object
+) -> None:
+    """Below version 2 of transactions the epoch stays."""
+    assert callable(takes_back)
+    first = leader.acknowledge(1, 0, 4)
+    leader.end(1, epoch=0, version=0)
+    takes_back(leader, first)
+    leader.stored(leader.acknowledge(1, 0, 4))
+    assert leader.states() == [RecordState.TX_PENDING, RecordState.ACQUIRED]
+
+
+def test_a_write_that_is_stored_leaves_the_missed_markers_of_other_transactions(leader: Leader) -> None:
+    one, other = leader.acknowledge(1, 0, 4), leader.acknowledge(2, 5, 9)
+    leader.end(2, commit=False)
+    leader.end(1, commit=False)
+    leader.stored(one)
+    leader.stored(other)
+    assert set(leader.states()) == {RecordState.ACQUIRED}
+
+
+@pytest.mark.parametrize(("version", "pending"), [(1, 10), (2, 0)])
+def test_a_marker_that_comes_twice_ends_the_next_transaction_only_if_it_says_that_it_is_of_the_old_protocol(
+    version: int, pending: int
+) -> None:
+    """It carries the epoch that the next transaction has. WriteTxnMarkers v1 cannot say which protocol it is of; v2
+    says here that it is below version 2, where the marker of a transaction has the transaction's own epoch."""
+    broker = TxnShareBroker()
+    topic = broker.shared_topic("T", 10)
+    member, producer = broker.joined("A"), broker.producer()
+    member.acquire(topic)
+    producer.stage(member, {topic: [(0, 1, ACCEPT)]})
+    producer.abort()
+    sent = broker.markers.sent[-1]
+    producer.stage(member, {topic: [(0, 9, ACCEPT)]})
+    marker = WritableTxnMarker(
+        producer_id=sent.producer_id,
+        producer_epoch=sent.producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=SHARE_GROUP_STATE, partition_indexes=[sent.partitions[0][1]])],
+        coordinator_epoch=sent.coordinator_epoch,
+    )
+    answer = broker.answer(WriteTxnMarkersRequest(markers=[marker]), version, WriteTxnMarkersResponse)
+    assert answer.markers[0].topics[0].partitions[0].error_code == NONE.value
+    assert broker.pending == pending
+    broker.kill()
+    assert broker.stored(topic).pending_count == pending
+    producer.commit()
+    assert [each for each in broker.stored_batches(topic) if each[2] == 2] == ([(0, 9, 2, 1)] if pending else [])
