@@ -30,6 +30,7 @@ from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.runtime.workers import Openers, ThreadWorkers, join
+from odradek.broker.transactions.seals import Seals
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicPartition
@@ -81,6 +82,7 @@ class Broker:
     partitions: Partitions
     producer_ids: ProducerIdSource
     two_phase: TwoPhaseProducers
+    seals: Seals
 
     def __init__(
         self,
@@ -406,6 +408,7 @@ class Broker:
     def _open_partitions(self) -> Iterator[None]:
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
+        self.seals = Seals()
         self._discards = Discards(self._disk, self.log_directory.path, self.timers, self.workers)
         self.partitions = Partitions(
             image,
@@ -418,6 +421,7 @@ class Broker:
             discard=self._discards.discard,
             new_uuid=random_uuid,
             two_phase=self.two_phase,
+            seals=self.seals,
             begun=lambda partition: self.log_begun(partition),
         )
         yield from self.partitions.opening()

@@ -41,6 +41,7 @@ from odradek.broker.runtime.slices import completed
 from odradek.broker.runtime.workers import Openers
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import Shares, make_shares
+from odradek.broker.transactions.seals import Seals
 from odradek.protocol.file_slice import in_memory
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig
@@ -144,6 +145,7 @@ class SimulatedBroker:
         )
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
+        self.seals = Seals()
         self.discards = Discards(disk, DATA, self.timers, self.workers)
         self.partitions = Partitions(
             image,
@@ -156,6 +158,7 @@ class SimulatedBroker:
             discard=self.discards.discard,
             new_uuid=self.new_uuid,
             two_phase=self.two_phase,
+            seals=self.seals,
         )
         self.partitions.open_all()
         self.producer_ids = ProducerIds(self.metadata, self.timers)
@@ -192,8 +195,11 @@ class SimulatedBroker:
             partition_exists=image.has_partition,
             spawn=self._spawn,
             two_phase=self.two_phase,
+            seals=self.seals,
         )
-        self.verifier = Verifier(config, time, self.timers, coordinator=lambda: self.transactions)
+        self.verifier = Verifier(
+            config, time, self.timers, coordinator=lambda: self.transactions, two_phase=self.two_phase
+        )
         # It is all that handlers ask of a Broker.
         self.dispatcher = Dispatcher(cast(Broker, self), time, handler_of, fast_path_of=fast_path_of)
         self._connections: dict[str, ConnectionInfo] = {}
@@ -221,6 +227,7 @@ class SimulatedBroker:
             spawn=self._spawn,
             topic_exists=image.topics_by_id.__contains__,
             partition_exists=image.has_partition_of_id,
+            seals=self.seals,
         )
         coordinator.start(self._partition_count(SHARE_GROUP_STATE))
         return coordinator

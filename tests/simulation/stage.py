@@ -50,10 +50,12 @@ class Stage:
         is_durable: bool = True,
         is_two_phase: bool = False,
         settings: Mapping[str, str] | None = None,
+        begins_after_ms: int = 500,
     ) -> None:
         """
-        is_durable    every acknowledgement waits for fsync
-        is_two_phase  the producer asks for Enable2Pc, which the broker allows
+        is_durable       every acknowledgement waits for fsync
+        is_two_phase     the producer asks for Enable2Pc, which the broker allows
+        begins_after_ms  how long the broker has for itself, as to load its coordinators, before the first request
         """
         self.disk = disk or FakeDisk()
         self.time = VirtualTime(now_ms)
@@ -78,7 +80,7 @@ class Stage:
         )
         if disk is None:
             self._make_topics()
-        self.wait(500)
+        self.wait(begins_after_ms)
 
     def _make_topics(self) -> None:
         internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, GROUP_OFFSETS)]
@@ -137,7 +139,7 @@ class Stage:
             self.sequences.clear()
         return ErrorCode(answer.error_code), (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
 
-    def produce(self, value: str, partition: tuple[str, int]) -> ErrorCode:
+    def produce(self, value: str, partition: tuple[str, int], *, version: int = 12) -> ErrorCode:
         topic, index = partition
         records = build_batch(
             [NewRecord(b"k", value.encode(), self.time.now_ms())],
@@ -149,9 +151,9 @@ class Stage:
         self.sequences[partition] = self.sequences.get(partition, 0) + 1
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
         request = ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=30_000, topic_data=[data])
-        return ErrorCode(self.ask(request, 12).responses[0].partition_responses[0].error_code)
+        return ErrorCode(self.ask(request, version).responses[0].partition_responses[0].error_code)
 
-    def commit_offset(self, offset: int) -> ErrorCode:
+    def commit_offset(self, offset: int, *, version: int = 5) -> ErrorCode:
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
         )
@@ -162,7 +164,7 @@ class Stage:
             producer_epoch=self.pair[1],
             topics=[TxnOffsetCommitRequestTopic(name="input", partitions=[partition])],
         )
-        return ErrorCode(self.ask(request, 5).topics[0].partitions[0].error_code)
+        return ErrorCode(self.ask(request, version).topics[0].partitions[0].error_code)
 
     def end(self, *, committed: bool) -> ErrorCode:
         request = EndTxnRequest(

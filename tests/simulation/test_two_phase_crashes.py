@@ -6,7 +6,7 @@ Scenarios: docs/spec/transactions.md#s8-8.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import pytest
@@ -37,10 +37,12 @@ class Notes:
     has_offset: bool = False
     decision: bool | None = None
     is_answered: bool = False  # the decision
+    replaced: tuple[Pair, ...] = ()  # the producers that somebody else has taken the place of
 
 
-def stage_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS) -> Stage:
-    return Stage(disk, now_ms, is_durable=False, is_two_phase=True)
+def stage_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS, *, is_loading: bool = False) -> Stage:
+    """is_loading: the coordinators of the broker have not read their logs yet."""
+    return Stage(disk, now_ms, is_durable=False, is_two_phase=True, begins_after_ms=0 if is_loading else 500)
 
 
 # Steps. Each notes down what was answered.
@@ -77,6 +79,20 @@ def keep(stage: Stage, notes: Notes) -> None:
     code, ongoing = stage.init6(keep=True)
     assert (code, ongoing) == (E.NONE, notes.ongoing)
     assert stage.pair == (before[0], before[1] + 1)
+    notes.replaced += (before,)
+
+
+def write_as_those_before(stage: Stage, notes: Notes) -> None:
+    """Every producer that was replaced writes where the transaction is open, with each protocol."""
+    owner, sequences = stage.pair, stage.sequences
+    for pair in notes.replaced:
+        for produce_version, commit_version in ((11, 3), (12, 5)):
+            stage.pair, stage.sequences = pair, {P0: 2}
+            code = stage.produce("late", P0, version=produce_version)
+            assert code in (E.INVALID_PRODUCER_EPOCH, E.NOT_ENOUGH_REPLICAS), code
+            code = stage.commit_offset(8, version=commit_version)
+            assert code in (E.INVALID_PRODUCER_EPOCH, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR), code
+    stage.pair, stage.sequences = owner, sequences
 
 
 def commit(stage: Stage, notes: Notes) -> None:
@@ -113,12 +129,14 @@ STORIES: list[list[Step]] = [
     [*PREPARED, commit],
     [*MADE_TWO_PHASE, commit],
     [*MADE_TWO_PHASE, keep, abort],
+    [*PREPARED, keep, write_as_those_before, commit],
+    [*MADE_TWO_PHASE, write_as_those_before, keep, commit],
 ]
 CASES = [
     pytest.param(story, number, id=f"{' '.join(step.__name__ for step in story[: number + 1][-2:])} of {len(story)}")
     for story in STORIES
     for number in range(len(story))
-    if story is PREPARED or story[number] not in [*PREPARED, *UNPROMISED]
+    if story is PREPARED or story[number] not in [*PREPARED, *UNPROMISED, write_as_those_before]
 ]
 
 
@@ -156,8 +174,10 @@ def test_whatever_was_answered_survives_power_failure_and_only_the_noted_decisio
 
 def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> None:
     """The broker starts again a day later; then the application does."""
-    again = stage_on(disk, before.time.now_ms() + DAY_MS)
+    again = stage_on(disk, before.time.now_ms() + DAY_MS, is_loading=True)
+    write_as_those_before(again, notes)
     again.wait(2_000)
+    write_as_those_before(again, notes)
     if notes.is_answered:
         assert "Ongoing" not in again.states(), f"{when}: a decision is forgotten"
         again.wait(1_000)
@@ -167,6 +187,9 @@ def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> No
     code, ongoing = again.init6(keep=True)
     assert code is E.NONE, when
     is_open = ongoing != NO_PAIR
+    if is_open:
+        notes = replace(notes, replaced=(*notes.replaced, ongoing))
+        write_as_those_before(again, notes)
     if notes.written:
         assert ongoing in (notes.ongoing, NO_PAIR), when
         assert is_open or notes.decision is not None, f"{when}: what was prepared has been decided by nobody"
@@ -221,15 +244,6 @@ def test_a_transaction_that_becomes_a_two_phase_commit_is_recorded_as_such_befor
     first, *records = synced(stage, make_two_phase)
     assert first == "__transaction_state"
     assert sorted(records) == [GROUP_OFFSETS, "orders"]
-    notes.ongoing = stage.pair
-    assert synced(stage, write_zombie) == ["orders"], "what still comes in is synced as well"
-
-
-def write_zombie(stage: Stage, notes: Notes) -> None:
-    """By the previous owner of the transaction: where it is open, the coordinator is not asked."""
-    stage.pair = stage.pair[0], stage.pair[1] - 1
-    stage.sequences = {P0: 2}
-    assert stage.produce("late", P0) is E.NONE
 
 
 @pytest.mark.parametrize("call", [2, 3])

@@ -22,6 +22,7 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import completed
 from odradek.broker.runtime.workers import Openers
+from odradek.broker.transactions.seals import Seals
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
@@ -57,6 +58,7 @@ class BrokerScene:
         self.leader_epoch = 0  # of the partitions of topics to come
         self._ids = count(1)
         self.two_phase = TwoPhaseProducers(are_all_known=True)
+        self.seals = Seals()
         self.log_directory = LogDirectory.open(disk, path, DirectoryId(NODE_ID, None, "cluster", "directory"))
         self.partitions = Partitions(
             self.image,
@@ -69,6 +71,7 @@ class BrokerScene:
             discard=lambda log, delay_ms: self.discarded.append((log.path, delay_ms)),
             new_uuid=lambda: next(self._ids).to_bytes(16, "big"),
             two_phase=self.two_phase,
+            seals=self.seals,
         )
         defaults: Mapping[str, Any] = {
             "node_id": NODE_ID,
@@ -95,10 +98,13 @@ class BrokerScene:
             partitions=self.partitions,
             log_directory=self.log_directory,
             two_phase=self.two_phase,
+            seals=self.seals,
             fetch_sessions=FetchSessions(1000, lambda: next(session_ids)),
             cluster_id="cluster",
             auto_creation=SimpleNamespace(begin=lambda names, charge=None: self.created.extend(names)),
-            verifier=Verifier(config, self.clock, self.timers, coordinator=lambda: self.coordinator),
+            verifier=Verifier(
+                config, self.clock, self.timers, coordinator=lambda: self.coordinator, two_phase=self.two_phase
+            ),
         )
 
     def topic(self, name: str, partition_count: int = 1, **settings: Any) -> TopicImage:

@@ -135,6 +135,7 @@ class ShareBroker(TransactionBroker):
             spawn=run,
             topic_exists=self.image.topics_by_id.__contains__,
             partition_exists=self.image.has_partition_of_id,
+            seals=self.seals,
         )
         self.broker.share_coordinator = self.share_coordinator
         topic = self.image.topics.get(SHARE_GROUP_STATE)

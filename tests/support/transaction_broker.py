@@ -229,6 +229,7 @@ class TransactionBroker(BrokerScene):
 
     def start_coordinator(self) -> None:
         """A new one, which loads what is there: as a restart of the process, the partitions excepted."""
+        self.seals.by_producer.clear()
         self.transactions = TransactionCoordinator(
             TransactionSettings(self.config, 3, 10_000, 3_600_000),
             self.clock,
@@ -242,6 +243,7 @@ class TransactionBroker(BrokerScene):
             partition_exists=self.image.has_partition,
             spawn=lambda coroutine: self.spawn(coroutine),
             two_phase=self.two_phase,
+            seals=self.seals,
         )
         self.broker.transactions = self.transactions
         topic = self.image.topics.get(TRANSACTION_STATE)

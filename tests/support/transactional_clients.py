@@ -133,7 +133,20 @@ class Clients(TransactionBroker):
         self, pair: Pair = NO_PAIR, *, two_phase: bool = True, keep: bool = False, transactional_id: str = ID
     ) -> tuple[Pair, Pair]:
         """InitProducerId v6: the pair to go on with, and that of what was kept."""
-        request = InitProducerIdRequest(
+        answer = self.answer(
+            self.init6_request(pair, two_phase=two_phase, keep=keep, transactional_id=transactional_id),
+            6,
+            InitProducerIdResponse,
+        )
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+        return (answer.producer_id, answer.producer_epoch), ongoing
+
+    def init6_request(
+        self, pair: Pair = NO_PAIR, *, two_phase: bool = True, keep: bool = False, transactional_id: str = ID
+    ) -> InitProducerIdRequest:
+        return InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=0 if two_phase else TIMEOUT_MS,
             producer_id=pair[0],
@@ -141,11 +154,6 @@ class Clients(TransactionBroker):
             enable2_pc=two_phase,
             keep_prepared_txn=keep,
         )
-        answer = self.answer(request, 6, InitProducerIdResponse)
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code))
-        ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
-        return (answer.producer_id, answer.producer_epoch), ongoing
 
     def add(self, pair: Pair, *indexes: int, topic: str = "t", transactional_id: str = ID) -> ErrorCode:
         """AddPartitionsToTxn v3, as producers send it."""
@@ -261,6 +269,37 @@ class Clients(TransactionBroker):
         metadata: str = "",
         transactional_id: str = ID,
     ) -> ErrorCode:
+        reply = self.begin_offset_in_transaction(
+            pair,
+            offset,
+            version=version,
+            group=group,
+            topic=topic,
+            index=index,
+            member_id=member_id,
+            generation=generation,
+            instance=instance,
+            metadata=metadata,
+            transactional_id=transactional_id,
+        )
+        return self.told_of_offset(reply, version)
+
+    def begin_offset_in_transaction(
+        self,
+        pair: Pair,
+        offset: int,
+        *,
+        version: int = 5,
+        group: str = GROUP,
+        topic: str = "t",
+        index: int = 0,
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        metadata: str = "",
+        transactional_id: str = ID,
+    ) -> Any:
+        """Sends a TxnOffsetCommit, and returns what comes back: `told_of_offset` takes it."""
         request = TxnOffsetCommitRequest(
             transactional_id=transactional_id,
             group_id=group,
@@ -280,7 +319,11 @@ class Clients(TransactionBroker):
                 )
             ],
         )
-        answer = self.answer(request, version, TxnOffsetCommitResponse)
+        return self.ask(request, version)
+
+    def told_of_offset(self, reply: Any, version: int = 5) -> ErrorCode:
+        self.settle()
+        answer = decode(TxnOffsetCommitResponse, version, encode(answer_of(reply), version))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def commit_offset(self, offset: int, *, group: str = GROUP, topic: str = "t", index: int = 0) -> ErrorCode:
@@ -337,16 +380,21 @@ class Clients(TransactionBroker):
         return consumed(self.fetch(offset, committed=committed), offset)
 
     def latest_offset(self, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0) -> int:
+        return self.offset_at(-1, committed=committed, version=version, topic=topic, index=index)[0]
+
+    def offset_at(
+        self, timestamp: int, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0
+    ) -> tuple[int, int]:
+        """ListOffsets: the offset and the timestamp that are found."""
+        asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),
-            topics=[
-                ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1)])
-            ],
+            topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
         )
         answer = self.answer(request, version, ListOffsetsResponse).topics[0].partitions[0]
         assert answer.error_code == 0
-        return answer.offset
+        return answer.offset, answer.timestamp
 
     def producers(self, *, topic: str = "t", index: int = 0) -> dict[int, ProducerState]:
         """DescribeProducers, by producer id."""

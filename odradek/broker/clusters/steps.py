@@ -263,7 +263,9 @@ class FaultyVerifier(Verifier):
     `verify`, which may wait."""
 
     def __init__(self, plain: Verifier, faults: Faults) -> None:
-        super().__init__(plain.settings, plain.clock, plain.timers, coordinator=plain.coordinator)
+        super().__init__(
+            plain.settings, plain.clock, plain.timers, coordinator=plain.coordinator, two_phase=plain.two_phase
+        )
         self._faults = faults
 
     def verified_at_once(

@@ -32,6 +32,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
+    from odradek.broker.transactions.seals import Seals
 
 
 class CoordinatedBroker(BrokerParts, Protocol):
@@ -41,6 +42,8 @@ class CoordinatedBroker(BrokerParts, Protocol):
     def producer_ids(self) -> ProducerIdSource: ...
     @property
     def two_phase(self) -> TwoPhaseProducers: ...
+    @property
+    def seals(self) -> Seals: ...
     @property
     def groups(self) -> GroupCoordinator: ...
     @property
@@ -94,6 +97,7 @@ def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
         partition_exists=image.has_partition,
         spawn=lambda loading: broker.load(loading, TRANSACTION_STATE),
         two_phase=broker.two_phase,
+        seals=broker.seals,
         new_round=broker.marker_round(MarkerRound),
     )
     transactions.start(_partition_count(broker, TRANSACTION_STATE))
@@ -110,6 +114,7 @@ def start_share_coordinator(broker: CoordinatedBroker) -> ShareCoordinator:
         spawn=lambda loading: broker.load(loading, SHARE_GROUP_STATE),
         topic_exists=image.topics_by_id.__contains__,
         partition_exists=image.has_partition_of_id,
+        seals=broker.seals,
     )
     coordinator.start(_partition_count(broker, SHARE_GROUP_STATE))
     return coordinator
@@ -122,6 +127,7 @@ def make_verifier(broker: CoordinatedBroker) -> Verifier:
         broker.clock,
         broker.timers,
         coordinator=lambda: broker.transactions if TRANSACTION_STATE in topics else None,
+        two_phase=broker.two_phase,
     )
 
 

@@ -27,6 +27,7 @@ from odradek.broker.shares.core.state import (
     coordinator_key,
 )
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
+from odradek.broker.transactions.seals import Seals
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
@@ -81,19 +82,22 @@ class ShareCoordinator:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         topic_exists: Callable[[bytes], bool],
         partition_exists: Callable[[bytes, int], bool],
+        seals: Seals | None = None,
     ) -> None:
         """
         open_log          the log of one partition of `__share_group_state`; raises KafkaError if it cannot be used
         spawn             runs a coroutine beside what the loop is doing
         topic_exists      whether metadata knows a topic of this id
         partition_exists  whether it has this partition
+        seals             the transactions in which nothing may become pending any more
         """
         self.settings = settings
         self._clock = clock
         self._scans = Scans(timers)
         self._logs: dict[int, StateLog] = {}
         record_format = RecordFormat(encode_record, decode_record, settings.compression)
-        new_core = partial(StateCore, settings.core, partition_exists)
+        check_seal = (Seals() if seals is None else seals).check
+        new_core = partial(StateCore, settings.core, partition_exists, check_seal)
 
         def new_shard(index: int, name: str, log: StateLog) -> Shard[StateCore]:
             self._logs[index] = log

@@ -26,6 +26,7 @@ from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
 from odradek.broker.transactions.requests import check_request
+from odradek.broker.transactions.seals import Seals
 from odradek.broker.transactions.turn import Moment, Outcome, OverdueFate, TransactionConfig
 from odradek.protocol.batch_header import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -103,6 +104,7 @@ class TransactionCoordinator:
         partition_exists: Callable[[TopicPartition], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         two_phase: TwoPhaseProducers,
+        seals: Seals | None = None,
         new_core: Callable[..., TransactionCore] = TransactionCore,
         new_round: NewMarkerRound = MarkerRound,
     ) -> None:
@@ -113,6 +115,7 @@ class TransactionCoordinator:
         partition_exists     whether metadata knows it
         spawn                runs a coroutine beside what the loop is doing
         two_phase            is kept up to date here
+        seals                are kept up to date here
         new_core             takes what `TransactionCore` takes
         new_round            has the markers of a decision written: see the steps of `MarkerRound`
         """
@@ -126,6 +129,7 @@ class TransactionCoordinator:
         self._features = features
         self._partition_exists = partition_exists
         self._two_phase = two_phase
+        self._seals = Seals() if seals is None else seals
         self._new_core = new_core
         self._new_round = new_round
         self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
@@ -178,6 +182,7 @@ class TransactionCoordinator:
                 coordinator_epoch=self._coordinator_epoch(index),
                 is_gone=lambda topic: topic in missed or not self._partition_exists((topic, 0)),
                 two_phase=self._two_phase.ids,
+                seals=self._seals,
             ),
             self._format,
             self._clock,
@@ -197,6 +202,7 @@ class TransactionCoordinator:
         """Drops its ids, and their transactions with them."""
         self.shards.delete()
         self._two_phase.ids.clear()
+        self._seals.by_producer.clear()
         self._two_phase.are_all_known = True
 
     def stop(self) -> None:

@@ -2,6 +2,9 @@
 
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
 
+A transaction that is open here may be sealed nevertheless. `Partition.append` finds that out by itself once all
+transactional ids are loaded. Until then the coordinator is always asked.
+
 Which question depends on the producer's client: whether it has added its partitions, or relies on being added. What
 clients are told of each answer is in `odradek/broker/api/error_translations.py`; where the guards live and what
 invalidates them in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
 
+from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -32,6 +36,8 @@ E = ErrorCode
 PRODUCE_ADDS_SINCE: Final = 12
 TXN_OFFSET_COMMIT_ADDS_SINCE: Final = 5
 RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
+# Answers after which nobody knows whether the transaction is sealed.
+UNREACHABLE: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
 
 class TransactionalProducer(NamedTuple):
@@ -93,19 +99,24 @@ class Verifier:
         timers: Timers,
         *,
         coordinator: Callable[[], AddsPartitions | None],
+        two_phase: TwoPhaseProducers | None = None,
     ) -> None:
-        """coordinator: that of transactional ids; None while there is none to be asked."""
+        """
+        coordinator  that of transactional ids; None while there is none to be asked
+        two_phase    says whether all transactional ids are loaded; None: they are
+        """
         self.settings = settings
         self.clock = clock
         self.timers = timers
         self.coordinator = coordinator
+        self.two_phase = TwoPhaseProducers(are_all_known=True) if two_phase is None else two_phase
         # For the metrics: questions to the coordinator that have been answered, how long all of them took,
         # and partitions for which the answer was no.
         self.answered = self.answered_ms = self.failed = 0
 
     def asks_for(self, adds: bool) -> bool:
-        """adds: whether the client relies on being added"""
-        return adds or self.settings.transaction_partition_verification_enable
+        """Returns whether the coordinator is asked at all. adds: whether the client relies on being added"""
+        return adds or self.settings.transaction_partition_verification_enable or not self.two_phase.are_all_known
 
     def verified_at_once(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
@@ -113,13 +124,14 @@ class Verifier:
         """Returns what to append a batch with. Raises KafkaError where there is no yes now: `verify` tells why, and
         loses nothing by asking again."""
         is_enabled = self.settings.transaction_partition_verification_enable
-        if not adds and not is_enabled:
+        are_all_known = self.two_phase.are_all_known
+        if not adds and not is_enabled and are_all_known:
             return None
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
         guard = partition.log.begin_verification(
             producer_id, producer_epoch, header.base_sequence, supports_epoch_bump=adds, now_ms=now_ms
         )
-        if guard is not NO_GUARD:
+        if guard is not NO_GUARD or not are_all_known:
             coordinator = self.coordinator()
             if coordinator is None:
                 raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
@@ -134,7 +146,7 @@ class Verifier:
             )
             if isinstance(codes, Deferred):
                 raise KafkaError(RETRIED_SOON)
-            if codes[key] is not E.NONE:
+            if codes[key] is not E.NONE:  # `verify` knows which refusals count
                 raise KafkaError(codes[key])
             self.answered += 1
             self.answered_ms += self.clock.now_ms() - now_ms
@@ -211,7 +223,8 @@ class PendingVerification:
                 )
             except KafkaError as fenced:
                 self._refused[key] = fenced
-        unknown = [key for key, guard in self._guards.items() if guard is not NO_GUARD]
+        are_all_known = self._verifier.two_phase.are_all_known
+        unknown = [key for key, guard in self._guards.items() if guard is not NO_GUARD or not are_all_known]
         if not unknown:
             self._end({})
             return
@@ -246,7 +259,7 @@ class PendingVerification:
         results: dict[TopicPartition, VerificationResult] = {**self._refused}
         for key, guard in self._guards.items():
             code = codes.get(key, E.NONE)
-            if code is E.NONE:
+            if code is E.NONE or (not is_enabled and not self._adds and code not in UNREACHABLE):
                 results[key] = guard if is_enabled else None
             else:
                 results[key] = KafkaError(code)

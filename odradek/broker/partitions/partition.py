@@ -17,6 +17,7 @@ from mypy_extensions import mypyc_attr
 
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs, ParkedFetch
 from odradek.broker.runtime.workers import Workers, in_thread
+from odradek.broker.transactions.seals import Seals
 from odradek.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.log import Appended, Log, Origin, SyncTicket
@@ -44,8 +45,12 @@ class Partition:
         syncs: LogSyncs,
         is_internal: bool,
         two_phase: Container[int] = frozenset(),
+        seals: Seals | None = None,
     ) -> None:
-        """two_phase: the producer ids whose transactional batches are answered only after an fdatasync"""
+        """
+        two_phase  the producer ids whose transactional batches are answered only after an fdatasync
+        seals      the transactions that no batch of a client may enter any more
+        """
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -56,6 +61,7 @@ class Partition:
         self._flush = flush
         self._syncs = syncs
         self.two_phase = two_phase
+        self._seals = Seals() if seals is None else seals
         self._is_dirty = False
         self._is_refused = False  # the last write was, by the disk, and the log says so
         self._unwritten: list[OnDone] = []
@@ -92,15 +98,18 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Check and stage one batch (offsets are written into it); it is on disk by the end of the loop tick.
+        """Checks and stages one batch (offsets are written into it); it is on disk by the end of the loop tick.
 
         batch    writable, and left alone by the caller from now on
-        header   that of `batch`; without it a batch of a two-phase commit is not recognised
+        header   that of `batch`; without it a batch of a two-phase commit, or of a sealed transaction, is not
+                 recognised
         transaction_version  of the request that brought a marker
         guard    of a transactional batch; see `Log.append`
-        raises   KafkaError if it is refused; then `on_done` is never called
+        raises   KafkaError if it is refused, SealedTransaction among them; then `on_done` is never called
         caution  a duplicate is staged too, as nothing: its answer must not overtake the original's write
         """
+        if self._seals.by_producer and header is not None:
+            self._seals.check(header.producer_id, header.producer_epoch)
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )

@@ -19,6 +19,7 @@ from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, completed
 from odradek.broker.runtime.workers import JobResult, Workers
+from odradek.broker.transactions.seals import Seals
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
@@ -115,12 +116,14 @@ class Partitions:
         discard: Callable[[DeletedLog, int], None],
         new_uuid: Callable[[], bytes],
         two_phase: Container[int] = frozenset(),
+        seals: Seals | None = None,
         begun: Callable[[Partition], None] = nothing_more,
     ) -> None:
         """
         log_config   a topic's settings as they are now
         discard      removes a log's directory, so many milliseconds later
         two_phase    see `Partition`
+        seals        see `Partition`
         begun        gets each partition whose log is new
         """
         self._image = image
@@ -133,6 +136,7 @@ class Partitions:
         self._discard = discard
         self._new_uuid = new_uuid
         self._two_phase = two_phase
+        self._seals = Seals() if seals is None else seals
         self._begun = begun
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
@@ -251,6 +255,7 @@ class Partitions:
             syncs=self._syncs,
             is_internal=topic.name in INTERNAL_TOPICS,
             two_phase=self._two_phase,
+            seals=self._seals,
         )
         self._by_name[key] = opened
         self._by_id[topic.topic_id, partition.partition_id] = opened
@@ -297,6 +302,7 @@ class LedPartitions(Partitions):
         self._discard = whole._discard
         self._new_uuid = whole._new_uuid
         self._two_phase = whole._two_phase
+        self._seals = whole._seals
         self._begun = whole._begun
         self._by_name = whole._by_name
         self._by_id = whole._by_id

@@ -11,9 +11,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
 from odradek.broker.runtime.workers import JobResult, Openers, Workers
+from odradek.broker.transactions.seals import SealedTransaction
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -280,14 +282,18 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        appended = partition.append(
-            accepted.batch,
-            origin=Origin.CLIENT,
-            now_ms=self._context.now_ms,
-            on_done=partial(self._appended, answer),
-            header=accepted.header,
-            guard=guard,
-        )
+        try:
+            appended = partition.append(
+                accepted.batch,
+                origin=Origin.CLIENT,
+                now_ms=self._context.now_ms,
+                on_done=partial(self._appended, answer),
+                header=accepted.header,
+                guard=guard,
+            )
+        except SealedTransaction as refusal:
+            code = translated(Asker.PRODUCE, refusal.code, self._context.api_version)
+            raise KafkaError(code, refusal.message) from None
         self._undone += 1
         answer.base_offset = appended.base_offset
         answer.log_start_offset = partition.log.log_start_offset

@@ -43,6 +43,7 @@ from odradek.broker.transactions.requests import (
     timeout_ms,
     verify_partitions,
 )
+from odradek.broker.transactions.seals import Seals
 from odradek.broker.transactions.tables import EXPIRABLE, TxnState
 from odradek.broker.transactions.turn import (
     MarkersOwed,
@@ -80,17 +81,22 @@ class TransactionCore:
         coordinator_epoch: int,
         is_gone: Callable[[str], bool] = lambda topic: False,
         two_phase: MutableSet[int] | None = None,
+        seals: Seals | None = None,
     ) -> None:
         """
         coordinator_epoch  higher than that of any core of this partition before; markers carry it
         is_gone            whether a topic that a record names is not there, or is another one of that name: asked as
                            soon as the records are loaded
         two_phase          holds the producer ids of those with Enable2Pc, of other cores too
+        seals              holds the sealed transactions, of other cores too
         """
         self._config = config
         self._is_gone = is_gone
         self._coordinator_epoch = coordinator_epoch
         self._two_phase = set() if two_phase is None else two_phase
+        # Records of the past seal transactions that later ones complete. Partitions learn only what is true in the end.
+        self._seals = Seals()
+        self._known_seals = self._seals if seals is None else seals
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
         self._remaining: dict[str, frozenset[TopicPartition]] = {}  # of those that are decided
@@ -107,14 +113,19 @@ class TransactionCore:
         self._ongoing.pop(transactional_id, None)
         self._completed.pop(transactional_id, None)
         before = self._txns.get(transactional_id)
-        if before is not None and before.is_two_phase:
-            self._two_phase.discard(before.producer_id)
+        if before is not None:
+            if before.is_two_phase:
+                self._two_phase.discard(before.producer_id)
+            if before.is_sealed:
+                self._seals.remove(before)
         if isinstance(record, Forgotten):
             self._txns.pop(transactional_id, None)
             return
         self._txns[transactional_id] = record
         if record.is_two_phase:
             self._two_phase.add(record.producer_id)
+        if record.is_sealed:
+            self._seals.add(record)
         if record.is_prepared:
             self._remaining[transactional_id] = record.partitions
         elif record.state is TxnState.ONGOING:
@@ -131,6 +142,9 @@ class TransactionCore:
             self._remaining.update(outcome.remaining)
         if outcome.completed is not None:
             self._remaining.pop(outcome.completed.transactional_id, None)
+            decided = self._txns[outcome.completed.transactional_id]
+            if decided.is_sealed:
+                self._seals.remove(decided)
             self._completed[outcome.completed.transactional_id] = outcome.completed
         for timer in outcome.timers:
             if timer.key == COMPLETIONS:
@@ -144,6 +158,8 @@ class TransactionCore:
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         """Carries out what had been decided, and forgets what a crash kept from being forgotten."""
+        self._known_seals.by_producer.update(self._seals.by_producer)
+        self._seals = self._known_seals
         forgotten = self._without(self._is_gone)
         left = {txn.transactional_id: txn.partitions for txn in forgotten}
         markers = [

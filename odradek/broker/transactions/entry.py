@@ -79,6 +79,13 @@ class Txn:
         return self.state is TxnState.ONGOING and self.next_producer_epoch is not None
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether nothing may enter the transaction any more, although it is not complete: it is kept for a new owner,
+        or was when it was decided (`seals.py`). The few decisions after which a producer goes on with a new producer
+        id, because its epochs are used up, have the same form in the log. They are sealed too, which hurts nobody."""
+        return self.next_producer_epoch is not None and (self.state is TxnState.ONGOING or self.state in PREPARED)
+
+    @property
     def is_two_phase(self) -> bool:
         """Begun, or kept, with Enable2Pc: no timeout ends the transaction, and no power failure undoes it."""
         return self.timeout_ms in NEVER_EXPIRES_MS

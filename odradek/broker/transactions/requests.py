@@ -169,6 +169,18 @@ def verify_partitions(
     return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
 
+def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
+    """Returns the code with which a sealed transaction refuses whatever would enter it: the one that
+    `verify_partitions` answers, or once the transaction is decided, the one for an epoch that is over."""
+    if txn.is_prepared:
+        assert txn.producer_epoch is not None
+        # A newer pair belongs to the transaction after this one. It waits until the markers of this one are written.
+        return ErrorCode.PRODUCER_FENCED if producer_epoch < txn.producer_epoch else ErrorCode.CONCURRENT_TRANSACTIONS
+    cell = VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)]
+    assert isinstance(cell, ErrorCode), "nothing can be verified while a transaction is kept"
+    return cell
+
+
 def _accept(verdict: Cell) -> None:
     if isinstance(verdict, ErrorCode):
         raise KafkaError(verdict)

@@ -316,3 +316,16 @@ def test_scenario_097_a_producer_with_an_open_transaction_outlives_its_expiry(ki
     assert again.producers()[pair[0]].current_txn_start_offset == 0
     again.abort(pair)
     assert again.latest_offset(committed=True) == 2
+
+
+def test_a_search_by_time_may_find_a_marker_as_in_kafka(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"before")
+    scene.clock.advance(100)
+    following = scene.commit(pair)
+    scene.produce(following, 0, b"behind")
+    marker = (1, NOW_MS + 100)
+    assert scene.offset_at(NOW_MS + 1, committed=False) == marker
+    assert scene.offset_at(NOW_MS + 1, committed=True) == marker
+    scene.commit(following)
+    assert scene.read_from(marker[0], committed=True) == [b"behind"]

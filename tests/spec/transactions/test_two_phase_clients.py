@@ -104,17 +104,6 @@ def test_scenario_121_nor_can_the_old_one(scene: Clients) -> None:
     assert scene.add_offsets(pair) is E.PRODUCER_FENCED
 
 
-def test_a_zombie_may_still_write_where_the_transaction_is_open_until_the_marker_is_there(scene: Clients) -> None:
-    """The leader asks nobody in an open transaction. What is written so belongs to the transaction, and shares its
-    fate; a limitation that KIP-939 accepts."""
-    pair = prepared(scene)
-    owner, _ = scene.init6(keep=True)
-    assert scene.produce(pair, 1, b"late") is E.NONE
-    scene.commit(owner)
-    assert scene.read(committed=True) == [b"prepared", b"late"]
-    assert scene.produce(pair, 2, b"too late") is E.INVALID_PRODUCER_EPOCH
-
-
 def test_scenario_125_an_operator_without_the_permission_aborts_what_nobody_will_decide(scene: Clients) -> None:
     pair = prepared(scene)
     scene.authorizer.denied.add(TWO_PHASE)

@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 NOT_ATTEMPTED: Final = AcknowledgeResult(
     ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused."
 )
+# Refusals to store something that concern the whole request, since its transaction is over, or sealed.
+OF_THE_TRANSACTION: Final = frozenset(
+    {
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
 REGISTRATION_RETRY_MS: Final = 20
 REGISTRATION_PATIENCE_MS: Final = 100  # while the transaction before is being completed
 Named = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
@@ -216,6 +225,7 @@ class TxnAcknowledgement:
         shares = self._broker.shares
         shares.require_transactions()
         _, producer_id, producer_epoch = self._transaction
+        self._broker.seals.check(producer_id, producer_epoch)
         for key in self._keys.values():
             if self._broker.share_coordinator.shard_for(key).core.has_ended(producer_id, producer_epoch):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
@@ -249,7 +259,8 @@ class TxnAcknowledgement:
     def _stored(self, writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> Results:
         """Undoes what was stored if the rest was not. Even after a restart that is no commit; its producer must abort.
 
-        raises  INVALID_TXN_STATE where a marker has ended the transaction meanwhile
+        raises  INVALID_TXN_STATE if a marker has ended the transaction meanwhile; the transaction coordinator's code if
+                it was sealed meanwhile
         """
         errors = [each if isinstance(each, KafkaError) else None for each in answers]
         has_failed = any(errors)
@@ -269,8 +280,9 @@ class TxnAcknowledgement:
                 live.undo_pending(write)
             else:
                 live.made_pending(write)
-        if any(error is not None and error.code is ErrorCode.INVALID_TXN_STATE for error in errors):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        for error in errors:
+            if error is not None and error.code in OF_THE_TRANSACTION:
+                raise KafkaError(error.code)
         return results
 
 

@@ -130,6 +130,7 @@ class TransactionalCommit:
             self._refuse(KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
             return
         try:
+            self._broker.seals.check(request.producer_id, request.producer_epoch)
             answer = self._broker.groups.shard_for(request.group_id).submit(
                 lambda core, now_ms: core.commit_transactional_offsets(request, now_ms=now_ms),
                 producer=RecordsOf(

@@ -39,6 +39,10 @@ NOT_INITIALIZED = "Share group state has not been initialized for this partition
 ALREADY_ENDED = "The transaction has already ended."
 
 
+def unsealed(producer_id: int, producer_epoch: int) -> None:
+    """Lets every producer have acknowledgements pending."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
     """The names are Kafka's property names, `.` as `_`, units said."""
@@ -49,8 +53,17 @@ class ShareCoordinatorConfig:
 
 
 class StateCore:
-    def __init__(self, config: ShareCoordinatorConfig, partition_exists: Callable[[bytes, int], bool]) -> None:
-        """partition_exists: whether metadata knows this partition of the topic with this id"""
+    def __init__(
+        self,
+        config: ShareCoordinatorConfig,
+        partition_exists: Callable[[bytes, int], bool],
+        check_seal: Callable[[int, int], None] = unsealed,
+    ) -> None:
+        """
+        partition_exists  whether metadata knows this partition of the topic with this id
+        check_seal        raises KafkaError if the transaction of this producer id and epoch takes nothing in any more
+        """
+        self._check_seal = check_seal
         self._config = config
         self._partition_exists = partition_exists
         self._entries: dict[SharePartitionKey, Entry] = {}
@@ -151,7 +164,7 @@ class StateCore:
         """
         must_sync  something of it is pending in a two-phase commit
         raises     INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
-                   INVALID_TXN_STATE where a marker has already ended the transaction
+                   INVALID_TXN_STATE where a marker has already ended the transaction; what `check_seal` raises
         """
         entry = self._require(key, leader_epoch)
         if 0 <= state_epoch < entry.state_epoch:
@@ -159,6 +172,8 @@ class StateCore:
         self._require_partition(key)
         if any(self.has_ended(each.producer_id, each.producer_epoch) for each in write.pending):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, ALREADY_ENDED)
+        for each in write.pending:
+            self._check_seal(each.producer_id, each.producer_epoch)
         start_offset, delivery_complete_count = write.start_offset, write.delivery_complete_count
         if start_offset != UNDECIDED_START_OFFSET:
             start_offset = max(start_offset, entry.start_offset)

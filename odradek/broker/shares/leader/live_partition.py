@@ -49,6 +49,9 @@ CODES: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.FENCED_STATE_EPOCH: NOT_LEADER,
     ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.OFFSET_NOT_AVAILABLE,
     ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 # Whoever is told so has lost the right to write.
 FENCING: Final = frozenset(
