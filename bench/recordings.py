@@ -30,6 +30,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, Producer
 
+from bench.callgrind import CountedBroker, instructions
 from bench.guard.operations import Bursts, Operation, Turn, fetch_at_the_tail, heartbeat, produce
 from bench.process_usage import cpu_seconds
 from bench.topics import topic
@@ -76,7 +77,6 @@ OF_CONTROL = [
 ]
 CONTROL, KEPT = {"odradek.control.enable": "true"}, {"odradek.control.requests.enable": "true"}
 Z_95 = 1.96
-COUNTED_REQUESTS = 300
 SAMPLED_S = 5
 SAMPLES_OF_A_SECOND = 1500
 # The functions of a recording in a stack, as mypyc names them.
@@ -108,37 +108,6 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
         finally:
             judge.kill()
             judge.wait()
-
-
-class CountedBroker(BrokerProcess):
-    """A broker under callgrind, which counts its instructions while it is told to."""
-
-    @property
-    def counts(self) -> Path:
-        return self.data_dir.with_name("callgrind")
-
-    def command(self, ready_file: Path) -> list[str]:
-        tool = ["valgrind", "--tool=callgrind", "--quiet", "--instr-atstart=no"]
-        return [*tool, f"--callgrind-out-file={self.counts}", *super().command(ready_file)]
-
-    def tell(self, *words: str) -> None:
-        subprocess.run(["callgrind_control", *words, str(self.pid)], check=True, capture_output=True)
-
-
-def instructions(broker: BrokerProcess, turn: Turn) -> float:
-    """Returns how many one request takes."""
-    assert isinstance(broker, CountedBroker)
-    before = set(broker.counts.parent.glob("callgrind*"))
-    broker.tell("--zero")
-    broker.tell("--instr=on")
-    done = 0
-    while done < COUNTED_REQUESTS:
-        done += turn()
-    broker.tell("--instr=off")
-    broker.tell("--dump")
-    dumps = set(broker.counts.parent.glob("callgrind*")) - before
-    totals = re.findall(r"^(?:summary|totals): (\d+)", "".join(each.read_text() for each in dumps), re.MULTILINE)
-    return max(int(total) for total in totals) / done
 
 
 def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:

@@ -1,6 +1,6 @@
 """Does an operation cost more CPU than at the commit before? `make bench ARGS=guard`, a step of CI.
 
-    python -m bench.guard [--base COMMIT] [--margin 1.25] [--only WORDS]
+    python -m bench.guard [--base COMMIT] [--margin 1.25] [--only WORDS] [--instructions]
 
 Starts two brokers, one with the code of the base (the parent of HEAD, or where HEAD left --base) and one with the code
 as it is now, gives both the same requests in short turns, and compares the CPU of the broker per operation. Only the
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.callgrind import CountedBroker, instructions
 from bench.guard.base import NoBase, find_base, unpack
 from bench.guard.comparison import MARGIN, Attempt, Verdict, cost, verdict
 from bench.guard.operations import OPERATIONS, Operation, Refused, Turn
@@ -30,6 +32,7 @@ from bench.process_usage import cpu_seconds
 from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
+COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # with --instructions
 TURNS, FIRST_TURNS = 100, 5  # of each broker and operation; the first ones warm up and do not count
 # The sources as they are, compiled or not; bytecode is kept, as `make run` keeps it.
 ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
@@ -43,7 +46,7 @@ class Side:
     broker: BrokerProcess
 
     @classmethod
-    def of(cls, source: Path, work: Path, name: str) -> Side:
+    def of(cls, source: Path, work: Path, name: str, kind: type[BrokerProcess] = BrokerProcess) -> Side:
         """Raises RuntimeError where the code that runs would be another's."""
         words = [sys.executable, "-c", WHERE]
         done = subprocess.run(
@@ -51,7 +54,7 @@ class Side:
         )
         if not Path(done.stdout.strip()).is_relative_to(source):
             raise RuntimeError(f"in {source} Python imports {done.stdout.strip()}")
-        return cls(BrokerProcess(work / name, environment=ENVIRONMENT, source=source))
+        return cls(kind(work / name, environment=ENVIRONMENT, source=source))
 
     def cpu_us(self, turn: Turn) -> float:
         """CPU of the broker per operation of this turn."""
@@ -110,6 +113,27 @@ def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Op
         return [one for one in operations if compare(one, before, after, margin) is Verdict.SLOWER]
 
 
+def count(source: Path, operations: Sequence[Operation]) -> None:
+    """Prints the instructions of each operation, with the code in `source` and with the code as it is."""
+    with tempfile.TemporaryDirectory(prefix="odradek-guard-") as folder, ExitStack() as stack:
+        sides = [
+            Side.of(root, Path(folder), name, CountedBroker)
+            for root, name in ((source, "before"), (REPOSITORY, "after"))
+        ]
+        for side in sides:
+            stack.enter_context(side.broker)
+        for operation in operations:
+            turns = [operation.begin(side.broker.bootstrap, stack) for side in sides]
+            counts: list[list[float]] = [[], []]
+            for number in range(COUNTED_TURNS + 1):
+                for side, turn, found in zip(sides, turns, counts, strict=True):
+                    counted = instructions(side.broker, turn, COUNTED_OPERATIONS)
+                    if number:  # the first turn warms up
+                        found.append(counted)
+            before, after = map(statistics.median, counts)
+            print(f"{operation.name:32} {before:10,.0f} → {after:10,.0f}  {after / before - 1:+6.1%}", flush=True)
+
+
 def parse(environment: Mapping[str, str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -119,6 +143,11 @@ def parse(environment: Mapping[str, str]) -> argparse.Namespace:
     )
     parser.add_argument("--margin", type=float, default=MARGIN, help="default: %(default)s times the CPU of the base")
     parser.add_argument("--only", default="", metavar="WORDS", help="operations with these words in their names")
+    parser.add_argument(
+        "--instructions",
+        action="store_true",
+        help="count them with callgrind, and compare nothing: repeatable on a busy machine, and slow",
+    )
     return parser.parse_args()
 
 
@@ -127,8 +156,12 @@ def main() -> int:
     chosen = [one for one in OPERATIONS if options.only in one.name]
     try:
         base = find_base(options.base)
-        print(f"CPU per operation, {base.title} → the code as it is; more than {options.margin:g} × fails", flush=True)
+        measure = "instructions" if options.instructions else f"CPU (more than {options.margin:g} × fails)"
+        print(f"{measure} per operation, {base.title} → the code as it is", flush=True)
         with tempfile.TemporaryDirectory(prefix="odradek-base-") as folder:
+            if options.instructions:
+                count(unpack(base, Path(folder).resolve()), chosen)
+                return 0
             slower = run(unpack(base, Path(folder).resolve()), chosen, options.margin)
     except NoBase as reason:
         print(f"nothing to compare with: {reason}")

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from bench.clients import CLIENT_TIMEOUT_S
 from bench.coordinators import GROUP, RETRY_S, await_coordinator
 from bench.groups import ConsumerGroup
+from bench.shares import finalise_share_version_2, heartbeat_of, joined
 from bench.topics import topic
 from bench.transactions import new_pair
 from odradek.protocol.frames import request_bytes
@@ -31,8 +32,20 @@ from odradek.protocol.messages.offset_commit_request import (
 )
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.messages.share_fetch_request import AcknowledgementBatch, ShareFetchRequest
+from odradek.protocol.messages.share_fetch_request import FetchPartition as ShareFetchPartition
+from odradek.protocol.messages.share_fetch_request import FetchTopic as ShareFetchTopic
+from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
+from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.protocol.messages.txn_share_acknowledge_request import (
+    TxnShareAcknowledgeBatch,
+    TxnShareAcknowledgePartition,
+    TxnShareAcknowledgeRequest,
+    TxnShareAcknowledgeTopic,
+)
+from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.support.wire import Wire
@@ -42,6 +55,8 @@ FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERS
 BURST = 16  # requests that are sent at once
 PRODUCERS = 8
 TRANSACTIONS = 2  # of each producer in a turn
+SHARED_RECORDS = 2_000  # more than all turns of a row take
+SHARE_FETCH_VERSION = 2
 SESSION_TIMEOUT_MS = 600_000
 
 Turn: TypeAlias = Callable[[], int]  # sends, waits for all answers, and returns the number of operations
@@ -265,6 +280,101 @@ def transactions(bootstrap: str, stack: ExitStack) -> Turn:
     return turn
 
 
+class ShareMember:
+    """The only member of a share group, which has one partition of a topic full of records."""
+
+    def __init__(self, bootstrap: str, stack: ExitStack, records: int) -> None:
+        self.name = stack.enter_context(topic(bootstrap, 1))
+        self.wire = stack.enter_context(Wire(bootstrap))
+        wire, name = self.wire, self.name
+        wire.send_bytes(b"".join(produced(name, [0], 100) for _ in range(records)))
+        for _ in range(records):
+            wire.receive_bytes()
+        self.group_id = f"{name}-group"
+        self.member = joined(wire, self.group_id, name, 1, 1)[0]
+        self._epoch = 0
+        self.next_offset = 0  # of the first record that is not acquired yet
+
+    def stay(self) -> None:
+        """Sends a heartbeat, without which the group would forget the member in the midst of a slow row."""
+        answer = self.wire.ask(heartbeat_of(self.group_id, self.name, self.member), 1, ShareGroupHeartbeatResponse)
+        check(answer.error_code)
+
+    def fetch(self, max_records: int, accepted: range = range(0)) -> range:
+        """Accepts the records at these offsets, and returns the offsets of those that are acquired."""
+        batch = AcknowledgementBatch(first_offset=accepted.start, last_offset=accepted.stop - 1, acknowledge_types=[1])
+        partition = ShareFetchPartition(acknowledgement_batches=[batch] if accepted else [])
+        request = ShareFetchRequest(
+            group_id=self.group_id,
+            member_id=self.member.member_id,
+            share_session_epoch=self._epoch,
+            max_wait_ms=int(CLIENT_TIMEOUT_S * 1000),
+            min_bytes=1,
+            max_bytes=1024 * 1024,
+            max_records=max_records,
+            batch_size=max_records,
+            topics=[ShareFetchTopic(topic_id=self.member.topic_id, partitions=[partition])],
+        )
+        answer = self.wire.ask(request, SHARE_FETCH_VERSION, ShareFetchResponse)
+        check(answer.error_code)
+        found = answer.responses[0].partitions[0]
+        check(found.error_code or found.acknowledge_error_code)
+        self._epoch += 1
+        return range(found.acquired_records[0].first_offset, found.acquired_records[-1].last_offset + 1)
+
+
+def share_fetches(bootstrap: str, stack: ExitStack) -> Turn:
+    """ShareFetch of one record, which accepts the record before."""
+    member = ShareMember(bootstrap, stack, SHARED_RECORDS)
+    held = [range(0)]
+
+    def turn() -> int:
+        for _ in range(BURST):
+            held[0] = member.fetch(1, held[0])
+        return BURST
+
+    return turn
+
+
+def share_transactions(bootstrap: str, stack: ExitStack) -> Turn:
+    """TxnShareAcknowledge of one record, and EndTxn."""
+    with Wire(bootstrap) as wire:
+        finalise_share_version_2(wire)
+    member = ShareMember(bootstrap, stack, SHARED_RECORDS)
+    transactional_id = member.name
+    pair = new_pair(member.wire, transactional_id)
+    held = [range(0)]
+
+    def turn() -> int:
+        nonlocal pair
+        if not held[0]:
+            member.stay()
+            held[0] = member.fetch(BURST)
+        offset, held[0] = held[0].start, held[0][1:]
+        accepted = TxnShareAcknowledgeBatch(first_offset=offset, last_offset=offset, acknowledge_types=[1])
+        partition = TxnShareAcknowledgePartition(acknowledgement_batches=[accepted])
+        request = TxnShareAcknowledgeRequest(
+            transactional_id=transactional_id,
+            group_id=member.group_id,
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+            member_id=member.member.member_id,
+            member_epoch=member.member.epoch,
+            topics=[TxnShareAcknowledgeTopic(topic_id=member.member.topic_id, partitions=[partition])],
+        )
+        answer = member.wire.ask(request, 0, TxnShareAcknowledgeResponse)
+        check(answer.error_code or answer.responses[0].partitions[0].error_code)
+        end = EndTxnRequest(
+            transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=True
+        )
+        ended = member.wire.ask(end, END_TXN_VERSION, EndTxnResponse)
+        check(ended.error_code)
+        pair = ended.producer_id, ended.producer_epoch
+        return 1
+
+    return turn
+
+
 OPERATIONS = (
     Operation("Produce of 1 KiB", produce([0], 1024, 12)),
     Operation("Produce for 4 partitions", produce([0, 1, 2, 3], 100, 4)),
@@ -274,4 +384,6 @@ OPERATIONS = (
     Operation("classic heartbeat", heartbeat),
     Operation("heartbeat of a consumer group", consumer_heartbeat),
     Operation("OffsetCommit of a partition", offset_commit),
+    Operation("ShareFetch of a record", share_fetches),
+    Operation("TxnShareAcknowledge, EndTxn", share_transactions),
 )

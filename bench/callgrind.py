@@ -1,0 +1,47 @@
+"""Instructions of a broker that runs under callgrind: repeatable figures, whatever else the machine is doing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.broker_process import BrokerProcess
+
+COUNTED_REQUESTS = 300
+
+
+class CountedBroker(BrokerProcess):
+    """A broker under callgrind, which counts its instructions while it is told to."""
+
+    @property
+    def counts(self) -> Path:
+        return self.data_dir.with_name(f"callgrind-{self.data_dir.name}")
+
+    def command(self, ready_file: Path) -> list[str]:
+        tool = ["valgrind", "--tool=callgrind", "--quiet", "--instr-atstart=no"]
+        return [*tool, f"--callgrind-out-file={self.counts}", *super().command(ready_file)]
+
+    def tell(self, *words: str) -> None:
+        subprocess.run(["callgrind_control", *words, str(self.pid)], check=True, capture_output=True)
+
+
+def instructions(broker: BrokerProcess, turn: Callable[[], int], requests: int = COUNTED_REQUESTS) -> float:
+    """Returns how many instructions one operation takes, as the mean of so many.
+
+    turn   does some operations, and returns how many
+    """
+    assert isinstance(broker, CountedBroker)
+    found = f"{broker.counts.name}*"
+    before = set(broker.counts.parent.glob(found))
+    broker.tell("--zero")
+    broker.tell("--instr=on")
+    done = 0
+    while done < requests:
+        done += turn()
+    broker.tell("--instr=off")
+    broker.tell("--dump")
+    dumps = set(broker.counts.parent.glob(found)) - before
+    totals = re.findall(r"^(?:summary|totals): (\d+)", "".join(each.read_text() for each in dumps), re.MULTILINE)
+    return max(int(total) for total in totals) / done
