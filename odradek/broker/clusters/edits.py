@@ -86,10 +86,13 @@ def _below(place: object, step: str | int) -> list[object]:
     return [getattr(place, step)] if isinstance(step, str) and hasattr(place, step) else []
 
 
+MOST_DIGITS = 18  # of an index; a number of thousands of digits is none for Python
+
+
 def parse_edit(api: ApiKey, path: str, value: object) -> Edit:
     """Raises Problem."""
     at = f"do.edit.{path}"
-    steps = [int(each) if each.isdecimal() else each for each in re.findall(r"\d+|\*|[A-Za-z]\w*", path)]
+    steps = [int(each[:MOST_DIGITS]) if each.isdecimal() else each for each in re.findall(r"\d+|\*|[A-Za-z]\w*", path)]
     how = "set"
     if isinstance(value, dict):
         if len(value) != 1 or not value.keys() <= OF_ARRAYS | OF_ELEMENTS | {"corrupt"}:

@@ -47,7 +47,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-WHEN = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*?)\s*")
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # of a text without blanks at its ends
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
@@ -303,7 +303,7 @@ def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
         return ()
     made = []
     for each in value if isinstance(value, list) else [value]:
-        found = WHEN.fullmatch(text(each, "match.when"))
+        found = WHEN.fullmatch(text(each, "match.when").strip())
         if found is None:
             raise bad("match.when", "a comparison such as MemberEpoch == 0")
         if api is None:

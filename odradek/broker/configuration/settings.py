@@ -7,6 +7,7 @@ The tables: `odradek.broker.configuration.broker_settings` and `unused_settings`
 
 from collections.abc import Mapping
 from enum import Enum
+from math import isinf
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from odradek.protocol.quoting import shortened
@@ -35,6 +36,9 @@ class UpdateMode(Enum):
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
+
+
+MOST_DIGITS = 19  # of a LONG; of thousands of digits Python makes no number
 
 
 class InvalidSetting(ValueError):
@@ -277,6 +281,8 @@ def unit_ms(name: str) -> int:
 
 def java_double(value: float) -> str:
     """Prints a double as Java does: plain between a thousandth and ten million, else with an exponent."""
+    if isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     from decimal import Decimal  # slow to import, and hardly ever needed
@@ -303,7 +309,8 @@ def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
         return lowered == "true"
     if kind in INTEGER_LIMITS:
         digits = text[1:] if text[:1] in ("+", "-") else text
-        number = int(text) if digits.isdecimal() and digits.isascii() else None
+        is_number = digits.isdecimal() and digits.isascii() and len(digits.lstrip("0")) <= MOST_DIGITS
+        number = int(digits.lstrip("0") or "0") * (-1 if text[:1] == "-" else 1) if is_number else None
         if number is None or not -INTEGER_LIMITS[kind] <= number < INTEGER_LIMITS[kind]:
             raise refused(name, given, f"Not a number of type {kind.name}")
         return number

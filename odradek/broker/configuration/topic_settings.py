@@ -33,12 +33,13 @@ DURATION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 MAX_SECONDS: Final = (1 << 63) - 1
+LONGEST_DURATION: Final = 1_000  # characters; numbers that are too large have fewer, and Python reads no very long ones
 
 
 def duration_ms(text: str) -> int | None:
     """Milliseconds, rounded down; None for what is no duration, or does not fit into 64 bits of seconds."""
     found = DURATION.fullmatch(text)
-    if found is None:
+    if found is None or len(text) > LONGEST_DURATION:
         return None
     days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
     nanos = int(((found["fraction"] or "") + "0" * 9)[:9])

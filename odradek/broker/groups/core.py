@@ -289,8 +289,9 @@ class GroupCore:
         known = self._offsets.of(group_id).keys() | self._offsets.open_positions(group_id).keys()
         response = OffsetDeleteResponse()
         gone: dict[tuple[str, int], None] = {}
+        is_subscribed_to = group.subscription()
         for topic in request.topics:
-            subscribed = group.is_subscribed_to(topic.name)
+            subscribed = is_subscribed_to(topic.name)
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
             indexes = [partition.partition_index for partition in topic.partitions]
             response.topics.append(
@@ -414,8 +415,9 @@ class GroupCore:
         """When each of its offsets expires that may."""
         unstable = self._offsets.open_positions(group.group_id)
         idle_since_ms = group.idle_since_ms
+        is_subscribed_to = group.subscription()
         for (topic, partition), committed in self._offsets.of(group.group_id).items():
-            if not group.is_subscribed_to(topic) and (topic, partition) not in unstable:
+            if not is_subscribed_to(topic) and (topic, partition) not in unstable:
                 yield (topic, partition), expires_ms(committed, idle_since_ms, self._config)
 
     def _replay_offset(

@@ -6,7 +6,7 @@ Kafka or a later release continues from the same records. Their members do not t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,9 +68,11 @@ class RecordedGroup:
             return "Stable"
         return "Reconciling"
 
-    def is_subscribed_to(self, topic: str) -> bool:
+    def subscription(self) -> Callable[[str], bool]:
         """A regular expression may match anything: it is Kafka that resolves it, and we would rather keep too much."""
-        return any(topic in each.topics or each.topic_regex for each in self.members.values())
+        if any(each.topic_regex for each in self.members.values()):
+            return lambda _: True
+        return frozenset().union(*(each.topics for each in self.members.values())).__contains__
 
     # Offsets.
 

@@ -173,8 +173,8 @@ def _is_matching_pattern(pattern: str) -> bool:
     if not separator or name.strip() not in MATCHABLE:
         return False
     try:
-        re.compile(expression.strip())
-    except re.error:
+        re.compile(expression.strip())  # checked only: nothing is matched by it here
+    except (re.error, RecursionError, OverflowError):
         return False
     return True
 

@@ -9,7 +9,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -131,6 +131,9 @@ class ClassicGroup:
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
+
+    def subscription(self) -> Callable[[str], bool]:
+        return self.is_subscribed_to
 
     def is_subscribed_to(self, topic: str) -> bool:
         """If the subscription of a consumer group cannot be read, it may be to anything."""

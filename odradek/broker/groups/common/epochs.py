@@ -83,8 +83,8 @@ class EpochGroup(ABC, Generic[M, S]):
     def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
+    def subscription(self) -> Callable[[str], bool]:
+        return self.subscribed_topics().__contains__
 
     def target_of(self, member_id: str) -> Partitions:
         return self.targets.get(member_id, {})

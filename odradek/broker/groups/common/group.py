@@ -6,7 +6,7 @@ Each type implements it in a folder of its own. Listing, offsets, deletion and e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
@@ -60,8 +60,9 @@ class Group(Protocol):
     def state_name(self) -> str:
         """Returns the name that ListGroups shows."""
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Its offsets of this topic are neither deleted nor expired."""
+    def subscription(self) -> Callable[[str], bool]:
+        """Returns a function that says whether the group is subscribed to a topic, whose offsets are then neither
+        deleted nor expired. Made once for many topics, since it may look at all members."""
 
     # Offsets. A type without committed offsets refuses with GROUP_ID_NOT_FOUND.
 

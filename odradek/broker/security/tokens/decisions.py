@@ -99,8 +99,9 @@ def visible_tokens(
     may_describe: Callable[[DelegationToken], bool],
 ) -> Iterator[DelegationToken]:
     """owners: only tokens that concern one of them; None for all. may_describe: others' tokens"""
+    wanted = None if owners is None else frozenset(owners)
     for token in tokens.by_id.values():
-        if owners is not None and not any(token.may_be_renewed_by(owner) for owner in owners):
+        if wanted is not None and wanted.isdisjoint((token.owner, token.requester, *token.renewers)):
             continue
         if token.may_be_renewed_by(principal) or may_describe(token):
             yield token

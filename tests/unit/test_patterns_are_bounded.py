@@ -1,0 +1,214 @@
+"""Python's `re` can take for ever on a text of forty characters. Every use of it is listed here, with the reason why it
+cannot be made to.
+
+Patterns that come from outside, and patterns of settings that meet what clients send, are matched by
+`odradek.broker.patterns.re2`. A new use of `re`, or another pattern, fails the test until its row says why the time is
+bounded: look at who writes the pattern, who writes the text, and what a text that almost matches costs.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FUNCTIONS = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
+OF_FNMATCH = {"fnmatch", "fnmatchcase", "translate", "filter"}
+
+
+def uses() -> Iterator[tuple[str, str]]:
+    """Yields the file and the pattern of each use of `re` and `fnmatch` in the product; as an expression, if it is no
+    plain text."""
+    for path in sorted([*(ROOT / "odradek").rglob("*.py"), *(ROOT / "pyspark_odradek").rglob("*.py")]):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(ast.Attribute(ast.Name("re"), name), [pattern, *_]) if name in FUNCTIONS:
+                    yield str(path.relative_to(ROOT)), shown(pattern)
+                case ast.Call(ast.Name(name) | ast.Attribute(ast.Name("fnmatch"), name), [_, pattern, *_]) if (
+                    name in OF_FNMATCH and "fnmatch" in path.read_text()
+                ):
+                    yield str(path.relative_to(ROOT)), shown(pattern)
+                case ast.ImportFrom("re" | "regex", names):
+                    yield str(path.relative_to(ROOT)), f"from re import {', '.join(each.name for each in names)}"
+                case ast.Import(names) if any(each.asname and each.name in ("re", "regex") for each in names):
+                    yield str(path.relative_to(ROOT)), "import re as another name"
+
+
+def shown(pattern: ast.expr) -> str:
+    if isinstance(pattern, ast.Constant):
+        return pattern.value.decode() if isinstance(pattern.value, bytes) else str(pattern.value)
+    return f"expression {ast.unparse(pattern)}"
+
+
+# Who can write what, and why that is harmless.
+OWN = "pattern and text are our own: schemas, assets of the page, names of files that we have made"
+OWN_PROCESS = "a command, client or job of the person who wrote the pattern: it keeps nobody else waiting"
+ADMINISTRATOR = "the text is a setting of the broker, and who may change it may stop the broker anyway"
+COMPILED_ONLY = "compiled to see whether it is valid, and never matched"
+FIXED_LENGTH = "each repetition has a bound"
+ONE_PASS = (
+    "behind each repetition stands a character that the repetition does not take, or the end of the text: if the text"
+    " does not match, giving back characters fails at once at each of them, in one pass"
+)
+
+USES: Mapping[str, Mapping[str, str]] = {
+    "odradek/broker/clusters/chosen_listeners.py": {
+        "[A-Za-z][A-Za-z0-9_]*": ONE_PASS,
+        "[^\\s\\\"'\\\\=;/,\\x00-\\x1f]+": ONE_PASS,
+    },
+    "odradek/broker/clusters/edits.py": {
+        r"\d+|\*|[A-Za-z]\w*": ONE_PASS,
+        "(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])": FIXED_LENGTH,
+    },
+    "odradek/broker/clusters/rules.py": {
+        r"([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)": ONE_PASS,
+        r"(\d{1,5})(?:-(\d{1,5})|(\+))?": FIXED_LENGTH,
+    },
+    "odradek/broker/configuration/topic_settings.py": {
+        (
+            r"(?P<sign>[-+]?)P(?=.)(?:(?P<days>[-+]?\d+)D)?(?:T(?=.)(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minu"
+            r"tes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?"
+        ): ONE_PASS,
+        "([0-9]+:[0-9]+)?": ONE_PASS,
+    },
+    "odradek/broker/control/page/document.py": {
+        r'^import (?P<names>\{[^}]*\}) from "(?P<path>[^"]+)";$': OWN,
+        r"^export const (?P<names>\w+|\{[^}]*\})": OWN,
+    },
+    "odradek/broker/handlers/cluster/features.py": {
+        r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?": ONE_PASS,
+    },
+    "odradek/broker/metadata/config_rules.py": {
+        r"listener\.name\.[^.]*\..+": ONE_PASS,
+        "expression expression.strip()": COMPILED_ONLY,
+    },
+    "odradek/broker/metadata/files.py": {
+        r"(\d{20})-(\d{10})\.checkpoint": OWN,
+    },
+    "odradek/broker/metadata/topic_names.py": {
+        "[a-zA-Z0-9._-]+": ONE_PASS,
+    },
+    "odradek/broker/security/sasl/oauthbearer.py": {
+        (
+            "n,(?:a=(?P<authzid>(?:[\x01-\x7f](?<![=,])|=2C|=3D)+))?,\x01(?P<pairs>(?:"
+            "[A-Za-z]+=[!-~ \t\r\n]+\x01)*)\x01"
+        ): ONE_PASS,
+        r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)": ONE_PASS,
+        "[A-Za-z0-9_-]*={0,2}": ONE_PASS,
+    },
+    "odradek/broker/security/tls/principals.py": {
+        "expression RULE": ADMINISTRATOR,
+        r"expression f'\\s*({RULE})\\s*(?:,\\s*|$)'": ADMINISTRATOR,
+        r"\\(.)|\$(\d+)": ADMINISTRATOR,
+        r"\(\?[a-zA-Z-]*": ADMINISTRATOR,
+    },
+    "odradek/broker/shares/core/state.py": {
+        r"([\w-]{22})(?:==)?": FIXED_LENGTH,
+        "[+-]?[0-9]{1,10}": FIXED_LENGTH,
+    },
+    "odradek/client/common/values.py": {
+        r"(0|[1-9]\d{0,18}):(0|[1-9]\d{0,4})": OWN_PROCESS,
+    },
+    "odradek/client/security/sasl.py": {
+        "[A-Za-z]+": OWN_PROCESS,
+        "[!-~ \t\r\n]+": OWN_PROCESS,
+    },
+    "odradek/client/sharing/acquired.py": {
+        r"[\x00-\x04]+": OWN_PROCESS,
+        r"[\x01-\x04]": OWN_PROCESS,
+        r"[\xff\xfe\xfa]+": OWN_PROCESS,
+        r"[^\x00]+": OWN_PROCESS,
+    },
+    "odradek/files/names.py": {
+        r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)": OWN,
+        r".+\.[0-9a-f]{32}-delete": OWN,
+    },
+    "odradek/files/offline/directories.py": {
+        r"\d{20}\.log(\.swap)?": OWN_PROCESS,
+        "[a-z][a-z0-9+.-]*://": OWN_PROCESS,
+    },
+    "odradek/protocol/java_properties.py": {
+        (
+            '(?P<skipped>\\s+|//[^\\n]*|/\\*.*?\\*/)\n      | "(?P<double>(?:[^"\\\\\\n]|\\\\.)*)"\n      | \'(?P<s'
+            "ingle>(?:[^'\\\\\\n]|\\\\.)*)'\n      | (?P<bare>[^\\s\"'=;/]+)\n      | (?P<mark>[=;])"
+        ): ADMINISTRATOR,
+        r"\\([0-3]?[0-7]{1,2}|.)": ADMINISTRATOR,
+        r"user_\w+|username|password|\w+Module": ADMINISTRATOR,
+    },
+    "odradek/protocol/schema.py": {
+        "([A-Z]+)([A-Z][a-z])": OWN,
+        "([a-z0-9])([A-Z])": OWN,
+    },
+    "odradek/protocol/scram.py": {
+        (
+            "expression f'n,(?:a=(?P<authzid>{_NAME}))?,(?P<bare>{_RESERVED}n=(?P<name>{_NAME}),r=(?P<n"
+            "once>{_NONCE}){_EXTENSIONS})'"
+        ): ONE_PASS,
+        (
+            "expression f'{_RESERVED}r=(?P<nonce>{_NONCE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]+){_EXTENSIONS}'"
+        ): ONE_PASS,
+        (
+            "expression f'(?P<unproven>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=("
+            "?P<proof>{_BASE64})'"
+        ): ONE_PASS,
+        "expression f'(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}'": ONE_PASS,
+    },
+    "odradek/spark/file_plan.py": {
+        "expression choice.pattern": OWN_PROCESS,
+    },
+    "odradek/spark/inputs.py": {
+        r"(\[[^\]]+\]|[^:\s]+):\d+": OWN_PROCESS,
+    },
+    "odradek/spark/jobs/session.py": {
+        r"^(?:[\w.]*odradek[\w.]*|pyspark\.errors[\w.]*|TimeoutError|\w*Error|\w*Exception): (.+)$": OWN_PROCESS,
+    },
+    "odradek/spark/names.py": {
+        r"(?P<sink>.+)\.t\.(?P<run>[^.]*)\.(?P<batch>\d+)\.(?P<partition>\d+)\.(?P<attempt>\d+)\.[^.]+": OWN_PROCESS,
+    },
+    "odradek/spark/offsets.py": {
+        "expression options.pattern": OWN_PROCESS,
+    },
+    "odradek/spark/options.py": {
+        r"\s*(\d+)\s*([a-z]*)\s*": OWN_PROCESS,
+    },
+    "odradek/testing/judge/rules/versions.py": {
+        r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?": OWN_PROCESS,
+    },
+    "odradek/tools/commands/configs.py": {
+        r"\s*([^=,\s]+)\s*=\s*(?:\[([^\]]*)\]|([^,]*))\s*(?:,|$)": OWN_PROCESS,
+    },
+    "odradek/tools/commands/consume.py": {
+        r"beginning|earliest|end|latest|stored|-?\d+|[se]@\d+": OWN_PROCESS,
+    },
+    "odradek/tools/commands/groups.py": {
+        r"([^:]+)(?::(\d+(?:,\d+)*))?": OWN_PROCESS,
+    },
+    "odradek/tools/commands/replay.py": {
+        "expression pattern.replace('[', '[[]')": OWN_PROCESS,
+    },
+    "odradek/tools/inspect/command.py": {
+        (
+            r"(?P<offset>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\."
+            "swap)?"
+        ): OWN_PROCESS,
+        r"\d{20}-\d{10}\.checkpoint(\.deleted)?": OWN_PROCESS,
+        r"(?P<topic>.+)-\d+(\.[0-9a-f]{32}-(delete|stray))?": OWN_PROCESS,
+    },
+}
+
+
+def test_every_use_of_a_backtracking_matcher_is_known_to_be_bounded() -> None:
+    found: dict[str, set[str]] = {}
+    for path, pattern in uses():
+        found.setdefault(path, set()).add(pattern)
+    assert found == {path: set(rows) for path, rows in USES.items()}
+
+
+def test_patterns_that_a_client_can_write_are_not_given_to_it() -> None:
+    """The expressions, which are not written here, belong to processes of their own or are not matched."""
+    expressions = {
+        (path, why)
+        for path, rows in USES.items()
+        for pattern, why in rows.items()
+        if pattern.startswith("expression ") and not pattern.startswith("expression f'")
+    }
+    assert {why for path, why in expressions if path.startswith("odradek/broker/")} <= {ADMINISTRATOR, COMPILED_ONLY}
