@@ -26,7 +26,7 @@ from odradek.storage.log_state import LogState
 from odradek.storage.log_sync import SnapshotToWrite, SyncTicket, UnsyncedFiles
 from odradek.storage.producer_state import LogProducers, Origin, ProducerEntry, has_open_transaction
 from odradek.storage.segment import Segment, Segments
-from odradek.storage.segment_removal import SegmentRemoval, SegmentReplacement, count_deletable
+from odradek.storage.segment_removal import SegmentRemoval, SegmentReplacement, count_deletable, deletable_from_ms
 from odradek.storage.staging import StagedRun, Staging, TailCache
 from odradek.storage.verification import VerificationGuard
 
@@ -366,7 +366,7 @@ class Log:
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
-            relied_on_from=next((at for at, each in self._producers.states.ongoing.items() if each in relied_on), None),
+            relied_on_from=self._relied_on_from(relied_on),
         )
         if count == 0:
             return None
@@ -381,6 +381,24 @@ class Log:
         self._unsynced.forget(gone)
         self._start_at(self.segments[0].base_offset)
         return removal
+
+    def retention_due_ms(self, now_ms: int, relied_on: Container[int] = frozenset()) -> int | None:
+        """Returns the time from which on `retention` finds a segment, if nothing else happens; None if it never does.
+
+        relied_on  as `retention` takes it
+        """
+        return deletable_from_ms(
+            self.segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+            relied_on_from=self._relied_on_from(relied_on),
+        )
+
+    def _relied_on_from(self, producer_ids: Container[int]) -> int | None:
+        """Returns where the first open transaction of one of these producers begins."""
+        return next((at for at, each in self._producers.states.ongoing.items() if each in producer_ids), None)
 
     def replace_segments(self, replacement: SegmentReplacement) -> bool:
         """Readers see the compacted segments from now on; `replacement` is prepared, and to be finished next.

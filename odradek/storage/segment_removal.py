@@ -64,13 +64,24 @@ def count_deletable(
 
 
 def deletable_from_ms(
-    segments: Sequence[Segment], config: LogConfig, *, log_start_offset: int, high_watermark: int, now_ms: int
+    segments: Sequence[Segment],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    relied_on_from: int | None = None,
 ) -> int | None:
     """From when on `count_deletable` is more than 0 as things stand, `now_ms` or later; None: never."""
 
     def count(at_ms: int) -> int:
         return count_deletable(
-            segments, config, log_start_offset=log_start_offset, high_watermark=high_watermark, now_ms=at_ms
+            segments,
+            config,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            now_ms=at_ms,
+            relied_on_from=relied_on_from,
         )
 
     if count(now_ms):

@@ -127,6 +127,22 @@ def test_half_dirty_is_not_dirty_enough() -> None:
     assert scene.keys() == ["a", "b", "c"]
 
 
+def test_a_log_whose_rest_an_open_transaction_keeps_dirty_has_no_pass_that_is_due() -> None:
+    scene = Scene()
+    partition = scene.compacted(min_cleanable_dirty_ratio=0.1)
+    before = build_batch([NewRecord(b"a", b"v", NOW_MS)])
+    partition.append(before, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=lambda error: None)
+    open_batch = build_batch(
+        [NewRecord(b"b", b"v", NOW_MS)], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    partition.append(open_batch, origin=Origin.COORDINATOR, now_ms=NOW_MS, on_done=lambda error: None)
+    scene.write("a", "a")
+    assert scene.cleaner.due_ms([partition], NOW_MS) == NOW_MS
+    scene.live()
+    assert scene.cleaned_to() == {("t", 0): 1}
+    assert scene.cleaner.due_ms([partition], NOW_MS) is None
+
+
 def test_old_files_are_unlinked_after_the_delay_for_whoever_still_reads_them() -> None:
     scene = Scene()
     scene.compacted(file_delete_delay_ms=60_000)

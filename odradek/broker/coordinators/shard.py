@@ -26,7 +26,7 @@ from odradek.broker.coordinators.shard_records import (
     no_headers,
     replay_log,
 )
-from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+from odradek.broker.runtime.clock import Clock, Scan, TimerHandle, Timers
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
 from odradek.protocol.compression import Compression
@@ -247,7 +247,7 @@ class Shard(Generic[C]):
                 self._apply(core, outcome, now_ms)
             except KafkaError as error:
                 logger.warning("%s is loaded, but its records could not be written, retrying: %s", self._name, error)
-                self._timers.after(RETRY_TIMER_MS, partial(self._begin, core))
+                self._timers.after(RETRY_TIMER_MS, _retry(partial(self._begin, core)))
                 return
             self._release(outcome)
 
@@ -379,6 +379,10 @@ class Shard(Generic[C]):
         if armed is not None:
             armed.handle.cancel()
 
+    def _retry_later(self, key: Hashable) -> None:
+        due_ms = self._timers.monotonic_ms() + RETRY_TIMER_MS
+        self._armed[key] = ArmedTimer(due_ms, self._timers.after(RETRY_TIMER_MS, _retry(partial(self._wake, key))))
+
     def _wake(self, key: Hashable) -> None:
         armed = self._armed.pop(key)
         left_ms = armed.due_ms - self._timers.monotonic_ms()
@@ -398,9 +402,18 @@ class Shard(Generic[C]):
                 self._apply(core, outcome, now_ms)
             except KafkaError as error:
                 logger.warning("%s: %s could not be written, trying again: %s", self._name, key, error)
-                self._arm(key, RETRY_TIMER_MS)
+                self._retry_later(key)
                 return
             self._release(outcome)
+
+
+def _retry(action: Callable[[], None]) -> Scan:
+    """A retry of what could not be written. A clock that is moved ahead takes no cause away, and leaves it out."""
+    return Scan(action, RETRY_TIMER_MS, _never)
+
+
+def _never() -> None:
+    return None
 
 
 class ArmedTimer:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
-from odradek.broker.runtime.clock import Clock, Timers
+from odradek.broker.runtime.clock import Clock, Timers, earliest
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (
@@ -117,9 +117,7 @@ class ShareCoordinator:
 
     def start(self, partition_count: int | None) -> None:
         """Begin to load, if the topic is there."""
-        self._scans.every(
-            self.settings.prune_interval_ms, self.prune, lambda: self.shards.earliest(lambda core: core.prunes_ms())
-        )
+        self._scans.every(self.settings.prune_interval_ms, self.prune, self._prunes_ms)
         if partition_count is not None:
             self.shards.open(partition_count)
 
@@ -195,6 +193,13 @@ class ShareCoordinator:
         for index, shard in self.shards.items():
             if shard.is_loaded:
                 self._prune(shard, self._logs[index])
+
+    def _prunes_ms(self) -> int | None:
+        return earliest(
+            shard.core.prunes_ms(self._logs[index].start_offset, self._logs[index].end_offset)
+            for index, shard in self.shards.items()
+            if shard.is_loaded
+        )
 
     def _prune(self, shard: Shard[StateCore], log: StateLog) -> None:
         shard.look(lambda core: core.forget_old_markers(self._clock.now_ms()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import MAX_RECORDS, Decision
+from odradek.broker.runtime.clock import Scan, earliest
 from odradek.broker.security.tokens.decisions import removals_of_expired
 
 if TYPE_CHECKING:
@@ -20,10 +21,16 @@ class TokenExpiry:
         self._clock = clock
         self._timers = timers
         self._interval_ms = interval_ms
-        self._timer: TimerHandle = timers.after(interval_ms, self._check)
+        self._timer: TimerHandle = self._check_later()
 
     def stop(self) -> None:
         self._timer.cancel()
+
+    def _check_later(self) -> TimerHandle:
+        return self._timers.after(self._interval_ms, Scan(self._check, self._interval_ms, self._due_ms))
+
+    def _due_ms(self) -> int | None:
+        return earliest(token.ends_ms for token in self._metadata.image.delegation_tokens.by_id.values())
 
     def _check(self) -> None:
         def turn(image: MetadataImage) -> Decision[None]:
@@ -31,6 +38,6 @@ class TokenExpiry:
             return Decision(None, tuple(removals[:MAX_RECORDS]))
 
         def done(_: Deferred[None]) -> None:  # what could not be recorded is tried again
-            self._timer = self._timers.after(self._interval_ms, self._check)
+            self._timer = self._check_later()
 
         self._metadata.submit(turn).when_done(done)

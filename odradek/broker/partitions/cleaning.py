@@ -71,7 +71,10 @@ class LogCleaner:
         found = self._look(partition, now_ms)
         if found is None:
             return None
-        return now_ms if found.wants_cleaning else next_lag_ms(partition.log.segments, partition.log.config, now_ms)
+        # Where an open transaction keeps the rest dirty, each pass ends where the one before has ended.
+        if found.wants_cleaning and found.end_offset > found.first_dirty_offset:
+            return now_ms
+        return next_lag_ms(partition.log.segments, partition.log.config, now_ms)
 
     def _look(self, partition: Partition, now_ms: int) -> Cleanable | None:
         """None for a log that is not to be cleaned at all."""

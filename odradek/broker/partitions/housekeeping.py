@@ -23,7 +23,7 @@ from odradek.broker.partitions.cleaning import CleanerServices, LogCleaner
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle, Timers, earliest
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.errors import KafkaError
-from odradek.storage.segment_removal import SegmentRemoval, deletable_from_ms
+from odradek.storage.segment_removal import SegmentRemoval
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
@@ -194,16 +194,7 @@ class Retention:
 
 
 def retention_due_ms(partitions: Iterable[Partition], now_ms: int) -> int | None:
-    return earliest(
-        deletable_from_ms(
-            log.segments,
-            log.config,
-            log_start_offset=log.log_start_offset,
-            high_watermark=log.high_watermark,
-            now_ms=now_ms,
-        )
-        for log in (partition.log for partition in partitions)
-    )
+    return earliest(partition.log.retention_due_ms(now_ms, partition.two_phase) for partition in partitions)
 
 
 def producers_expire_ms(partitions: Iterable[Partition], now_ms: int) -> int | None:
@@ -233,8 +224,14 @@ class FlushByTime:
             partition.sync()
 
     def due_ms(self, partitions: Iterable[Partition], now_ms: int) -> int | None:
-        unsynced = (each for each in partitions if each.log.synced_offset < each.log.high_watermark)
-        return next((now_ms for each in unsynced), None)
+        return earliest(self._flush_due_ms(each, now_ms) for each in partitions)
+
+    def _flush_due_ms(self, partition: Partition, now_ms: int) -> int | None:
+        log = partition.log
+        if log.synced_offset >= log.high_watermark or log.config.flush_ms >= NEVER_MS:
+            return None
+        synced_offset, since_ms = self._unsynced_since_ms.get(partition, (-1, 0))
+        return since_ms + log.config.flush_ms if synced_offset == log.synced_offset else now_ms
 
     def forget_deleted(self, now_ms: int) -> None:
         for partition in [each for each in self._unsynced_since_ms if each.is_deleted]:

@@ -92,6 +92,7 @@ class ControlledTime:
         self._wake_ms = 0.0
         self._runs_soon = False  # though the time stands still
         self._moving = asyncio.Lock()
+        self.actions_run = 0  # what an advance costs is proportional to it
 
     def _go_at(self, pace: Pace) -> None:
         """From when it freezes, goes on or jumps."""
@@ -236,6 +237,7 @@ class ControlledTime:
             if action is None:
                 self._cancelled -= 1
                 continue
+            self.actions_run += 1
             try:
                 action()
             except Exception as error:  # as the loop treats its own timers

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted
 from odradek.broker.security.sasl.oauthbearer import ClaimRules, OAuthBearerExchange
 from odradek.broker.security.sasl.oauthbearer_setup import MAX_BYTES, KeySource, reader_of
@@ -22,6 +25,7 @@ from tests.support.clock import ManualTimers
 from tests.support.key_server import KeyServer
 from tests.support.manual_loop import ManualWorkers
 from tests.support.sasl_scene import NOW_MS
+from tests.support.workers_here import WorkersHere
 
 NOW_S = NOW_MS // 1000
 REFRESH_MS, RETRY_MS, MAX_RETRY_MS = 60_000, 100, 10_000
@@ -247,3 +251,11 @@ def test_by_https_a_certificate_without_the_identifier_of_its_authority_is_trust
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
     with KeyServer(key_set(old=OLD), context) as server:
         assert reader_of(server.url)() == key_set(old=OLD)
+
+
+async def test_a_year_that_a_clock_is_moved_ahead_reads_no_keys() -> None:
+    time, text = ControlledTime(asyncio.get_running_loop(), NOW_MS, is_frozen=True), Text()
+    KeySource(text.read, WorkersHere(), time, refresh_ms=REFRESH_MS, retry_ms=RETRY_MS, max_retry_ms=MAX_RETRY_MS)
+    text.now = None
+    await time.advance(366 * 24 * 3600 * 1000, partial(asyncio.sleep, 0))
+    assert time.actions_run <= 1

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from odradek.broker.runtime.clock import Scan
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl import tokens_signed
 from odradek.broker.security.sasl.oauthbearer import (
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from odradek.broker.configuration.listener_settings import ListenerSettings
-    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.runtime.clock import TimerHandle, Timers
     from odradek.broker.runtime.workers import JobResult, Workers
     from odradek.broker.security.sasl.mechanism import Mechanism
     from odradek.protocol.java_properties import LoginModule
@@ -219,7 +220,11 @@ class KeySource:
         self._max_retry_ms = max_retry_ms
         self._is_reading = False
         self._may_be_early = True
-        self._timer = timers.after(refresh_ms, self._refresh)
+        self._timer = self._refresh_later(refresh_ms)
+
+    def _refresh_later(self, delay_ms: int) -> TimerHandle:
+        """A clock that is moved ahead changes no keys: it leaves out the readings."""
+        return self._timers.after(delay_ms, Scan(self._refresh, delay_ms, lambda: None))
 
     def _warn_of_none(self) -> None:
         if not self.keys:
@@ -245,9 +250,9 @@ class KeySource:
             self.keys = outcome.result()
         except (OSError, InvalidKeySet) as error:
             log.warning("the keys of OAUTHBEARER tokens stay as they are, since the JWKS cannot be read: %s", error)
-            self._timer = self._timers.after(self._retry_ms, self._refresh)
+            self._timer = self._refresh_later(self._retry_ms)
             self._retry_ms = min(2 * self._retry_ms, self._max_retry_ms)
         else:
             self._warn_of_none()
             self._retry_ms = self._first_retry_ms
-            self._timer = self._timers.after(self._refresh_ms, self._refresh)
+            self._timer = self._refresh_later(self._refresh_ms)

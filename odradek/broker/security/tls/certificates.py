@@ -19,6 +19,7 @@ from odradek.broker.configuration.listener_settings import (
     listener_of,
     setting_named,
 )
+from odradek.broker.runtime.clock import Scan
 from odradek.broker.security.tls.context import LoadedTls, digest_of, load
 from odradek.broker.security.tls.principals import refusal_of_another_identity
 from odradek.broker.security.tls.settings import UnusableTls, tls_settings
@@ -77,11 +78,13 @@ class ListenerCertificates:
             def done(outcome: JobResult[dict[str, Attempt]]) -> None:
                 for listener, attempt in outcome.result().items():
                     self._take(listener, before[listener], attempt)
-                self._timer = timers.after(interval_ms, look)
+                self._timer = timers.after(interval_ms, scan)
 
             workers.run(lambda: {listener: self._attempt(loaded) for listener, loaded in before.items()}, done)
 
-        self._timer = timers.after(interval_ms, look)
+        # No clock that is moved ahead changes a file.
+        scan = Scan(look, interval_ms, lambda: None)
+        self._timer = timers.after(interval_ms, scan)
 
     def stop(self) -> None:
         if self._timer is not None:

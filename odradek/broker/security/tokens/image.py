@@ -27,8 +27,13 @@ class DelegationToken:
         """And ended: by its owner, by who asked for it, and by its renewers."""
         return principal in (self.owner, self.requester, *self.renewers)
 
+    @property
+    def ends_ms(self) -> int:
+        """The time from which on the token is expired."""
+        return min(self.expires_ms, self.max_ms)
+
     def is_expired(self, now_ms: int) -> bool:
-        return min(self.expires_ms, self.max_ms) <= now_ms
+        return self.ends_ms <= now_ms
 
 
 class DelegationTokens:

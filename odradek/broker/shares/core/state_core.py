@@ -15,7 +15,7 @@ Source: docs/spec/share-groups.md#s4, #s5-12.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from odradek.broker.shares.core.entry import Entry
@@ -266,9 +266,25 @@ class StateCore:
             if seen_ms is None or seen_ms > now_ms - self._config.marker_memory_ms
         }
 
-    def prunes_ms(self) -> int | None:
-        """From when on pruning may find something: at once where there is any state."""
-        return 0 if self._entries or self._marker_epochs else None
+    def prunes_ms(self, first_record_offset: int, next_record_offset: int) -> int | None:
+        """Returns the time from which on pruning finds something: 0 if it does at once, None if it never does.
+
+        first_record_offset, next_record_offset  the ends of the log
+        """
+        if self.needed_from(next_record_offset) > first_record_offset or any(
+            entry.untold for entry in self._entries.values()
+        ):
+            return 0
+        seen_ms = [seen_ms for _, seen_ms in self._marker_epochs.values()]
+        if None in seen_ms:
+            return 0
+        forgets_ms = earliest_of(seen_ms, self._config.marker_memory_ms)
+        if not self._gains_by_snapshots(next_record_offset):
+            return forgets_ms
+        cold_ms = earliest_of(
+            (entry.written_ms for entry in self._entries.values()), self._config.cold_snapshot_interval_ms
+        )
+        return min((each for each in (forgets_ms, cold_ms) if each is not None), default=None)
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[int]:
         """Topics were deleted, this one or others before a restart."""
@@ -284,11 +300,14 @@ class StateCore:
 
         Not where the log is nothing but snapshots that are needed: there is nothing to be gained.
         """
-        if not self._entries or next_record_offset - self.needed_from(next_record_offset) <= len(self._entries):
+        if not self._gains_by_snapshots(next_record_offset):
             return Outcome(0)
         cold_since = now_ms - self._config.cold_snapshot_interval_ms
         snapshots = [entry.snapshot(now_ms) for entry in self._entries.values() if entry.written_ms <= cold_since]
         return Outcome(len(snapshots), snapshots, may_split=True)
+
+    def _gains_by_snapshots(self, next_record_offset: int) -> bool:
+        return next_record_offset - self.needed_from(next_record_offset) > len(self._entries) > 0
 
     def needed_from(self, next_record_offset: int) -> int:
         """No record below this offset says anything that later ones do not."""
@@ -339,3 +358,9 @@ class StateCore:
         if not found:
             self._pending_by.pop(producer_id, None)
         return found
+
+
+def earliest_of(times_ms: Iterable[int | None], later_ms: int) -> int | None:
+    """Returns the first of these times, so much later; None if there is none."""
+    first = min((each for each in times_ms if each is not None), default=None)
+    return None if first is None else first + later_ms

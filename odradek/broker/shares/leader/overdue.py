@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.broker.runtime.clock import Scan
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.transactions.turn import OverdueFate
 from odradek.protocol.errors import KafkaError
@@ -101,5 +102,8 @@ class OverdueTransactions:
             )
             live.release_pending(transaction)
             return
-        wait_ms = RETRY_MS if is_late else min(RETRY_MS, max(1, until_ms - self._clock.now_ms()))
-        self._timers.after(wait_ms, partial(self._ask, live, transaction, until_ms))
+        again = partial(self._ask, live, transaction, until_ms)
+        if is_late:  # a clock that is moved ahead brings no coordinator back, and leaves these attempts out
+            self._timers.after(RETRY_MS, Scan(again, RETRY_MS, lambda: None))
+        else:
+            self._timers.after(min(RETRY_MS, max(1, until_ms - self._clock.now_ms())), again)

@@ -1,18 +1,23 @@
 """Keys and certificates: from files and settings, exchanged while the broker runs. docs/spec/security.md#s1-4"""
 
+import asyncio
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from odradek.broker.configuration.config import BrokerConfig, configure
+from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.security.tls.certificates import ListenerCertificates
 from odradek.broker.security.tls.settings import UnusableTls
 from tests.support.certs_directory import PASSWORD, another_authority, certificates, ssl_settings
 from tests.support.clock import ManualTimers
 from tests.support.workers_here import WorkersHere
+
+YEAR_MS = 366 * 24 * 3600 * 1000
 
 LOCATION = "listener.name.ssl.ssl.keystore.location"
 
@@ -191,6 +196,16 @@ def test_scenario_032_a_file_that_changes_is_read_anew_and_junk_in_it_is_passed_
     assert live.of("SSL").certificate == loaded(own) != before.certificate
     live.stop()
     assert timers.armed() == []
+
+
+async def test_a_year_that_a_clock_is_moved_ahead_reads_no_file(own: Path) -> None:
+    live = ListenerCertificates(config_with(own))
+    time = ControlledTime(asyncio.get_running_loop(), 1000, is_frozen=True)
+    live.watch(time, WorkersHere(), 2000)
+    await time.advance(YEAR_MS, partial(asyncio.sleep, 0))
+    await time.advance(2000, partial(asyncio.sleep, 0))
+    assert time.actions_run <= 2
+    live.stop()
 
 
 def test_a_setting_that_is_removed_gives_way_to_what_was_given_at_the_start(own: Path) -> None:
