@@ -14,7 +14,7 @@ from odradek.testing.judge.verdicts import BROKEN, KEPT
 from odradek.testing.sync import Cluster
 from tests.clients.own_producers import set_transaction_version
 from tests.judge_history.installing import Installed, install, interpreter
-from tests.judge_history.judged import Prepare, run
+from tests.judge_history.judged import CLIENT_ID, Prepare, run
 from tests.judge_history.suite import DRIVERS
 
 
@@ -47,6 +47,19 @@ def metadata_without_ids(kafka: Cluster) -> None:
     """Metadata is advertised below version 10 only, which tells no topic ids; Produce and Fetch know ids."""
     orders(kafka)
     kafka.fault({"match": {"api": "ApiVersions"}, "at": "applied", "do": {"edit": {"ApiKeys[3].MaxVersion": 9}}})
+
+
+def topic_missing_once_from_metadata(kafka: Cluster) -> None:
+    """Some answer that refreshes the client's metadata, after those of its start, has no topic."""
+    orders(kafka)
+    rule = {"match": {"api": "Metadata", "client_id": CLIENT_ID}, "at": "applied", "after": 4, "times": 1}
+    kafka.fault({**rule, "do": {"edit": {"Topics[0]": {"remove": True}}}})
+
+
+def concurrent_transactions(kafka: Cluster) -> None:
+    orders(kafka)
+    for api in ("AddPartitionsToTxn", "AddOffsetsToTxn"):
+        kafka.fault({"match": {"api": api}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 7})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +120,38 @@ ROWS = (
     ),
     Row("twmb/franz-go#1312", KGO, "1.21.0", "1.21.2", "MET.6", "kgo_transactions.go", metadata_without_ids, True),
     Row("IBM/sarama#1644", SARAMA, "1.26.0", "1.27.0", "FET.6", "sarama_consume.go", orders, True),
-    Row("tulios/kafkajs#1050", KAFKAJS, "1.16.0", "2.0.2", "IDM.2", "kafkajs_concurrent.js", orders),
+    Row("tulios/kafkajs#1050", KAFKAJS, "1.16.0", "2.0.2", "IDM.2", "kafkajs_concurrent.js", orders, also=("IDM.3",)),
     Row(
-        "platformatic/kafka#326", NODE, "2.2.3", "2.4.0", "IDM.2", "platformatic_concurrent.js", orders, needs=("avsc",)
+        "platformatic/kafka#326",
+        NODE,
+        "2.2.3",
+        "2.4.0",
+        "IDM.2",
+        "platformatic_concurrent.js",
+        orders,
+        needs=("avsc",),
+        also=("IDM.3",),
+    ),
+    Row(
+        "platformatic/kafka#309",
+        NODE,
+        "2.2.3",
+        "2.4.0",
+        "IDM.6",
+        "platformatic_sends.js",
+        unknown_producer,
+        needs=("avsc",),
+    ),
+    Row(
+        "confluentinc/librdkafka#3672",
+        LIBRDKAFKA,
+        "1.8.2",
+        "1.9.2",
+        "IDM.2",
+        "confluent_topic_vanishes.py",
+        topic_missing_once_from_metadata,
+        also=("IDM.3",),
+        python="3.8",
     ),
     Row(
         "apache/kafka#9832",
@@ -145,3 +187,28 @@ def test_the_bug_is_found_and_the_mended_release_passes(row: Row, tmp_path: Path
     bad, good = row.verdicts(row.bad, python, tmp_path / "bad"), row.verdicts(row.good, python, tmp_path / "good")
     assert {row.rule} <= bad[BROKEN] - good[BROKEN] <= {row.rule, *row.also}
     assert row.avoided or row.rule in good[KEPT]
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """A release that a rule once accused of something lawful, which it still does: it breaks no rule, and keeps this
+    one."""
+
+    package: str
+    version: str
+    rule: str
+    workload: str
+    prepare: Prepare
+
+
+ACCUSED = (
+    # It retries two APIs that it has sent behind one another.
+    Accused(PYTHON, "3.0.12", "TXN.8", "kafka_python_consumes_and_produces.py", concurrent_transactions),
+)
+
+
+@pytest.mark.parametrize("accused", ACCUSED, ids=lambda accused: f"{accused.package}-{accused.version}-{accused.rule}")
+def test_what_was_a_false_alarm_is_none(accused: Accused, tmp_path: Path) -> None:
+    release = install(accused.package, accused.version, accused.workload)
+    found = run(release, accused.prepare, tmp_path / "recording")
+    assert (found[BROKEN], accused.rule in found[KEPT]) == (set(), True)
