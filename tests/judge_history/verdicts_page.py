@@ -139,7 +139,8 @@ class Examined:
 
     def row(self) -> str:
         rule, where = RULES[self.rule], f", {self.suite}" if self.suite else ""
-        return f"| {self.client}{where} | {rule.id} {rule.text} | {rule.clause} | {self.finding} |"
+        clause = f"[clause]({rule.clause.removeprefix('docs/')})"
+        return f"| {self.client}{where} | {rule.id} {rule.text} | {clause} | {self.finding} |"
 
 
 def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:

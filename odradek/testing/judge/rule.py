@@ -31,16 +31,22 @@ L, M, S, I = Level.LOSS, Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as 
 class ProtocolRule:
     """One row of the table.
 
+    Its clause, with the reason and the source, is the row of docs/spec/client-rules.md that `clause` names.
+
     when   the precondition: what has to happen for it to be decided
     needs  why traffic alone does not decide it; None where it does
     """
 
     id: str
     level: Level
-    clause: str
     text: str
     when: str = ""
     needs: str | None = None
+
+    @property
+    def clause(self) -> str:
+        """The link to the clause, from the root of the repository."""
+        return f"docs/spec/client-rules.md#{self.id.lower().replace('.', '-')}"
 
     @property
     def family(self) -> str:
@@ -62,6 +68,6 @@ class Family:
     all_answered: tuple[Look, ...] = ()
 
 
-def undecided(id_: str, level: Level, clause: str, text: str, needs: str) -> ProtocolRule:
+def undecided(id_: str, level: Level, text: str, needs: str) -> ProtocolRule:
     """A row that traffic alone does not decide."""
-    return ProtocolRule(id_, level, clause, text, needs=needs)
+    return ProtocolRule(id_, level, text, needs=needs)

@@ -34,7 +34,7 @@ MOST_SEED = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnd:
     """How the judged command ended: its status, how long it took, and the signal that interrupted it, by name."""
 
     status: int = 0
@@ -161,7 +161,7 @@ def run(options: argparse.Namespace) -> int:
         complain("odradek judge", f"{missing[0]} cannot be written: there is no folder {missing[0].parent}")
         return NOTHING
     if is_recorded:
-        return _judge(Path(options.words[0]), options, Ended())
+        return _judge(Path(options.words[0]), options, CommandEnd())
     with Interruption() as interruption, tempfile.TemporaryDirectory(prefix="odradek-judge-") as folder:
         try:
             return _judge_live(options, Path(folder), interruption)
@@ -176,7 +176,7 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
         return _suite(options, folder, interruption)
     recording = options.record or folder / "recording"
     if options.attach is not None:
-        return _judge(recording, options, Ended()) if _received(options, recording) else NOTHING
+        return _judge(recording, options, CommandEnd()) if _received(options, recording) else NOTHING
     began_s, output = time.monotonic(), sys.stderr if options.json else None
     try:
         with _broker(recording, _seed(options)) as environment:
@@ -185,7 +185,7 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
     except FileNotFoundError:
         complain("odradek judge", f"{options.words[0]} is no recording, and no command")
         return NOTHING
-    return _judge(recording, options, Ended(status, took_s, _name(interruption)))
+    return _judge(recording, options, CommandEnd(status, took_s, _name(interruption)))
 
 
 def _name(interruption: Interruption) -> str:
@@ -290,10 +290,10 @@ def _suite(options: argparse.Namespace, folder: Path, interruption: Interruption
         return NOTHING
     except KeyboardInterrupt:
         complain("odradek judge", f"{_name(interruption)}: the scenarios that were played by then are judged")
-    return _report(clients, options, Ended(0, time.monotonic() - began_s, _name(interruption)))
+    return _report(clients, options, CommandEnd(0, time.monotonic() - began_s, _name(interruption)))
 
 
-def _judge(recording: Path, options: argparse.Namespace, ended: Ended) -> int:
+def _judge(recording: Path, options: argparse.Namespace, ended: CommandEnd) -> int:
     from odradek.protocol.errors import MalformedMessage
     from odradek.testing.judge.judging import judge
 
@@ -314,7 +314,7 @@ def _judge(recording: Path, options: argparse.Namespace, ended: Ended) -> int:
     return status
 
 
-def _report(clients: Iterable[Client], options: argparse.Namespace, ended: Ended) -> int:
+def _report(clients: Iterable[Client], options: argparse.Namespace, ended: CommandEnd) -> int:
     from odradek.testing.judge.page import page
     from odradek.testing.judge.reports import as_json, junit, lines
     from odradek.testing.judge.verdicts import verdicts
@@ -356,7 +356,7 @@ def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
 
 
 def _status(
-    found: Sequence[Software], known: Sequence[Ignored], reasons: Iterable[str], ended: Ended, *, strict: bool
+    found: Sequence[Software], known: Sequence[Ignored], reasons: Iterable[str], ended: CommandEnd, *, strict: bool
 ) -> int:
     from odradek.testing.judge import verdicts as kinds
 

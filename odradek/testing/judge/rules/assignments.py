@@ -34,14 +34,12 @@ RULES = (
     ProtocolRule(
         "GRP.8",
         M,
-        "KIP-429",
         "A member claims in JoinGroup only partitions that it was assigned last",
         "a JoinGroup that claims partitions, of a member whose assignment the recording shows",
     ),
     ProtocolRule(
         "GRP.9",
         M,
-        "KIP-792",
         "A stale claim does not win: a partition that a later generation owns goes to no other claimant at once",
         "a cooperative assignment, where two members claim a partition with different generations",
     ),

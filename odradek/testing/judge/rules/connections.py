@@ -17,40 +17,35 @@ TOLERANCE_US: Final = 20_000
 DRIVER: Final = "a driver that stops and starts nodes: a refused connect is not seen"
 
 RULES = (
-    undecided("CON.1", S, "KIP-144, KIP-580", "Reconnects and retries back off, growing and with jitter", DRIVER),
+    undecided("CON.1", S, "Reconnects and retries back off, growing and with jitter", DRIVER),
     ProtocolRule(
         "CON.2",
         S,
-        "KIP-219",
         "No request to a node before its throttle_time_ms has passed",
         "a request after an answer whose throttle time the client knew, in a version that leaves the wait to it",
     ),
-    undecided("CON.3", S, "KIP-899, KIP-1102", "With all known nodes gone the bootstrap list is used again", DRIVER),
+    undecided("CON.3", S, "With all known nodes gone the bootstrap list is used again", DRIVER),
     undecided(
         "CON.4",
         I,
-        "-",
         "At most one connection per node and purpose; no connect storms",
         "a driver: connections do not tell their purpose, nor processes their number",
     ),
     ProtocolRule(
         "CON.5",
         M,
-        "KIP-43, KIP-152",
         "On a SASL listener only ApiVersions, SaslHandshake and SaslAuthenticate come before success",
         "another request on such a listener",
     ),
     ProtocolRule(
         "CON.6",
         M,
-        "KIP-368",
         "Re-authentication comes before session_lifetime_ms ends, and no other request within it",
         "a request after a login with a lifetime",
     ),
     undecided(
         "CON.7",
         S,
-        "protocol guide",
         "No reconnect because an answer is slow, below the request time-out",
         "a driver: the client's time-out is not on the wire",
     ),

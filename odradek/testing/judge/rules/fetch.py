@@ -37,61 +37,49 @@ RULES = (
     ProtocolRule(
         "FET.1",
         M,
-        "KIP-98",
         "ListOffsets has the isolation level of the consumer's Fetch",
         "a ListOffsets, not for the earliest offset, on a connection that has fetched",
     ),
-    undecided(
-        "FET.2", M, "KIP-98", "No record of an aborted transaction is delivered, and no committed one lost", DRIVER
-    ),
+    undecided("FET.2", M, "No record of an aborted transaction is delivered, and no committed one lost", DRIVER),
     ProtocolRule(
         "FET.3",
         M,
-        "KIP-98",
         "Control batches alone move the position on",
         "a Fetch that is answered with nothing but control batches",
     ),
-    undecided("FET.4", M, "KIP-98", "Aborted transactions may come in any order; read_uncommitted ignores them", NODES),
+    undecided("FET.4", M, "Aborted transactions may come in any order; read_uncommitted ignores them", NODES),
     ProtocolRule(
         "FET.5",
         M,
-        "record batch v2",
         "Behind a compacted hole or an empty batch the next offset is the batch's last + 1",
         "a Fetch that is answered with a batch whose last records are missing",
     ),
     ProtocolRule(
         "FET.6",
         M,
-        "KIP-227",
         "A session that was given is used, its epoch one higher with each request, 1 behind 2^31 - 1",
         "a Fetch after an answer with a session id",
     ),
     ProtocolRule(
         "FET.7",
         M,
-        "KIP-227",
         "FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH lead to a full fetch",
         "a Fetch after such an answer",
     ),
-    undecided("FET.8", M, "KIP-227", "Partitions that are wanted no more are forgotten", DRIVER),
-    undecided(
-        "FET.9", M, "KIP-320", "After a change of leader OffsetForLeaderEpoch comes before the next fetch", NODES
-    ),
-    undecided("FET.10", M, "KIP-320", "UNDEFINED epochs in answers are no loss of data", NODES),
-    undecided("FET.11", M, "KIP-392", "Where a replica refuses, the leader is asked again", NODES),
-    undecided("FET.12", M, "KIP-392", "After OFFSET_OUT_OF_RANGE of a follower the leader is asked for offsets", NODES),
-    undecided(
-        "FET.13", M, "auto.offset.reset", "Offsets are reset only where they are out of range or missing", DRIVER
-    ),
-    undecided("FET.14", S, "KIP-74", "No partition starves where answers are limited in size", DRIVER),
+    undecided("FET.8", M, "Partitions that are wanted no more are forgotten", DRIVER),
+    undecided("FET.9", M, "After a change of leader OffsetForLeaderEpoch comes before the next fetch", NODES),
+    undecided("FET.10", M, "UNDEFINED epochs in answers are no loss of data", NODES),
+    undecided("FET.11", M, "Where a replica refuses, the leader is asked again", NODES),
+    undecided("FET.12", M, "After OFFSET_OUT_OF_RANGE of a follower the leader is asked for offsets", NODES),
+    undecided("FET.13", M, "Offsets are reset only where they are out of range or missing", DRIVER),
+    undecided("FET.14", S, "No partition starves where answers are limited in size", DRIVER),
     ProtocolRule(
         "FET.15",
         S,
-        "retry.backoff.ms",
         "A Fetch that was answered with an error is not repeated at once, again and again",
         "a Fetch after an answer with an error of a partition",
     ),
-    undecided("FET.16", M, "record batch v2", "Malformed batches neither crash the client nor are skipped", NODES),
+    undecided("FET.16", M, "Malformed batches neither crash the client nor are skipped", NODES),
 )
 
 

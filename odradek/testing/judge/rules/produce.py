@@ -21,35 +21,26 @@ MOST_REPEATS: Final = 3
 
 RULES = (
     ProtocolRule(
-        "PRD.1",
-        M,
-        "KIP-98, message definition of Produce",
-        "A partition has one record batch of version 2, its CRC right, its counts consistent",
-        "a Produce",
+        "PRD.1", M, "A partition has one record batch of version 2, its CRC right, its counts consistent", "a Produce"
     ),
-    ProtocolRule(
-        "PRD.2", M, "KIP-110", "zstd comes only in Produce v7 and later", "a batch that is compressed with zstd"
-    ),
-    ProtocolRule("PRD.3", M, "KIP-98", "No control bit; the transactional bit exactly in transactions", "a Produce"),
-    ProtocolRule("PRD.4", M, "KIP-98", "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
+    ProtocolRule("PRD.2", M, "zstd comes only in Produce v7 and later", "a batch that is compressed with zstd"),
+    ProtocolRule("PRD.3", M, "No control bit; the transactional bit exactly in transactions", "a Produce"),
+    ProtocolRule("PRD.4", M, "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
     ProtocolRule(
         "PRD.5",
         S,
-        "protocol guide, errors",
         "A batch that was answered MESSAGE_TOO_LARGE is not sent again and again",
         "a batch that was answered MESSAGE_TOO_LARGE",
     ),
     undecided(
         "PRD.6",
         S,
-        "max.in.flight.requests.per.connection",
         "Order within a partition holds without idempotence where one request is in flight",
         "a driver: how many requests the application allows in flight is not on the wire",
     ),
     undecided(
         "PRD.7",
         S,
-        "delivery.timeout.ms",
         "KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS and REQUEST_TIMED_OUT are retried until the delivery time-out",
         "a driver: the delivery time-out is not on the wire",
     ),

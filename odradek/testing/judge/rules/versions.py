@@ -22,51 +22,40 @@ TRANSACTION_VERSION: Final = "transaction.version"
 TV2_PRODUCE, TV2_END_TXN = 12, 5
 
 RULES = (
-    ProtocolRule(
-        "VER.1", S, "KIP-35, KIP-511", "ApiVersions is the first request of a connection, SASL aside", "a connection"
-    ),
+    ProtocolRule("VER.1", S, "ApiVersions is the first request of a connection, SASL aside", "a connection"),
     ProtocolRule(
         "VER.2",
         M,
-        "KIP-511",
         "After UNSUPPORTED_VERSION ApiVersions is asked again, with a version inside the range of the answer",
         "an ApiVersions that was answered UNSUPPORTED_VERSION, and another one",
     ),
     ProtocolRule(
         "VER.3",
         M,
-        "KIP-35",
         "No request has a version outside the range that this connection's node advertised",
         "a request after an answer to ApiVersions that the client knew",
     ),
-    ProtocolRule(
-        "VER.4", M, "KIP-511", "Software name and version match the allowed pattern", "ApiVersions v3 or later"
-    ),
-    ProtocolRule(
-        "VER.5", M, "KIP-482", "Requests of flexible versions can be read, tagged fields included", "such a request"
-    ),
+    ProtocolRule("VER.4", M, "Software name and version match the allowed pattern", "ApiVersions v3 or later"),
+    ProtocolRule("VER.5", M, "Requests of flexible versions can be read, tagged fields included", "such a request"),
     ProtocolRule(
         "VER.6",
         M,
-        "protocol guide, Network",
         "Correlation ids in flight on one connection are distinct",
         "a request that was sent while an earlier one was in flight",
     ),
     ProtocolRule(
         "VER.7",
         M,
-        "KIP-584, KIP-890",
         "Below transaction.version 2 a client sends no transactional Produce v12+ and no EndTxn v5+",
         "a transactional Produce or an EndTxn after an answer that tells a transaction.version below 2",
     ),
     undecided(
         "VER.8",
         S,
-        "KIP-896",
         "The client works where old versions are not advertised",
         "a driver: whether it works is what the application sees",
     ),
-    ProtocolRule("VER.9", M, "message definitions", "Fields are null only where that version allows it", "a request"),
+    ProtocolRule("VER.9", M, "Fields are null only where that version allows it", "a request"),
 )
 
 
