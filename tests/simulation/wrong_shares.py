@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import PropertyMock, patch
 
-from odradek.broker.handlers.shares import txn_share_acknowledge
-from odradek.broker.handlers.shares.txn_share_acknowledge import Results, TxnAcknowledgement
-from odradek.broker.runtime.delayed import Deferred, once
 from odradek.broker.shares.core import entry, pending_records
 from odradek.broker.shares.core import partition as share_partition
 from odradek.broker.shares.core.entry import Entry
@@ -25,23 +22,31 @@ from odradek.broker.shares.core.state import (
     Update,
 )
 from odradek.broker.shares.core.state_core import StateCore
-from odradek.broker.shares.leader import group_state
+from odradek.broker.shares.leader import group_state, txn_acknowledging
 from odradek.broker.shares.leader.live_partition import LiveSharePartition
 from odradek.broker.shares.leader.overdue import OverdueTransactions
 from odradek.broker.shares.leader.shares import Shares
+from odradek.broker.shares.leader.txn_acknowledging import Results
 from tests.simulation.simulated_broker import LogInTurns
-
-
-class PendingFirst(TxnAcknowledgement):
-    """Registered with the transaction only after it is pending."""
-
-    def join(self) -> Results | Deferred[Results]:
-        return once(self.acknowledge(), lambda results: once(self.register(), lambda _: results))
 
 
 @contextmanager
 def staging_before_registration() -> Iterator[None]:
-    with patch.object(txn_share_acknowledge, "TxnAcknowledgement", PendingFirst):
+    """Acknowledgements are registered with the transaction only after they are pending."""
+    register, make_pending = txn_acknowledging.register, txn_acknowledging.make_pending
+
+    async def nothing(*of: Any) -> None:
+        pass
+
+    async def pending_first(*of: Any) -> Results:
+        results = await make_pending(*of)
+        await register(*of)
+        return results
+
+    with (
+        patch.object(txn_acknowledging, "register", nothing),
+        patch.object(txn_acknowledging, "make_pending", pending_first),
+    ):
         yield
 
 

@@ -18,6 +18,7 @@ from odradek.broker.handlers.cluster.features import pending_count
 from odradek.broker.handlers.shares.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.metadata.features import FeatureUpdate, update_features
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import started
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
@@ -266,7 +267,7 @@ class Producer:
         )
         reply: Deferred[Any] = Deferred()
         try:
-            answer = txn_share_acknowledge(sent, context, scene.broker)
+            answer = started(txn_share_acknowledge(sent, context, scene.broker))
         except KafkaError as error:
             reply.fail(error)
             return reply

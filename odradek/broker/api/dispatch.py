@@ -10,7 +10,6 @@ It may raise `KafkaError` for the whole request, whose form `odradek.broker.api.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -25,6 +24,7 @@ from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from odradek.broker.runtime.loop_watch import LONG_S
 from odradek.broker.runtime.slices import rotation
+from odradek.broker.runtime.waiting import started
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
@@ -230,7 +230,7 @@ class PendingRequest(RequestContext, Generic[B]):
         answer = self._route.call(self._request, self, self._dispatcher.broker)
         if isinstance(answer, (Message, Deferred)) or answer is NO_RESPONSE:
             return answer
-        return self._dispatcher.run(answer)
+        return started(answer)
 
     # A long request: worker, loop, worker, loop. A long answer: loop, worker, loop.
 
@@ -344,7 +344,6 @@ class Dispatcher(Generic[B]):
         self._fast_path_of = fast_path_of
         self._served = by_number(served)
         self._routes: dict[int, Route[B]] = {}  # by API key and version, as they begin a request together
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
         """Handle one request. A read-only frame may be overwritten when this has returned; another one belongs to the
@@ -450,23 +449,6 @@ class Dispatcher(Generic[B]):
 
     def count(self, api_key: ApiKey, code: ErrorCode) -> None:
         self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
-
-    def run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message | NoResponse]:
-        """A task for a handler that takes its time."""
-        deferred: Deferred[Message | NoResponse] = Deferred()
-
-        async def answer() -> None:
-            try:
-                deferred.resolve(await coroutine)
-            except Exception as error:
-                deferred.fail(error)
-
-        # Kept: the loop alone would let a running task be collected. Not cancelled when the client goes: a topic that
-        # was asked for is made.
-        task = asyncio.get_running_loop().create_task(answer())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return deferred
 
 
 def _unread(data: Buffer, position: int) -> tuple[None, int]:

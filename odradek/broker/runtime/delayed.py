@@ -6,10 +6,10 @@ already, `once` and `all_of`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from mypy_extensions import mypyc_attr
 
@@ -137,7 +137,13 @@ class Deferred(Generic[M]):
         """Runs `action` if the client goes away before the answer is there: the place to forget a parked request."""
         self._on_disconnect = action
 
-    # The side of the reader, of which there is one: the connection, or a combinator.
+    # The side of the reader, of which there is one: the connection, a combinator, or a coroutine.
+
+    def __await__(self) -> Generator[Deferred[Any], None, M]:
+        """Waits in a coroutine that `odradek.broker.runtime.waiting` runs. Raises what `fail` was given."""
+        if not self.is_done:
+            yield self
+        return self.outcome()
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
         """Runs `action` when the answer is there; at once if it is."""

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mypy_extensions import mypyc_attr
-
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.transactions.entry import Txn
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class SealedTransaction(KafkaError):
     """A request would have changed a sealed transaction. Its code is the one that the coordinator would answer."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
+    from odradek.broker.transactions.seals import Seals
 
 
 def share_groups_are_on(image: MetadataImage) -> bool:
@@ -240,6 +241,8 @@ class ShareBroker(BrokerParts, Protocol):
     def transactions(self) -> TransactionCoordinator: ...
     @property
     def two_phase(self) -> TwoPhaseProducers: ...
+    @property
+    def seals(self) -> Seals: ...
     @property
     def groups(self) -> GroupCoordinator: ...
     @property

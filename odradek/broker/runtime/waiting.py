@@ -1,0 +1,101 @@
+"""Requests that wait, written from top to bottom: coroutines that are stepped by hand.
+
+`started` runs a coroutine up to its first wait. If it does not wait, the answer is there at once, and no task of the
+event loop was made for it. If it waits, the coroutine is continued by whatever it awaits: a `Deferred` continues it in
+the turn in which it resolves, a future of asyncio in a turn of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.runtime.clock import Timers
+
+M = TypeVar("M")
+
+Awaited: TypeAlias = "Deferred[Any] | asyncio.Future[Any] | None"
+"""What a coroutine yields where it waits; None: it only lets others have a turn (`asyncio.sleep(0)`)."""
+
+
+def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = False) -> NowOrLater[M]:
+    """Runs a coroutine up to its first wait, and returns its result if it never waits. Raises what it raises until
+    then; later its error becomes that of the answer.
+
+    ends_with_client   if the client goes away the coroutine is closed where it waits, so that its `finally` blocks run;
+                       else it goes on to its end
+    """
+    try:
+        awaited = coroutine.send(None)
+    except StopIteration as end:
+        result: M = end.value
+        return result
+    return _Waiting(coroutine, awaited, ends_with_client).reply
+
+
+class _Waiting(Generic[M]):
+    """A coroutine that waits, and the answer that it will give."""
+
+    __slots__ = ("_coroutine", "reply")
+
+    def __init__(self, coroutine: Coroutine[Awaited, None, M], awaited: Awaited, ends_with_client: bool) -> None:
+        self.reply: Deferred[M] = Deferred()
+        self._coroutine: Coroutine[Awaited, None, M] | None = coroutine  # None once it has ended
+        if ends_with_client:
+            self.reply.on_disconnect(self._close)
+        self._wait_for(awaited)
+
+    def _wait_for(self, awaited: Awaited) -> None:
+        if isinstance(awaited, Deferred):
+            awaited.when_done(self._go_on)
+        elif awaited is None:
+            asyncio.get_running_loop().call_soon(self._go_on, None)
+        else:
+            awaited._asyncio_future_blocking = False  # tells the future that its `await` was understood, as a task does
+            awaited.add_done_callback(self._go_on)
+
+    def _go_on(self, _: object) -> None:
+        coroutine = self._coroutine
+        if coroutine is None:
+            return
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as end:
+            self._coroutine = None
+            self.reply.resolve(end.value)
+        except Exception as error:
+            self._coroutine = None
+            self.reply.fail(error)
+        else:
+            self._wait_for(awaited)
+
+    def _close(self) -> None:
+        coroutine, self._coroutine = self._coroutine, None
+        if coroutine is not None:
+            coroutine.close()
+
+
+async def each_of(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
+    """Waits for all answers, and returns them in their order; an answer that is a refusal is its KafkaError."""
+    found: list[M | KafkaError] = []
+    for answer in answers:
+        if isinstance(answer, Deferred):
+            try:
+                found.append(await answer)
+            except KafkaError as refusal:
+                found.append(refusal)
+        else:
+            found.append(answer)
+    return found
+
+
+def after(timers: Timers, delay_ms: float) -> Deferred[None]:
+    """Returns an answer that comes by itself after the delay: `await after(…)` waits for so long."""
+    passed: Deferred[None] = Deferred()
+    timers.after(delay_ms, lambda: passed.resolve(None))
+    return passed

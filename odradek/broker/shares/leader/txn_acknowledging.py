@@ -1,0 +1,197 @@
+"""Acknowledgements of a share group that become part of a producer's transaction (KIP-1289), at the leader.
+
+    member → load what is not in memory → register `__share_group_state`-N with the transaction
+           → check every partition → acknowledge in all, which is stored → results
+
+After a restart this may be the first request that needs the share partition: a producer repeats it, because it has lost
+the answer. Nothing becomes pending before registration: otherwise a transaction could end without anyone telling the
+share partitions. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import after, each_of
+from odradek.broker.shares.core.in_flight import Acknowledgement
+from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
+from odradek.broker.shares.leader.acknowledging import DONE, AcknowledgeResult
+from odradek.broker.shares.leader.live_partition import CODES, PendingWrite, SharePartitionPhase
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.shares.leader.shares import ShareBroker
+
+NOT_ATTEMPTED: Final = AcknowledgeResult(
+    ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing became pending, because another partition was refused."
+)
+# Refusals to store something that concern the whole request, since its transaction is over, or sealed.
+OF_THE_TRANSACTION: Final = frozenset(
+    {
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+REGISTRATION_RETRY_MS: Final = 20
+REGISTRATION_PATIENCE_MS: Final = 100  # while the transaction before is being completed
+
+Named = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
+Results = Mapping[TopicIdPartition, AcknowledgeResult]
+
+
+class Acknowledger(NamedTuple):
+    """The member of the share group that acknowledges, and the transaction in which it does."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    transaction: PendingTransaction
+
+    def key(self, partition: TopicIdPartition) -> SharePartitionKey:
+        return SharePartitionKey(self.group_id, *partition)
+
+
+async def acknowledge_in_transaction(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
+    """Makes the acknowledgements pending in all partitions or in none, and returns a result for each partition.
+
+    wanted   acknowledgements by partition, at least one for each, which have passed the checks that need no coordinator
+
+    Raises KafkaError if the whole request is refused.
+    """
+    require_member(who, broker)
+    refused = await load(wanted, who, broker)
+    if refused:
+        return refused_all(wanted, refused)
+    await register(wanted, who, broker)
+    return await make_pending(wanted, who, broker)
+
+
+def refused_all(wanted: Named, refused: Results) -> Results:
+    return {each: refused.get(each, NOT_ATTEMPTED) for each in wanted}
+
+
+def require_member(who: Acknowledger, broker: ShareBroker) -> None:
+    """Raises UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, or the code of a group coordinator that cannot be asked.
+
+    No other request of a share session needs membership (docs/spec/share-groups.md#s5-3).
+    """
+    group = broker.groups.shards.of_key(who.group_id).look(lambda core: core.share_group(who.group_id))
+    member = None if group is None else group.members.get(who.member_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The member is not known to the share group.")
+    if member.epoch != who.member_epoch:
+        message = f"The member has epoch {member.epoch}, not {who.member_epoch}."
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, message)
+
+
+async def load(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
+    """Waits until all share partitions are in memory, as they nearly always are. Returns those that cannot be."""
+    loading: dict[TopicIdPartition, Deferred[bool]] = {}
+    refused: dict[TopicIdPartition, AcknowledgeResult] = {}
+    for each in wanted:
+        live = broker.shares.find(who.key(each))
+        if live is not None and live.phase is SharePartitionPhase.ACTIVE:
+            continue
+        try:
+            placed = broker.partitions.get_by_id(*each)
+        except KafkaError as error:
+            refused[each] = AcknowledgeResult(error.code, error.message)
+        else:
+            loading[each] = broker.shares.find_or_load(who.key(each), placed).when_loaded()
+    for each, answer in loading.items():
+        try:
+            await answer
+        except KafkaError as error:
+            refused[each] = AcknowledgeResult(error.code, error.message)
+    return refused
+
+
+async def register(wanted: Named, who: Acknowledger, broker: ShareBroker) -> None:
+    """Adds the partitions of `__share_group_state` to the transaction, which begins with them if it is not open yet.
+
+    A transaction that is being completed is waited for, for a while. Raises the coordinator's refusal.
+    """
+    transactional_id, producer_id, producer_epoch = who.transaction
+    assert transactional_id is not None
+    partition_for = broker.share_coordinator.partition_for
+    partitions = {(SHARE_GROUP_STATE, partition_for(who.key(each))) for each in wanted}
+    patient_until_ms = broker.clock.now_ms() + REGISTRATION_PATIENCE_MS
+    while True:
+        answer = broker.transactions.add_partitions(
+            transactional_id, producer_id, producer_epoch, partitions, verify_only=False, asked_version=2
+        )
+        codes = await answer if isinstance(answer, Deferred) else answer
+        code = next((each for each in codes.values() if each is not ErrorCode.NONE), ErrorCode.NONE)
+        if code is ErrorCode.NONE:
+            return
+        if code is not ErrorCode.CONCURRENT_TRANSACTIONS or broker.clock.now_ms() >= patient_until_ms:
+            raise KafkaError(code)
+        await after(broker.timers, REGISTRATION_RETRY_MS)
+
+
+async def make_pending(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
+    """Checks all partitions again, since the transaction coordinator may have taken its time, then acknowledges in all.
+
+    Raises KafkaError if the transaction is over, or sealed, before everything is stored.
+    """
+    broker.shares.require_transactions()
+    _, producer_id, producer_epoch = who.transaction
+    broker.seals.check(producer_id, producer_epoch)
+    for each in wanted:
+        if broker.share_coordinator.shard_for(who.key(each)).core.has_ended(producer_id, producer_epoch):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+    refused: dict[TopicIdPartition, AcknowledgeResult] = {}
+    for each, acknowledgements in wanted.items():
+        live = broker.shares.find(who.key(each))
+        try:
+            if live is None:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            live.require_acquired(who.member_id, acknowledgements, who.transaction)
+        except KafkaError as error:
+            refused[each] = AcknowledgeResult(error.code, error.message)
+    if refused:
+        return refused_all(wanted, refused)
+    must_sync = producer_id in broker.two_phase
+    writes = []
+    for each, acknowledgements in wanted.items():
+        live = broker.shares.find(who.key(each))
+        assert live is not None
+        writes.append(
+            live.make_pending(who.member_id, who.member_epoch, acknowledgements, who.transaction, must_sync=must_sync)
+        )
+    answers = await each_of([each.stored for each in writes])
+    return dict(zip(wanted, settle(writes, answers), strict=True))
+
+
+def settle(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:
+    """Takes notice of what is stored, and undoes it if the rest was not. Even after a restart that is no commit, since
+    the producer must abort.
+
+    raises  INVALID_TXN_STATE if a marker has ended the transaction meanwhile; the transaction coordinator's code if it
+            was sealed meanwhile
+    """
+    errors = [each if isinstance(each, KafkaError) else None for each in answers]
+    has_failed = any(errors)
+    results = []
+    for (live, write, _), error in zip(writes, errors, strict=True):
+        if error is not None:
+            results.append(AcknowledgeResult(CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message))
+        else:
+            results.append(NOT_ATTEMPTED if has_failed else DONE)
+        if write is None:
+            continue
+        if error is not None:
+            live.not_made_pending(write, error)
+        elif has_failed:
+            live.undo_pending(write)
+        else:
+            live.made_pending(write)
+    for error in errors:
+        if error is not None and error.code in OF_THE_TRANSACTION:
+            raise KafkaError(error.code)
+    return results
