@@ -46,13 +46,16 @@ class OdradekSource(DataSource):  # type: ignore[misc]
         return BatchReader(SourceOptions.read(self.options, is_stream=False), chosen(schema.names, ARROW))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        if is_of_files(self.options):
-            raise OptionError("with path there are batches only: a stream needs kafka.bootstrap.servers")
         from odradek.spark.record_columns import ARROW, chosen
-        from odradek.spark.source import StreamReader
+        from odradek.spark.source import RefusedStream, StreamReader
 
-        require_known(self.options)
-        return StreamReader(SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW))
+        try:
+            if is_of_files(self.options):
+                raise OptionError("with path there are batches only: a stream needs kafka.bootstrap.servers")
+            require_known(self.options)
+            return StreamReader(SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW))
+        except OptionError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from odradek.spark.sink import BatchWriter, require_columns

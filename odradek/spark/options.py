@@ -16,7 +16,7 @@ from typing import Any
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.security.properties import is_of_security, security_settings
-from odradek.client.security.settings import Security
+from odradek.client.security.settings import PROTOCOLS, Security
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX
 
@@ -253,8 +253,8 @@ def flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def offsets_json(text: str) -> dict[TopicPartition, int]:
-    """Parses {"topic": {"0": 23, "1": -2}}. Raises OptionError."""
+def _offsets(name: str, text: str) -> dict[TopicPartition, int]:
+    """Parses {"topic": {"0": 23, "1": -2}}, the value of the option `name`. Raises OptionError."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -262,7 +262,8 @@ def offsets_json(text: str) -> dict[TopicPartition, int]:
             for partition, offset in offsets.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise OptionError(f'not offsets of the form {{"topic": {{"0": 23, "1": -2}}}}: {text}') from None
+        wanted = '{"topic": {"0": 23, "1": -2}}'
+        raise OptionError(f"{name} has the form {wanted}, not {text!r}") from None
 
 
 def isolation_level(given: Mapping[str, str]) -> str:
@@ -288,17 +289,17 @@ def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
 
 def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
     """Reads one bound by Spark's precedence: a timestamp, timestamps, offsets."""
-    timestamp_ms = number(given, f"{which}Timestamp")
+    timestamp_ms = number(given, f"{which}Timestamp", at_least=0)
     if timestamp_ms is not None:
         return Bound(LATEST, timestamp_ms=timestamp_ms)
     if (by_timestamp := given.get(f"{which}offsetsbytimestamp")) is not None:
-        return Bound(LATEST, timestamps_ms=offsets_json(by_timestamp))
+        return Bound(LATEST, timestamps_ms=_offsets(f"{which}OffsetsByTimestamp", by_timestamp))
     text = given.get(f"{which}offsets")
     if text is None:
         return Bound(default)
     if text.lower() in _BOUNDS:
         return Bound(_BOUNDS[text.lower()])
-    return Bound(default, offsets_json(text))
+    return Bound(default, _offsets(f"{which}Offsets", text))
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
@@ -307,15 +308,16 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
             TopicPartition(topic, int(each)) for topic, partitions in json.loads(text).items() for each in partitions
         )
     except (AttributeError, TypeError, ValueError):
-        raise OptionError(f'assign has the form {{"topic": [0, 1]}}, not {text}') from None
+        raise OptionError(f'assign has the form {{"topic": [0, 1]}}, not {text!r}') from None
 
 
-def number(given: Mapping[str, str], name: str) -> int | None:
+def number(given: Mapping[str, str], name: str, *, at_least: int = 1) -> int | None:
+    """Reads a whole number, or None if the option is not given. Raises OptionError."""
     text = given.get(name.lower())
     if text is None:
         return None
-    if not text.isdecimal() or not int(text):
-        raise OptionError(f"{name} is a number above 0, not {text!r}")
+    if not text.isdecimal() or int(text) < at_least:
+        raise OptionError(f"{name} is a whole number from {at_least} on, not {text!r}")
     return int(text)
 
 
@@ -333,6 +335,9 @@ def _brokers(given: Mapping[str, str]) -> Brokers:
     if not servers:
         raise OptionError("the option kafka.bootstrap.servers is missing")
     named = {name.removeprefix("kafka."): text for name, text in given.items() if _is_security(name)}
+    protocol = named.get("security.protocol", PROTOCOLS[0])
+    if protocol.upper() not in PROTOCOLS:
+        raise OptionError(f"kafka.security.protocol is one of {', '.join(PROTOCOLS)}, not {protocol!r}")
     try:
         security = security_settings(named, "kafka.")
         Security.of(security)

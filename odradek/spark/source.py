@@ -29,7 +29,7 @@ from odradek.spark.offsets import (
     tell_of,
     to_json,
 )
-from odradek.spark.options import SourceOptions
+from odradek.spark.options import OptionError, SourceOptions
 from odradek.spark.record_columns import as_spark_has_them, decoded_columns
 
 POLL_MS = 1_000
@@ -54,6 +54,32 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         if partition.value is None:  # Spark's own, where there is nothing to read
             return iter(())
         return read_range(self._options, partition.value, self._wanted)
+
+
+class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
+    """A stream whose options are wrong: its first call raises the error.
+
+    PySpark 4.3.0 stops the reader also when `streamReader` has raised and there is none, so that the query would end
+    with an UnboundLocalError of PySpark's, after the error that says which option to correct.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]

@@ -108,17 +108,20 @@ def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> No
         ({}, "subscribe"),
         ({"subscribe": "a", "assign": "{}"}, "one of the options"),
         ({"subscribe": "a", "startingOffsets": "latest"}, "latest"),
-        ({"subscribe": "a", "startingOffsets": "{"}, "offsets of the form"),
+        ({"subscribe": "a", "startingOffsets": "{"}, "startingOffsets has the form"),
+        ({"subscribe": "a", "endingOffsets": "7"}, "endingOffsets has the form"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": "7"}, "startingOffsetsByTimestamp has the form"),
+        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp is a whole number from 0 on"),
         ({"subscribe": "a", "endingOffsets": "earliest"}, "earliest"),
         ({"assign": "[1]"}, "assign has the form"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger"),
         ({"subscribe": "a", "kafka.group.id": "g"}, r"kafka\.group\.id"),
         ({"subscribe": "a", "kafka.sasl.kerberos.service.name": "x"}, r"kafka\.sasl\.kerberos\.service\.name is not"),
-        ({"subscribe": "a", "kafka.security.protocol": "TLS"}, "security_protocol is one of"),
+        ({"subscribe": "a", "kafka.security.protocol": "TLS"}, r"kafka\.security\.protocol is one of"),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism is missing"),
         ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "read_uncommitted"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay is a time like 15m"),
-        ({"subscribe": "a", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is a number above 0"),
+        ({"subscribe": "a", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is a whole number from 1 on"),
         ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetsPerTrigger \(9\)"),
     ],
 )
@@ -212,6 +215,14 @@ def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -
     options = SERVERS | {
         "subscribe": "t",
         "kafka.security.protocol": "SASL_SSL",
+@pytest.mark.parametrize("which", ["starting", "ending"])
+def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
+    """As for Spark's Kafka source."""
+    options = SourceOptions.read(SERVERS | {"subscribe": "a", f"{which}Timestamp": "0"}, is_stream=False)
+    bound = options.starting if which == "starting" else options.ending
+    assert bound.timestamp_ms == 0
+
+
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": "x.PlainLoginModule required username=alice password=s3cret;",
         "kafka.ssl.truststore.location": "/etc/ca.pem",
