@@ -36,10 +36,19 @@ LEASE_TIMEOUT_MS = 10_000  # of the transaction of one record; it delays other s
 POLL_MS = 50
 CLOSE_MS = 1_000
 UNDECIDED = -1  # the batch before the first one
-ONGOING = "Ongoing"
+ONGOING, EMPTY = "Ongoing", "Empty"  # states of a transactional id, as brokers spell them
 
 
-_JSON_NAMES = {"at_ms": "at", "is_finished": "finished", "expires_ms": "expires"}
+# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value; 2 covers every column that is written.
+DIGEST_OF_KEYS_AND_VALUES = 1
+DIGEST_OF_ALL_COLUMNS = 2
+
+_JSON_NAMES = {
+    "at_ms": "at",
+    "is_finished": "finished",
+    "expires_ms": "expires",
+    "digest_version": "digestVersion",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +63,9 @@ class PreparedPart:
 class LedgerEntry:
     """Last decision: batch `batch` consists of `parts`. `doomed` are ids that somebody may be aborting.
 
-    is_finished   the parts are ended: nobody has to ask the broker about them
-    expires_ms    when the key of a batch write may be used again; None for a stream
+    is_finished     the parts are ended: nobody has to ask the broker about them
+    expires_ms      when the key of a batch write may be used again; None for a stream
+    digest_version  how `digest` was computed; a record without it was written before there were versions
     """
 
     sink: str
@@ -69,6 +79,7 @@ class LedgerEntry:
     at_ms: int
     is_finished: bool = False
     expires_ms: int | None = None
+    digest_version: int = DIGEST_OF_KEYS_AND_VALUES
 
     def is_expired(self, now_ms: int) -> bool:
         """Tells whether the key may be used again. What is not finished stays, for whoever finishes it."""
@@ -95,7 +106,7 @@ class LedgerEntry:
                 "doomed": tuple(told["doomed"]),
             }
             names = {name: _JSON_NAMES.get(name, name) for name in cls.__slots__}
-            # A record of before has neither `finished` nor `expires`.
+            # Records of earlier releases lack `finished`, `expires` or `digestVersion`.
             return cls(**{name: told[short] for name, short in names.items() if short in told})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error

@@ -29,11 +29,20 @@ class Sink:
 
     def task_id(self, run: str, batch: int, partition: int, attempt: int, random: str) -> str:
         """Returns an id for one transaction, used never again."""
-        return f"{self.name}.t.{short(run)}.{batch}.{partition}.{attempt}.{random}"
+        return f"{self.task_prefix(run)}{batch}.{partition}.{attempt}.{random}"
+
+    def task_prefix(self, run: str) -> str:
+        """Returns how the ids of all tasks of this run begin."""
+        return f"{self.name}.t.{short(run)}."
+
+    def seal_id(self, run: str) -> str:
+        """Returns the transactional id that seals a run: once the coordinator knows it, no task of the run may open a
+        transaction. No transaction is ever begun under it."""
+        return f"{self.name}.sealed.{short(run)}"
 
     def pattern(self, run: str | None = None) -> str:
         """Matches the ids of the tasks (of one run), as ListTransactions wants it."""
-        return re.escape(f"{self.name}.t.") + ("" if run is None else re.escape(f"{short(run)}.")) + ".*"
+        return re.escape(f"{self.name}.t." if run is None else self.task_prefix(run)) + ".*"
 
 
 class TaskName(NamedTuple):

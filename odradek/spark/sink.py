@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,7 @@ from pyspark import TaskContext, __version__
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from odradek.client.common.errors import ClientError
-from odradek.spark.names import Sink
+from odradek.spark.names import Sink, sink_of
 from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.steps import Observe, ObserveTask, observe_no_task, observe_nothing
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from odradek.spark.failed_writes import FailedWrites
     from odradek.spark.two_phase import TwoPhaseSink, Vote
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     """`vote` is None for a task without rows."""
 
     query: str
+    run: str
     vote: Vote | None
 
 
@@ -68,42 +71,132 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _write(self._options, context, query, run, int(batch), iterator, self._observe_task)
 
     def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
-        _end(self._options, messages, self._observe, lambda sink, votes: sink.commit(votes, batchId))
+        self._end(messages, lambda sink, run, votes: sink.commit(votes, batchId))
 
     def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
-        _end(self._options, messages, self._observe, lambda sink, votes: sink.abort(votes, batchId))
+        async def abort(sink: TwoPhaseSink, run: str, votes: list[Vote]) -> None:
+            await sink.abort(votes, batchId, run)
+
+        self._end(messages, abort)
+
+    def _end(
+        self,
+        messages: Sequence[TaskMessage | None],
+        call: Callable[[TwoPhaseSink, str, list[Vote]], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Ends a batch. If no task has answered, this process knows neither query nor run, and can do nothing."""
+        answered = [message for message in messages if message is not None]
+        if not answered or self._options.delivery is DeliveryMode.AT_LEAST_ONCE:
+            return
+        from odradek.spark.two_phase import SinkError, TwoPhaseSink
+
+        if len({(message.query, message.run) for message in answered}) > 1:
+            raise SinkError("votes of several queries for one batch")
+        sink = Sink(self._options.prefix, answered[0].query)
+        of_this = (self._options.brokers.bootstrap_servers, sink.name)
+        held = _sinks.setdefault(of_this, TwoPhaseSink(self._options.brokers, sink, observe=self._observe))
+        _on_background_loop(call(held, answered[0].run, _votes(answered)))
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writer of a batch; one that is repeated under the same `idempotencyKey` writes nothing more."""
+    """Writer of a batch; one that is repeated under the same `idempotencyKey` writes nothing more.
+
+    Spark sends the writer that planned the batch to the process that commits or aborts, so both know the names of all
+    transactions of the batch, whether or not its tasks have answered.
+
+    failed_writes   the folder of failed writes whose transactions are not known to be ended; by default one for all
+                    sessions of this user on this machine
+    """
 
     def __init__(
-        self, options: SinkOptions, *, observe: Observe = observe_nothing, observe_task: ObserveTask = observe_no_task
+        self,
+        options: SinkOptions,
+        *,
+        observe: Observe = observe_nothing,
+        observe_task: ObserveTask = observe_no_task,
+        failed_writes: Path | None = None,
     ) -> None:
         self._options = options
         self._observe = observe
         self._observe_task = observe_task
         self._query = options.idempotency_key or str(uuid.uuid4())
         self._run = uuid.uuid4().hex
+        self._failed_writes = failed_writes
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _write(self._options, _context(), self._query, self._run, THE_ONLY_BATCH, iterator, self._observe_task)
 
     def commit(self, messages: Sequence[TaskMessage | None]) -> None:
-        _end(self._options, messages, self._observe, self._commit)
+        self._end(messages, self._commit)
 
     def abort(self, messages: Sequence[TaskMessage | None]) -> None:
-        _end(self._options, messages, self._observe, self._abort)
+        self._end(messages, self._abort)
+
+    def _end(
+        self,
+        messages: Sequence[TaskMessage | None],
+        call: Callable[[TwoPhaseSink, list[Vote]], Coroutine[Any, Any, None]],
+    ) -> None:
+        if self._options.delivery is DeliveryMode.AT_LEAST_ONCE:
+            return
+        from odradek.spark.two_phase import TwoPhaseSink
+
+        sink = TwoPhaseSink(self._options.brokers, self._sink, observe=self._observe)
+        votes = _votes(message for message in messages if message is not None)
+
+        async def end() -> None:
+            try:
+                await call(sink, votes)
+            finally:
+                await sink.close()
+            await self._end_earlier_writes()
+
+        _on_background_loop(end())
 
     async def _commit(self, sink: TwoPhaseSink, votes: list[Vote]) -> None:
-        is_keyed = self._options.idempotency_key is not None
-        await sink.commit(votes, THE_ONLY_BATCH, kept_ms=self._options.key_retention_ms if is_keyed else None)
-        await _forgotten(sink, everything=not is_keyed)
-        await sink.close()
+        kept_ms = self._options.key_retention_ms if self._is_keyed else None
+        await sink.commit(votes, THE_ONLY_BATCH, kept_ms=kept_ms, run=self._run)
+        await _forgotten(sink, everything=not self._is_keyed)
 
     async def _abort(self, sink: TwoPhaseSink, votes: list[Vote]) -> None:
-        await sink.abort(votes, THE_ONLY_BATCH)
-        await sink.close()
+        from odradek.spark.failed_writes import FailedWrite
+
+        write = FailedWrite(self._options.brokers.bootstrap_servers, self._sink.name, self._run)
+        with self._remembered_writes().remembered(write):
+            if not await sink.abort(votes, THE_ONLY_BATCH, self._run):
+                return
+            _log.warning("the write to %s had been decided when it failed: its rows are in the output", write.sink)
+            if not self._is_keyed:
+                await _forgotten(sink, everything=True)
+
+    async def _end_earlier_writes(self) -> None:
+        """Ends what failed writes have left open because their abort failed or was killed."""
+        from odradek.spark.two_phase import SinkError, TwoPhaseSink
+
+        brokers = self._options.brokers
+        try:
+            for write in self._remembered_writes().to(brokers.bootstrap_servers):
+                sink = TwoPhaseSink(brokers, sink_of(write.sink))
+                try:
+                    await sink.abort([], THE_ONLY_BATCH, write.run)
+                finally:
+                    await sink.close()
+                _log.warning("%s: what an earlier write had left open is ended", write.sink)
+        except (ClientError, SinkError, ValueError) as error:
+            _log.warning("an earlier write has left something open: %s", error)
+
+    def _remembered_writes(self) -> FailedWrites:
+        from odradek.spark.failed_writes import FailedWrites, default_folder
+
+        return FailedWrites(self._failed_writes or default_folder())
+
+    @property
+    def _sink(self) -> Sink:
+        return Sink(self._options.prefix, self._query)
+
+    @property
+    def _is_keyed(self) -> bool:
+        return self._options.idempotency_key is not None
 
 
 def require_columns(schema: StructType, topic: str | None) -> None:
@@ -141,29 +234,18 @@ def _write(
         rows=rows,
         observe=observe,
     )
-    return TaskMessage(query, vote)
+    return TaskMessage(query, run, vote)
 
 
-def _end(
-    options: SinkOptions,
-    messages: Sequence[TaskMessage | None],
-    observe: Observe,
-    call: Callable[[TwoPhaseSink, list[Vote]], Coroutine[Any, Any, None]],
-) -> None:
-    """Ends a batch; where no task has answered, nothing is known, and nothing can be done."""
-    answered = [message for message in messages if message is not None]
-    if not answered or options.delivery is DeliveryMode.AT_LEAST_ONCE:
-        return
+def _votes(messages: Iterable[TaskMessage]) -> list[Vote]:
+    return [message.vote for message in messages if message.vote is not None]
+
+
+def _on_background_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs it to its end on the event loop of this process, on which the leases of `_sinks` live."""
     from odradek.client.sync.background import background_loop
-    from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
-    if len({message.query for message in answered}) > 1:
-        raise SinkError("votes of several queries for one batch")
-    sink = Sink(options.prefix, answered[0].query)
-    votes = [message.vote for message in answered if message.vote is not None]
-    of_this = (options.brokers.bootstrap_servers, sink.name)
-    held = _sinks.setdefault(of_this, TwoPhaseSink(options.brokers, sink, observe=observe))
-    background_loop().run(lambda: call(held, votes), SimpleQueue())
+    background_loop().run(lambda: work, SimpleQueue())
 
 
 async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:

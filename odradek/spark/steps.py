@@ -31,6 +31,7 @@ class TaskStep(Enum):
     """Points at which a task can be interrupted."""
 
     BEGUN = auto()
+    NAMED = auto()  # the coordinator knows its transactional id; whether the run is sealed has not been asked yet
     OPENED = auto()  # its transaction, which has no records yet
     WRITTEN = auto()  # the rows are handed to the producer, and not flushed
     PREPARED = auto()

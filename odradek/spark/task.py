@@ -23,27 +23,54 @@ from odradek.protocol.errors import ErrorCode
 from odradek.spark.names import Sink
 from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.steps import ObserveTask, TaskStep, observe_no_task
-from odradek.spark.two_phase import DIGEST_MASK, Vote
+from odradek.spark.two_phase import DIGEST_MASK, SinkError, Vote
 
 _M = np.uint64(0x5BD1E995)
 _32_BITS = np.uint64(0xFFFF_FFFF)
 _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
+TOPIC_TIMEOUT_MS = 5_000  # for a topic that may have been created a moment ago
 _NO_KEY = 1  # seeds of the digest
+_NULL = 0x9E3779B97F4A7C15
+
+
+class RunSealed(SinkError):
+    """The driver has ended this write, so its tasks must not open transactions any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """Rows for one partition, in their order."""
+    """Rows for one partition, in their order.
+
+    is_placed   of each row, whether the frame chose the partition; None if it has no such column
+    """
 
     topic: str
     partition: int
     keys: pa.Array | None
     values: pa.Array
     headers: pa.Array | None
+    is_placed: NDArray[np.bool_] | None = None
 
     def digest(self) -> int:
-        """Does not depend on the order of the rows, nor on how they lie in batches."""
+        """Computes the digest DIGEST_OF_ALL_COLUMNS: of topic, key, value, headers, and the partition if the frame
+        chose it. It depends neither on the order of the rows nor on how they lie in batches."""
+        topic = xxhash.xxh3_64_intdigest(self.topic.encode())
+        anywhere, here = _folded(topic, None), _folded(topic, b"%d" % self.partition)
+        nothing = [None] * len(self.values)
+        placed = nothing if self.is_placed is None else self.is_placed.tolist()
+        keys = nothing if self.keys is None else self.keys.to_pylist()
+        headers = nothing if self.headers is None else self.headers.to_pylist()
+        total = 0
+        for is_placed, key, value, own in zip(placed, keys, self.values.to_pylist(), headers, strict=True):
+            row = _folded(_folded(here if is_placed else anywhere, key), value)
+            for header in own or ():
+                row = _folded(_folded(row, header["key"].encode()), header["value"])
+            total += row
+        return total & DIGEST_MASK
+
+    def first_digest(self) -> int:
+        """Computes the digest DIGEST_OF_KEYS_AND_VALUES, to compare with what an earlier release has stored."""
         digest = xxhash.xxh3_64_intdigest
         topic = digest(self.topic.encode())
         keys = [None] * len(self.values) if self.keys is None else self.keys.to_pylist()
@@ -52,6 +79,11 @@ class PartitionRows:
             seed = topic ^ (_NO_KEY if key is None else digest(key))
             total += seed if value is None else digest(value, seed)
         return total & DIGEST_MASK
+
+
+def _folded(seed: int, value: bytes | None) -> int:
+    """Returns a hash of everything that `seed` stands for, followed by the value."""
+    return xxhash.xxh3_64_intdigest(b"", seed ^ _NULL) if value is None else xxhash.xxh3_64_intdigest(value, seed)
 
 
 def groups(
@@ -71,18 +103,22 @@ def groups(
         count = partition_count(name)
         own_keys = None if keys is None else keys.take(rows)
         chosen = _partitions(own_keys, len(rows), count, rng)
+        placed: NDArray[np.bool_] | None = None
         if "partition" in names:
             column = batch.column("partition").take(rows)
             given = np.asarray(pc.fill_null(column, -1)).astype(np.int64)
-            chosen = np.where(given >= 0, given, chosen)
+            placed = given >= 0
+            chosen = np.where(placed, given, chosen)
         for partition in np.unique(chosen).tolist():
-            own = rows.take(pa.array(np.flatnonzero(chosen == partition)))
+            at = np.flatnonzero(chosen == partition)
+            own = rows.take(pa.array(at))
             yield PartitionRows(
                 name,
                 partition,
                 None if keys is None else keys.take(own),
                 values.take(own),
                 None if headers is None else headers.take(own),
+                None if placed is None else placed[at],
             )
 
 
@@ -138,11 +174,13 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, A
         yield name, pa.array(np.flatnonzero(np.asarray(pc.equal(column, name))))
 
 
+# `spark.sql.execution.arrow.useLargeVarTypes` makes the large ones.
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
 def _bytes(batch: pa.RecordBatch, name: str) -> pa.Array:
     column = batch.column(name)
-    if not (
-        pa.types.is_string(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_string(column.type)
-    ):
+    if not any(is_of_type(column.type) for is_of_type in _TEXTS):
         raise OptionError(f"the column {name!r} is {column.type}, but has to be string or binary")
     return column.cast(pa.binary())
 
@@ -163,7 +201,8 @@ def write_rows(
 ) -> Vote | None:
     """Writes rows; returns None where nothing is to decide: no rows, or no transactions. What is written when an error
     is raised is aborted."""
-    task = _Task(options, sink.task_id(run, batch, partition, attempt, f"{random.getrandbits(64):016x}"), observe)
+    task_id = sink.task_id(run, batch, partition, attempt, f"{random.getrandbits(64):016x}")
+    task = _Task(options, task_id, sink.seal_id(run), observe)
     try:
         observe(TaskStep.BEGUN)
         for each in rows:
@@ -174,14 +213,17 @@ def write_rows(
 
 
 class _Task:
-    def __init__(self, options: SinkOptions, transactional_id: str, observe: ObserveTask) -> None:
+    def __init__(self, options: SinkOptions, transactional_id: str, seal_id: str, observe: ObserveTask) -> None:
         self._options = options
         self._transactional_id = transactional_id
+        self._seal_id = seal_id
         self._observe = observe
         self._producer: Producer | None = None
         self._partition_counts: dict[str, int] = {}
         self._rng = random.Random()
         self._rows = self._bytes = self._digest = 0
+        # The ledger may know the key by the digest of an earlier release.
+        self._first_digest: int | None = None if options.idempotency_key is None else 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not len(batch):
@@ -190,6 +232,8 @@ class _Task:
         for group in groups(batch, self._options.topic, self._partition_count, self._rng):
             producer.send_batch(group.topic, group.partition, group.keys, group.values, None, group.headers)
             self._digest = (self._digest + group.digest()) & DIGEST_MASK
+            if self._first_digest is not None:
+                self._first_digest = (self._first_digest + group.first_digest()) & DIGEST_MASK
         self._rows += len(batch)
         self._bytes += batch.nbytes
 
@@ -203,7 +247,9 @@ class _Task:
         state = self._producer.prepare_transaction()
         self._observe(TaskStep.PREPARED)
         name = self._transactional_id
-        return Vote(query, run, partition, attempt, name, state, self._rows, self._bytes, self._digest)
+        return Vote(
+            query, run, partition, attempt, name, state, self._rows, self._bytes, self._digest, self._first_digest
+        )
 
     def close(self) -> None:
         if self._producer is not None:
@@ -222,6 +268,8 @@ class _Task:
         producer.start()
         if self._options.delivery is DeliveryMode.EXACTLY_ONCE:
             self._initialize(producer)
+            self._observe(TaskStep.NAMED)
+            self._require_unsealed()
             producer.begin_transaction()
         self._observe(TaskStep.OPENED)
         return producer
@@ -240,13 +288,31 @@ class _Task:
                 error.code,
             ) from error
 
+    def _require_unsealed(self) -> None:
+        """Raises RunSealed once the driver has ended this write. From `_initialize` on, a driver that seals the run
+        afterwards finds this task's transactional id, and ends whatever happens under it."""
+        with self._admin(self._options.brokers.timeout_ms) as admin:
+            try:
+                admin.describe_transactions([self._seal_id])
+            except ClientError as error:
+                if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    return
+                raise
+        raise RunSealed(f"the driver has ended this write: no transaction is opened for {self._transactional_id!r}")
+
+    def _admin(self, timeout_ms: float) -> Admin:
+        brokers = self._options.brokers
+        return Admin(
+            bootstrap_servers=brokers.bootstrap_servers,
+            bootstrap_timeout_ms=brokers.bootstrap_timeout_ms,
+            default_api_timeout_ms=timeout_ms,
+            **brokers.security,
+        )
+
     def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)
         if count is None:
-            brokers = self._options.brokers
-            with Admin(
-                bootstrap_servers=brokers.bootstrap_servers, default_api_timeout_ms=5_000, **brokers.security
-            ) as admin:
+            with self._admin(TOPIC_TIMEOUT_MS) as admin:
                 try:
                     count = len(admin.describe_topics([topic])[topic].partitions)
                 except ClientError as error:

@@ -18,15 +18,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import TypeVar
 
-from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
+from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced, TransactionDescription
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
 from odradek.spark.ledger import (
+    DIGEST_OF_ALL_COLUMNS,
+    DIGEST_OF_KEYS_AND_VALUES,
+    EMPTY,
     LEDGER_TOPIC,
     ONGOING,
     UNDECIDED,
@@ -37,13 +42,15 @@ from odradek.spark.ledger import (
     read_entries,
     undecided,
 )
-from odradek.spark.names import Sink, sink_of
+from odradek.spark.names import Sink, sink_of, task_of
 from odradek.spark.steps import CommitStep, Observe, observe_nothing
 
 # The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
 FORGOTTEN_AFTER_MS = 3_600_000
 EXPIRED_AT_A_TIME = 10
+LEASE_PAUSES_S = (0.0, 0.2, 0.5, 1.0)  # at most, before the lease is taken again
 DIGEST_MASK = 2**64 - 1  # digests add up in 64 bits
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -61,12 +68,21 @@ class LedgerBehind(SinkError):
 
 
 class VotesDoomed(SinkError):
-    """A recovery is aborting transactions of this batch, for its query seemed to be gone. It is written again."""
+    """Transactions of this batch have been aborted, or are being aborted, by a recovery or an operator. Nothing is
+    decided, and the batch has to be written again."""
 
 
 class ReplayDiffers(SinkError):
     """A batch that was decided earlier had another number of rows, or a batch write of this key had other rows. The
     first decision stands."""
+
+
+class LeaseContested(SinkError):
+    """Other processes took the sink's lease again and again."""
+
+
+class LeftOpen(SinkError):
+    """A write failed, and transactions of its tasks could not be ended. Readers of committed records wait for them."""
 
 
 class NotExactlyOnce(SinkError):
@@ -77,7 +93,9 @@ class NotExactlyOnce(SinkError):
 class Vote:
     """A task's promise: its rows are written and flushed, in a transaction that no crash ends.
 
-    `digest` does not depend on the order of the rows, so that digests of tasks can be added.
+    `digest` covers all columns and does not depend on the order of the rows, so that digests of tasks can be added.
+    `first_digest` is the digest of DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because the
+    ledger remembers the keys of earlier releases for as long as `idempotencyKeyRetention`.
     """
 
     query: str
@@ -89,6 +107,7 @@ class Vote:
     rows: int
     size_bytes: int
     digest: int = 0
+    first_digest: int | None = None
 
     @property
     def part(self) -> PreparedPart:
@@ -122,7 +141,8 @@ def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: It
         parts=tuple(vote.part for vote in votes),
         doomed=tuple(sorted(set(open_ids) - mine)),
         rows=sum(vote.rows for vote in votes),
-        digest=digest_of(votes),
+        digest=sum(vote.digest for vote in votes) & DIGEST_MASK,
+        digest_version=DIGEST_OF_ALL_COLUMNS,
         at_ms=at_ms,
         is_finished=False,
     )
@@ -134,12 +154,29 @@ def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
 
+def futile(entry: LedgerEntry, open_ids: Iterable[str]) -> set[str]:
+    """Returns the open transactions that no driver can commit any more: they belong to a batch that the ledger has
+    decided, or to an earlier batch, and the decision does not name them."""
+    decided = {part.transactional_id for part in entry.parts}
+    tasks = {each: task_of(each) for each in set(open_ids) - decided}
+    return {each for each, task in tasks.items() if task is not None and task.batch <= entry.batch}
+
+
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def digest_of(votes: Iterable[Vote]) -> int:
-    return sum(vote.digest for vote in votes) & DIGEST_MASK
+def digest_of(votes: Sequence[Vote], version: int) -> int | None:
+    """Adds up the digests of this version. Returns None if a vote lacks it, or if a later release invented it."""
+    match version:
+        case _ if version == DIGEST_OF_ALL_COLUMNS:
+            digests: list[int | None] = [vote.digest for vote in votes]
+        case _ if version == DIGEST_OF_KEYS_AND_VALUES:
+            digests = [vote.first_digest for vote in votes]
+        case _:
+            return None
+    known = [digest for digest in digests if digest is not None]
+    return sum(known) & DIGEST_MASK if len(known) == len(digests) else None
 
 
 class TwoPhaseSink:
@@ -165,42 +202,52 @@ class TwoPhaseSink:
         self._decided = UNDECIDED  # an expired key may be erased by others from here on
         await self._ledger.release()
 
-    async def commit(self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None) -> None:
+    async def commit(
+        self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None, run: str | None = None
+    ) -> None:
         """Returns when the batch is decided and its transactions are committed. Raises SinkError or ClientError: then
         call `abort`, which finishes the batch if it was decided all the same.
 
         kept_ms   of a batch write with a key: for how long the ledger knows the key. Its repetition has to have the
                   same rows; that of a stream's batch may have others, as with rand().
+        run       of a run that has no further batch: the commit seals it, so that a task that lost against another
+                  attempt cannot open a transaction afterwards. In a stream the next batch ends such transactions.
         """
         await self._observe(CommitStep.BEGUN, 0)
         try:
-            await self._commit(await self._ledger.held(), votes, batch, kept_ms)
+            await self._commit(await self._ledger.held(), votes, batch, kept_ms, run)
         except (LeaseLost, LedgerBehind):  # what is held may be outdated
-            try:
-                await self._commit(await self._ledger.take(), votes, batch, kept_ms)
-            except LeaseLost as error:
-                raise SinkError(f"batch {batch} of {self._sink.name}: the lease was lost twice: {error}") from error
+
+            async def again() -> None:
+                await self._commit(await self._ledger.take(), votes, batch, kept_ms, run)
+
+            await self._under_lease(again)
         await self._observe(CommitStep.FINISHED, 0)
 
-    async def abort(self, votes: Sequence[Vote], batch: int) -> None:
-        """Aborts a batch whose `commit` failed, or was never called. Spark calls it also when `commit` has raised after
-        its decision: then the batch is finished."""
-        entry = await self._ledger.take()
-        async with self._brokers.admin() as admin:
-            if entry.batch >= batch:
-                await self._finish(admin, entry)
-            await self._abort(admin, self._others(entry, votes))
+    async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
+        """Ends a batch whose `commit` failed, or was never called: aborts its transactions, or finishes the batch if
+        `commit` raised after its decision. Returns whether the decision named transactions of this call, so that their
+        rows are in the output.
+
+        run   ends whatever the tasks of this run have opened, whether or not they have voted, and seals the run, so
+              that no task of it opens a transaction afterwards
+
+        Raises LeftOpen, which names the transactions that could not be ended and the command that ends them. The call
+        may be repeated.
+        """
+        voted = {vote.transactional_id for vote in votes}
+        try:
+            async with self._brokers.admin() as admin:
+                if run is not None:
+                    await self._seal(admin, run)
+                return await self._under_lease(lambda: self._abort_opened(admin, voted, batch, run))
+        except (ClientError, LeaseContested, OSError) as error:
+            raise self._left_open(voted, run, error) from error
 
     async def recover(self, run: str | None = None) -> LedgerEntry:
         """Finishes what was decided, and aborts whatever else is open (of this run), for a query that is gone. If it is
         not, its next commit fails, and the batch is written again. Returns the ledger's record."""
-        try:
-            return await self._recover(run)
-        except LeaseLost:
-            try:
-                return await self._recover(run)
-            except LeaseLost as error:
-                raise SinkError(f"{self._sink.name}: the lease was lost twice: {error}") from error
+        return await self._under_lease(lambda: self._recover(run))
 
     async def forget(self) -> None:
         """Takes the sink out of the ledger, for one that will not write again: a batch write that may be repeated, but
@@ -235,7 +282,82 @@ class TwoPhaseSink:
             await self._finish(admin, doomed)
         return doomed
 
-    async def _commit(self, entry: LedgerEntry, votes: Sequence[Vote], batch: int, kept_ms: int | None) -> None:
+    async def _under_lease(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does work that takes the lease, and does it again if another process has taken the lease meanwhile. The
+        pauses are random, so that two processes do not go on taking it from one another."""
+        for pause_s in LEASE_PAUSES_S:
+            try:
+                return await work()
+            except LeaseLost:
+                await asyncio.sleep(random.uniform(0, pause_s))
+        try:
+            return await work()
+        except LeaseLost as error:
+            tries = len(LEASE_PAUSES_S) + 1
+            raise LeaseContested(f"{self._sink.name}: the lease was lost {tries} times: {error}") from error
+
+    async def _abort_opened(self, admin: Admin, voted: set[str], batch: int, run: str | None) -> bool:
+        opened = voted if run is None else await self._unended_ids(admin, run)
+        if not (opened or voted):
+            return False
+        entry = await self._ledger.take()
+        doomed = recovery(entry, opened)
+        if doomed != entry:
+            await self._ledger.write(doomed)
+        if entry.batch >= batch:
+            await self._finish(admin, doomed)
+            return any(part.transactional_id in opened | voted for part in entry.parts)
+        await self._abort(admin, doomed.doomed)
+        if doomed.doomed:
+            await self._note_aborted(doomed)
+        return False
+
+    async def _note_aborted(self, entry: LedgerEntry) -> None:
+        """Takes the doomed out of the ledger, now that they are ended: a commit asks whether its transactions are open
+        before it decides, and a batch that fails again and again must not grow the record."""
+        try:
+            if entry.batch == UNDECIDED:
+                await self._ledger.erase()
+            else:
+                await self._ledger.write(replace(entry, doomed=()))
+        except LeaseLost as error:
+            _log.info("%s: the ledger still lists aborted transactions: %s", entry.sink, error)
+
+    async def _seal(self, admin: Admin, run: str) -> None:
+        """Makes the run's seal known to the coordinator. Tasks ask for it after their own transactional ids are known
+        there, and before they open a transaction. So a task either finds the seal, or is found by whoever lists the
+        ids of the run after sealing it."""
+        await admin.force_terminate_transaction(self._sink.seal_id(run))
+
+    async def _unended_ids(self, admin: Admin, run: str) -> set[str]:
+        """Lists the ids of the run's tasks whose transaction is open, or has not begun and may begin."""
+        listed = await admin.list_transactions(
+            states=[ONGOING, EMPTY], transactional_id_pattern=self._sink.pattern(run)
+        )
+        return {each.transactional_id for each in listed}
+
+    def _left_open(self, transactional_ids: Collection[str], run: str | None, error: BaseException) -> LeftOpen:
+        begin = self._sink.name if run is None else self._sink.task_prefix(run)
+        named = ", ".join(sorted(transactional_ids)) or f"whatever is open under ids that begin with {begin}"
+        return LeftOpen(
+            f"transactions of {self._sink.name} could not be ended: {named}: {error}. Until they are ended, readers of"
+            " committed records wait before them. To end them run: odradek spark recover"
+            f" {self._sink.name} --bootstrap-server {self._brokers.bootstrap_servers}"
+        )
+
+    async def _require_open(self, admin: Admin, votes: Iterable[Vote], open_ids: Collection[str], where: str) -> None:
+        """Raises VotesDoomed for a transaction that has ended already: once it is decided, its rows would be lost."""
+        for vote in votes:
+            name = vote.transactional_id
+            if name not in open_ids and await _state_of(admin, name) != ONGOING:
+                raise VotesDoomed(
+                    f"{where}: the transaction {vote.state} of {name!r} was ended before the batch was decided, by a"
+                    " recovery or an operator; the batch has to be written again"
+                )
+
+    async def _commit(
+        self, entry: LedgerEntry, votes: Sequence[Vote], batch: int, kept_ms: int | None, run: str | None
+    ) -> None:
         where = f"batch {batch} of {self._sink.name}"
         if entry.batch < self._decided:
             has = "no batch" if entry.batch == UNDECIDED else f"batch {entry.batch} as the last one"
@@ -246,8 +368,10 @@ class TwoPhaseSink:
             )
         self._decided = max(self._decided, entry.batch)
         if entry.is_expired(self._clock_ms()):
-            entry = undecided(self._sink)
+            entry = replace(undecided(self._sink), doomed=entry.doomed)
         async with self._brokers.admin() as admin:
+            if run is not None:
+                await self._seal(admin, run)
             match judge(entry, batch, votes):
                 case BatchVerdict.BEHIND:
                     raise CheckpointBehind(
@@ -255,16 +379,25 @@ class TwoPhaseSink:
                         " Restore the newest checkpoint, or start a new one with other starting offsets"
                     )
                 case BatchVerdict.DECIDED:
-                    await self._finish(admin, entry)
-                    await self._abort(admin, self._others(entry, votes))
-                    await self._note_finished(entry)
+                    own = {vote.transactional_id for vote in votes}
+                    if run is not None:
+                        own |= await self._unended_ids(admin, run)
+                    doomed = recovery(entry, futile(entry, await self._open_ids(admin)) - own)
+                    if doomed != entry:
+                        await self._ledger.write(doomed)
+                    await self._finish(admin, doomed)
+                    await self._abort(admin, own - {part.transactional_id for part in entry.parts})
+                    await self._note_finished(doomed)
                     self._compare(entry, votes, where, is_keyed=kept_ms is not None)
                 case BatchVerdict.DOOMED:
                     raise VotesDoomed(f"{where}: a recovery aborts its transactions; the batch has to be written again")
                 case BatchVerdict.OPEN:
-                    open_ids = await self._open_ids(admin)
-                    if not votes and not open_ids:
-                        return  # nothing is to be committed, nor aborted: a replay finds the same
+                    open_ids = set(await self._open_ids(admin))
+                    await self._require_open(admin, votes, open_ids, where)
+                    if run is not None:
+                        open_ids |= await self._unended_ids(admin, run)
+                    if not votes and not open_ids and kept_ms is None:
+                        return  # nothing is to be committed, aborted or remembered: a replay finds the same
                     await self._observe(CommitStep.LISTED, 0)
                     now_ms = self._clock_ms()
                     expires_ms = None if kept_ms is None else now_ms + kept_ms
@@ -277,11 +410,13 @@ class TwoPhaseSink:
                     await self._note_finished(decided)
 
     async def _note_finished(self, entry: LedgerEntry) -> None:
-        """Notes the end, so that a late replay asks nothing. The batch is committed also without the note."""
-        if entry.is_finished:
+        """Notes the end, so that a late replay asks nothing, and takes the doomed out, which are ended. The batch is
+        committed also without the note."""
+        finished = replace(entry, is_finished=True, doomed=())
+        if finished == entry:
             return
         try:
-            await self._ledger.write(replace(entry, is_finished=True))
+            await self._ledger.write(finished)
         except LeaseLost as error:
             _log.info("%s: batch %d is finished, which the ledger does not say: %s", entry.sink, entry.batch, error)
 
@@ -322,17 +457,25 @@ class TwoPhaseSink:
             ) from error
 
     async def _abort(self, admin: Admin, transactional_ids: Iterable[str]) -> None:
-        await asyncio.gather(*(_abort_one(admin, each) for each in transactional_ids))
-
-    def _others(self, entry: LedgerEntry, votes: Iterable[Vote]) -> list[str]:
-        decided = {part.transactional_id for part in entry.parts}
-        return [vote.transactional_id for vote in votes if vote.transactional_id not in decided]
+        """Aborts all of them that can be aborted. Raises LeftOpen with the names of the others."""
+        ids = list(transactional_ids)
+        results = await asyncio.gather(*(_abort_one(admin, each) for each in ids), return_exceptions=True)
+        failed = {each: result for each, result in zip(ids, results, strict=True) if result is not None}
+        for error in failed.values():
+            if not isinstance(error, ClientError | OSError):
+                raise error
+        for error in failed.values():
+            raise self._left_open(failed, None, error) from error
 
     def _compare(self, entry: LedgerEntry, votes: Sequence[Vote], where: str, *, is_keyed: bool) -> None:
         rows = sum(vote.rows for vote in votes)
         if rows != entry.rows:
             raise ReplayDiffers(f"{where} was committed with {entry.rows} rows, and its replay has {rows}")
-        if digest_of(votes) == entry.digest:
+        digest = digest_of(votes, entry.digest_version)
+        if digest is None:
+            _log.info("%s: the rows of the replay cannot be compared with those of another release's digest", where)
+            return
+        if digest == entry.digest:
             return
         if is_keyed:
             raise ReplayDiffers(f"{where} was committed with other rows than are written now under the same key")
@@ -347,15 +490,28 @@ class TwoPhaseSink:
         return [each.transactional_id for each in listed]
 
 
-async def _abort_one(admin: Admin, transactional_id: str) -> None:
-    """Aborts by the pair that the coordinator has. A transaction that ends otherwise meanwhile is ended."""
+async def _described(admin: Admin, transactional_id: str) -> TransactionDescription | None:
+    """Returns None if the coordinator does not know the id."""
     try:
-        found = (await admin.describe_transactions([transactional_id]))[transactional_id]
+        return (await admin.describe_transactions([transactional_id]))[transactional_id]
     except ClientError as error:
         if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            return
+            return None
         raise
-    if found.state != ONGOING:
+
+
+async def _state_of(admin: Admin, transactional_id: str) -> str | None:
+    found = await _described(admin, transactional_id)
+    return None if found is None else found.state
+
+
+async def _abort_one(admin: Admin, transactional_id: str) -> None:
+    """Aborts by the pair that the coordinator has. A transaction that ends otherwise meanwhile is ended. If none has
+    begun yet, the producer is fenced, so that none begins."""
+    found = await _described(admin, transactional_id)
+    if found is not None and found.state == EMPTY:
+        await admin.force_terminate_transaction(transactional_id)
+    if found is None or found.state != ONGOING:
         return
     try:
         state = PreparedTxnState(found.producer_id, found.producer_epoch)

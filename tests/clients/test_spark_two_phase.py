@@ -6,37 +6,53 @@ After each case the output has every decided batch once, no transaction is left 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import re
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 
-from odradek.client import Admin, ClientError
-from odradek.spark.ledger import LeaseLost, Ledger, LedgerEntry, read_entries
+from odradek.client import Admin, ClientError, PreparedTxnState, Producer
+from odradek.spark.brokers import Brokers
+from odradek.spark.ledger import (
+    DIGEST_OF_ALL_COLUMNS,
+    LeaseLost,
+    Ledger,
+    LedgerEntry,
+    PreparedPart,
+    read_entries,
+    undecided,
+)
 from odradek.spark.names import Sink, TaskName, sink_of, task_of
-from odradek.spark.steps import CommitStep
+from odradek.spark.options import SinkOptions
+from odradek.spark.steps import CommitStep, ObserveTask, TaskStep
+from odradek.spark.task import RunSealed, write_rows
 from odradek.spark.two_phase import (
     FORGOTTEN_AFTER_MS,
     CheckpointBehind,
     LedgerBehind,
+    LeftOpen,
     NotExactlyOnce,
     ReplayDiffers,
     SinkError,
     TwoPhaseSink,
     Vote,
     VotesDoomed,
+    futile,
     wall_clock_ms,
 )
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS
 from tests.clients.own_producers import TWO_PHASE
 from tests.support.broker_process import IS_KAFKA, Broker, new_broker
-from tests.support.spark_queries import PARTITIONS, Crash, Query, Stop
+from tests.support.spark_queries import PARTITIONS, ROWS, Crash, Query, Stop, committed_values
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka keeps prepared transactions")
 
@@ -316,6 +332,187 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
         await query.close()
 
 
+# Failed writes: what the tasks of one run have opened ends, whether or not they have answered.
+
+
+async def test_an_abort_ends_also_what_tasks_without_an_answer_have_opened(query: Query) -> None:
+    """One task has voted, one has prepared and cannot answer any more, and one is still writing."""
+    driver = query.driver()
+    vote = await query.prepare(driver.run, 0, 0)
+    await query.prepare(driver.run, 0, 1)
+    async with Producer(
+        bootstrap_servers=query.bootstrap,
+        transactional_id=query.sink.task_id(driver.run, 0, 1, 1, "writes"),
+        two_phase_commit=True,
+        linger_ms=0,
+    ) as writing:
+        await writing.init_transactions()
+        await writing.begin_transaction()
+        await (await writing.send(query.topic, b"first", partition=1))
+        assert not await driver.sink.abort([vote], 0, driver.run)
+        with pytest.raises(ClientError):
+            await (await writing.send(query.topic, b"second", partition=1))
+    assert await driver.sink.open_ids() == []
+    assert await committed_values(query.bootstrap, query.topic) == []
+    assert query.sink.name not in await read_entries(query.brokers)
+
+
+@pytest.mark.parametrize("ends", ["abort", "commit"])
+@pytest.mark.parametrize("step", list(TaskStep), ids=lambda step: step.name.lower())
+async def test_no_task_of_an_ended_write_leaves_a_transaction_open(query: Query, step: TaskStep, ends: str) -> None:
+    """The task stands at one of its steps while the driver ends the write, and then goes on. If the write is committed,
+    another attempt at the same partition has won."""
+    driver = query.driver()
+    votes = [await query.prepare(driver.run, 0, partition) for partition in range(PARTITIONS)]
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def observe(at: TaskStep) -> None:
+        if at is step:
+            reached.set()
+            goes_on.wait(60)
+
+    task = asyncio.create_task(asyncio.to_thread(write_one_row, query, driver.run, observe))
+    await asyncio.to_thread(reached.wait, 60)
+    if ends == "commit":
+        await driver.sink.commit(votes, 0, run=driver.run)
+    else:
+        await driver.sink.abort(votes, 0, driver.run)
+    goes_on.set()
+    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    if step in (TaskStep.BEGUN, TaskStep.NAMED):
+        assert isinstance(outcome, RunSealed)
+    assert await driver.sink.open_ids() == []
+    values = await committed_values(query.bootstrap, query.topic)
+    assert b"row" not in values
+    assert len(values) == (len(votes) * ROWS if ends == "commit" else 0)
+
+
+def write_one_row(query: Query, run: str, observe: ObserveTask) -> Vote | None:
+    options = SinkOptions.read({"kafka.bootstrap.servers": query.bootstrap, "topic": query.topic}, is_stream=False)
+    batch = pa.RecordBatch.from_pydict({"value": ["row"]})
+    return write_rows(options, query.sink, run=run, batch=0, partition=0, attempt=1, rows=[batch], observe=observe)
+
+
+async def test_the_abort_of_one_run_leaves_another_run_alone(query: Query) -> None:
+    failed, other = query.driver(), query.driver()
+    await failed.prepare()
+    await other.prepare()
+    await failed.sink.abort([], 0, failed.run)
+    await other.commit()
+    await query.check()
+
+
+async def test_what_cannot_be_ended_is_named_with_the_command_that_ends_it(
+    query: Query, broker: Broker, unused_tcp_port: int
+) -> None:
+    driver = query.driver()
+    await driver.prepare()
+    nowhere = Brokers(f"localhost:{unused_tcp_port}", timeout_ms=100, bootstrap_timeout_ms=100)
+    with pytest.raises(LeftOpen) as raised:
+        await TwoPhaseSink(nowhere, query.sink).abort(driver.votes, 0, driver.run)
+    assert all(vote.transactional_id in str(raised.value) for vote in driver.votes)
+    assert f"odradek spark recover {query.sink.name} --bootstrap-server {nowhere.bootstrap_servers}" in str(
+        raised.value
+    )
+    with pytest.raises(LeftOpen, match=re.escape(query.sink.task_prefix(driver.run))):
+        await TwoPhaseSink(nowhere, query.sink).abort([], 0, driver.run)
+    await driver.sink.abort([], 0, driver.run)
+    assert await driver.sink.open_ids() == []
+
+
+async def test_transactions_that_ended_before_the_decision_are_not_decided(query: Query) -> None:
+    """As by an operator; once they are decided, their rows are lost."""
+    driver = query.driver()
+    await driver.prepare()
+    ended = driver.votes[1]
+    async with Admin(bootstrap_servers=query.bootstrap) as admin:
+        await admin.force_terminate_transaction(ended.transactional_id)
+    with pytest.raises(VotesDoomed, match=re.escape(ended.transactional_id)):
+        await driver.commit()
+    await driver.write()
+    await query.check()
+
+
+async def test_a_batch_that_fails_again_and_again_does_not_grow_the_ledger(query: Query) -> None:
+    await query.driver().write()
+    for _ in range(3):
+        driver = query.driver()
+        await driver.prepare()
+        await driver.sink.abort(driver.votes, driver.batch, driver.run)
+    assert (await read_entries(query.brokers))[query.sink.name].doomed == ()
+    await query.driver().write()
+    await query.check()
+
+
+async def test_a_replay_ends_what_an_earlier_copy_of_its_batch_left_open(query: Query) -> None:
+    """A losing attempt of the run that decided, which opened its transaction after the decision."""
+    first = query.driver()
+    await first.write()
+    await query.prepare(first.run, 0, 0, attempt=7)
+    replay = query.driver()
+    await replay.prepare(batch=0)
+    await replay.commit()
+    assert await replay.sink.open_ids() == []
+    await query.check()
+
+
+async def test_a_replay_leaves_the_next_batch_of_another_driver_alone(query: Query) -> None:
+    await query.driver().write()
+    replay, ahead = query.driver(), query.driver()
+    await replay.prepare(batch=0)
+    await ahead.prepare(batch=1)
+    await replay.commit()
+    await ahead.commit()
+    await query.check()
+
+
+def test_only_batches_up_to_the_decided_one_are_futile() -> None:
+    sink = Sink("spark", "q")
+    decided, lost, next_one = (sink.task_id("run", batch, 0, 0, str(batch)) for batch in (3, 2, 4))
+    part = PreparedPart(decided, PreparedTxnState(1, 1))
+    entry = replace(undecided(sink), batch=3, parts=(part,))
+    assert futile(entry, [decided, lost, next_one]) == {lost}
+
+
+async def test_a_key_that_was_first_written_without_rows_is_remembered(query: Query) -> None:
+    await query.driver().sink.commit([], 0, kept_ms=DAY_MS)
+    again = query.driver()
+    await again.sink.commit([], 0, kept_ms=DAY_MS)
+    await again.prepare(batch=0)
+    with pytest.raises(ReplayDiffers, match="0 rows, and its replay has 6"):
+        await again.sink.commit(again.votes, 0, kept_ms=DAY_MS)
+    assert await again.sink.open_ids() == []
+    assert await committed_values(query.bootstrap, query.topic) == []
+
+
+@pytest.mark.parametrize(("first_digest", "is_same"), [(5, True), (6, False), (None, True)])
+async def test_a_key_of_an_earlier_release_is_compared_by_the_digest_of_that_release(
+    query: Query, first_digest: int | None, is_same: bool
+) -> None:
+    """A record without `digestVersion` holds the digest of keys and values, 5 here. None: it cannot be compared."""
+    writer = query.driver()
+    await writer.prepare(batch=0)
+    await writer.sink.commit(writer.votes, 0, kept_ms=DAY_MS)
+    ledger = Ledger(query.brokers, query.sink)
+    entry = await ledger.take()
+    assert entry.digest_version == DIGEST_OF_ALL_COLUMNS
+    before = json.loads(replace(entry, digest=5).to_json())
+    del before["digestVersion"]
+    await ledger.write(LedgerEntry.from_json(json.dumps(before).encode()))
+    await ledger.release()
+    again = query.driver()
+    await again.prepare(batch=0)
+    digests = (first_digest, None if first_digest is None else 0)
+    votes = [replace(vote, first_digest=each) for vote, each in zip(again.votes, digests, strict=True)]
+    if is_same:
+        await again.sink.commit(votes, 0, kept_ms=DAY_MS)
+    else:
+        with pytest.raises(ReplayDiffers, match="other rows"):
+            await again.sink.commit(votes, 0, kept_ms=DAY_MS)
+    assert (await read_entries(query.brokers))[query.sink.name].digest == 5
+    await query.check()
+
+
 DAY_MS = 86_400_000
 
 
@@ -369,10 +566,11 @@ async def test_a_sink_that_is_forgotten_leaves_no_record(query: Query) -> None:
 class ObedientAbort(TwoPhaseSink):
     """Aborts what Spark wants aborted, without a look at the ledger."""
 
-    async def abort(self, votes: Sequence[Vote], batch: int) -> None:
+    async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
         async with self._brokers.admin() as admin:
             for vote in votes:
                 await admin.end_transaction(vote.transactional_id, vote.state, committed=False)
+        return False
 
 
 class SweepWithoutDoom(TwoPhaseSink):
@@ -393,15 +591,16 @@ async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
 
 
 async def test_a_sweep_without_the_doomed_list_loses_what_a_second_driver_decides(query: Query) -> None:
-    stop = Stop(CommitStep.FINISHED, 1)
-    old, new = query.driver(stop, SweepWithoutDoom), query.driver(kind=SweepWithoutDoom)
-    await old.write_until(stop)
-    await new.write()
-    await new.prepare()
-    stop.go_on()
+    """The second driver has asked whether its transactions are open, and has not decided yet."""
+    sweeps, decides = Stop(CommitStep.FINISHED, 1), Stop(CommitStep.LISTED)
+    old, new = query.driver(sweeps, SweepWithoutDoom), query.driver(decides, SweepWithoutDoom)
+    await old.write_until(sweeps)
+    query.next_batch = 1
+    await new.write_until(decides)
+    sweeps.go_on()
     assert await old.ended() is None
-    with pytest.raises(NotExactlyOnce):
-        await new.commit()
+    decides.go_on()
+    assert isinstance(await new.ended(), NotExactlyOnce)
 
 
 # Random orders.

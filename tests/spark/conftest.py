@@ -35,7 +35,8 @@ def workers_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, workers_log: Path) -> Iterator[Any]:
     """`local[2,4]` since plain `local[2]` never tries a task again."""
-    os.environ.update(environment(tmp_path_factory.mktemp("spark")))
+    # Failed writes are remembered below TMPDIR.
+    os.environ.update(environment(tmp_path_factory.mktemp("spark")), TMPDIR=str(tmp_path_factory.mktemp("tmp")))
     with standard_error_in(workers_log):
         session = new_session("local[2,4]")
     from tests.spark.faults import FaultySource

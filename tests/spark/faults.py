@@ -46,6 +46,7 @@ class Plan:
 
     batch      of a stream; None: any
     number     of the transaction that is being ended
+    partition  of the task; None: any
     attempt    of the task; None: any
     times      after so many it happens no more
     """
@@ -55,7 +56,7 @@ class Plan:
     marks: str
     batch: int | None = 1
     number: int = 0
-    partition: int = 0
+    partition: int | None = 0
     attempt: int | None = None
     times: int = 1
 
@@ -122,7 +123,7 @@ class Probe:
         assert context is not None
         batch = context.getLocalProperty(BATCH_ID)
         if (
-            context.partitionId() == self.plan.partition
+            self.plan.partition in (None, context.partitionId())
             and self.plan.attempt in (None, context.attemptNumber())
             and self._is_in_batch(None if batch is None else int(batch))
         ):

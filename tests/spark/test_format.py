@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.spark.checks import finished
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import REPOSITORY
 from tests.support.spark_queries import committed_values
+from tests.support.spark_session import use_in_this_thread
 
 ROWS = 300
 BEGUN_MS = time.time_ns() // 1_000_000  # retention deletes what is old
@@ -127,6 +129,96 @@ def test_a_key_whose_rows_are_others_is_refused(spark: Any, broker: Broker, outp
     with pytest.raises(Exception, match="other rows than are written now under the same key"):
         write(spark.sql("select 'rum' value"), broker, topic=output, idempotencyKey=f"key-{output}")
     assert committed(broker, output) == Counter([b"tea"])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "'tea' value, array(struct('h' as key, cast('2' as binary) as value)) headers, 0 partition",
+        "'tea' value, array(struct('h' as key, cast('1' as binary) as value)) headers, 1 partition",
+        "'tea' value, array(struct('h' as key, cast('1' as binary) as value)) headers",
+    ],
+    ids=["headers", "partition", "any partition"],
+)
+def test_a_key_whose_headers_or_partitions_are_others_is_refused(
+    spark: Any, broker: Broker, output: str, columns: str
+) -> None:
+    first = "'tea' value, array(struct('h' as key, cast('1' as binary) as value)) headers, 0 partition"
+    for _ in range(2):
+        write(spark.sql(f"select {first}"), broker, topic=output, idempotencyKey=f"key-{output}")
+    with pytest.raises(Exception, match="other rows than are written now under the same key"):
+        write(spark.sql(f"select {columns}"), broker, topic=output, idempotencyKey=f"key-{output}")
+    assert committed(broker, output) == Counter([b"tea"])
+
+
+def test_a_key_that_was_first_written_without_rows_is_remembered(spark: Any, broker: Broker, output: str) -> None:
+    rows = spark.sql("select 'tea' value")
+    for _ in range(2):
+        write(rows.where("value = 'rum'"), broker, topic=output, idempotencyKey=f"key-{output}")
+    with pytest.raises(Exception, match="was committed with 0 rows, and its replay has 1"):
+        write(rows, broker, topic=output, idempotencyKey=f"key-{output}")
+    assert committed(broker, output) == Counter()
+
+
+def test_two_simultaneous_writes_under_one_key_write_once(spark: Any, broker: Broker, output: str) -> None:
+    """Whichever is decided first stands. The other one finds its transactions aborted, or the decision."""
+    frame = spark.range(ROWS, numPartitions=2).selectExpr("concat('v', id) value")
+
+    def attempt() -> None:
+        write(frame, broker, topic=output, idempotencyKey=f"key-{output}")
+
+    with ThreadPoolExecutor(initializer=use_in_this_thread, initargs=(spark,)) as threads:
+        errors = [each.exception() for each in [threads.submit(attempt) for _ in range(2)]]
+    assert None in errors, errors
+    assert committed(broker, output) == Counter(b"v%d" % number for number in range(ROWS))
+    assert nothing_is_open(broker, f"key-{output}")
+    attempt()
+    assert committed(broker, output) == Counter(b"v%d" % number for number in range(ROWS))
+
+
+def test_large_arrow_types_are_written_and_read(spark: Any, broker: Broker, output: str) -> None:
+    row = "cast('k' as binary) key, 'v' value, array(struct('h' as key, cast('1' as binary) as value)) headers"
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        write(spark.sql(f"select {row}, '{output}' topic"), broker)
+        (found,) = reader(spark, broker, output, includeHeaders="true").load().collect()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert (found.key, found.value, found.headers) == (b"k", b"v", [("h", b"1")])
+
+
+def test_a_batch_may_start_at_the_beginning_of_time(spark: Any, broker: Broker, topic: str) -> None:
+    values = written(broker, topic)
+    assert reader(spark, broker, topic, startingTimestamp="0").load().count() == len(values)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"startingOffsets": "{"}, "startingOffsets has the form"),
+        ({"endingOffsets": "latest"}, "the option endingOffsets means nothing to a stream"),
+        ({"startingOffset": "latest"}, "the option startingoffset is not known; is it startingOffsets"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger is a whole number"),
+        ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes cannot be 'many'"),
+    ],
+    ids=["offsets", "an end", "a name", "a number", "a setting of Kafka's"],
+)
+@pytest.mark.parametrize("available_now", [False, True], ids=["on and on", "available now"])
+def test_a_bad_option_of_a_stream_ends_in_one_line_with_its_name(
+    spark: Any, broker: Broker, topic: str, options: dict[str, str], told: str, available_now: bool
+) -> None:
+    def start() -> Any:
+        frame = (
+            spark.readStream.format("odradek")
+            .options(**{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}, **options)
+            .load()
+        )
+        writer = frame.writeStream.format("noop")
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    query = finished(start)
+    trace = str(query.exception()).partition(" SQLSTATE")[0].rstrip().splitlines()
+    assert trace[-1].startswith(f"odradek.spark.options.OptionError: {told}")
 
 
 @pytest.mark.parametrize(

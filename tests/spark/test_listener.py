@@ -14,14 +14,16 @@ from tests.spark.checks import ROWS, Numbers, open_ids
 from tests.spark.faults import FORMAT, WAIT, Plan
 from tests.support.broker_process import Broker
 
+TASKS = 2
 LAST_BATCH = 1  # that is done before the query is stopped
 PATIENCE_S = 120.0  # for work that takes a second where nothing else runs
 
 
 @pytest.fixture
 def plan(marks: str) -> Plan:
-    """A task that has prepared its transaction, and does not return."""
-    return Plan("task.PREPARED", WAIT, marks, batch=LAST_BATCH + 1)
+    """Both tasks have prepared their transactions and do not return. If one had answered, Spark's abort would know the
+    run, and would end what the other one has opened."""
+    return Plan("task.PREPARED", WAIT, marks, batch=LAST_BATCH + 1, partition=None, times=TASKS)
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def listener(spark: Any) -> Iterator[SinkListener]:
 
 
 def stopped_in_mid_batch(numbers: Numbers, plan: Plan) -> None:
-    numbers.run_until("the task", lambda: plan.count > 0, plan).stop()
+    numbers.run_until("the tasks", lambda: plan.count == TASKS, plan).stop()
 
 
 def test_what_a_stopped_query_has_prepared_is_ended(
@@ -70,7 +72,7 @@ def test_a_query_that_is_started_again_at_once_is_not_disturbed(
 
 
 def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers, broker: Broker, plan: Plan) -> None:
-    query = numbers.run_until("the task", lambda: plan.count > 0, plan)
+    query = numbers.run_until("the tasks", lambda: plan.count == TASKS, plan)
     late = install(spark, bootstrap_servers=broker.bootstrap)
     query.stop()
     wait_for("the listener", lambda: open_ids(broker, query.id) == [], PATIENCE_S)

@@ -13,12 +13,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from odradek.client.sync import Admin
 from odradek.spark.brokers import Brokers
+from odradek.spark.ledger import ONGOING
 from odradek.spark.names import Sink
 from odradek.spark.two_phase import TwoPhaseSink
 from tests.clients.speakers import wait_for
@@ -26,6 +31,7 @@ from tests.spark.checks import PATIENCE_S, ROWS, Numbers
 from tests.spark.faults import EXIT, FORMAT, RAISE, WAIT, Plan
 from tests.support.broker_process import Broker
 from tests.support.spark_queries import committed_values
+from tests.support.spark_session import use_in_this_thread
 
 TASK_STEPS = ["BEGUN", "OPENED", "WRITTEN", "PREPARED"]
 COMMIT_STEPS = ["BEGUN", "LEASED", "LISTED", "APPENDED", "DECIDED", "ENDING", "ENDING+", "FINISHED"]
@@ -144,3 +150,67 @@ def test_a_batch_write_that_is_repeated_under_its_key_is_written_once(
         write()
     found = Counter(asyncio.run(committed_values(broker.bootstrap, output)))
     assert found == Counter(b"%d" % number for number in range(ROWS))
+
+
+def fails_after(mark: str) -> Any:
+    """Returns a function for columns that fails for 0, as soon as the file is there."""
+    from pyspark.sql.functions import udf
+
+    def fails(number: int) -> str:
+        deadline = time.monotonic() + PATIENCE_S
+        while number == 0 and not Path(mark).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if number == 0:
+            raise RuntimeError("as planned")
+        return str(number)
+
+    return udf(fails, "string")
+
+
+def left_open(broker: Broker, prefix: str) -> list[str]:
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        listed = admin.list_transactions(states=[ONGOING], transactional_id_pattern=f"{prefix}[.].*")
+    return [each.transactional_id for each in listed]
+
+
+@pytest.mark.parametrize("step", ["NAMED", "OPENED", "WRITTEN", "PREPARED"])
+def test_a_write_fails_and_leaves_nothing_open_of_the_task_that_is_still_writing(
+    spark: Any, broker: Broker, output: str, marks: str, step: str
+) -> None:
+    """One task fails whenever it is tried, and the other one has not answered: Spark's abort knows no vote of it."""
+    plan = Plan(f"task.{step}", WAIT, marks, batch=None, partition=1)
+    frame = spark.range(2, numPartitions=2).select(fails_after(f"{marks}/fault-0")("id").alias("value"))
+    servers = {"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "transactionalIdPrefix": output}
+    with pytest.raises(Exception, match="as planned"):
+        frame.write.format(FORMAT).options(**servers, fault=plan.option()).mode("append").save()
+    assert plan.count == 1
+    assert left_open(broker, output) == []
+    plan.go_on()
+    assert asyncio.run(committed_values(broker.bootstrap, output)) == []
+    assert left_open(broker, output) == []
+
+
+def test_a_write_that_cannot_end_its_transactions_names_them_and_the_next_write_ends_them(
+    spark: Any, broker: Broker, output: str, marks: str
+) -> None:
+    """The broker is away when the write fails."""
+    plan = Plan("task.PREPARED", WAIT, marks, batch=None, partition=1)
+    frame = spark.range(2, numPartitions=2).select(fails_after(f"{marks}/fail")("id").alias("value"))
+    servers = {"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "transactionalIdPrefix": output}
+    failing = frame.write.format(FORMAT).options(**servers, fault=plan.option()).mode("append")
+    with ThreadPoolExecutor(initializer=use_in_this_thread, initargs=(spark,)) as threads:
+        write = threads.submit(failing.save)
+        wait_for("the prepared transaction", lambda: plan.count == 1, PATIENCE_S)
+        (left,) = left_open(broker, output)
+        broker.kill9()
+        Path(marks, "fail").touch()
+        message = str(write.exception())
+    broker.start()
+    sink = left.partition(".t.")[0]
+    assert "as planned" in message
+    assert f"transactions of {sink} could not be ended" in message
+    assert f"odradek spark recover {sink} --bootstrap-server {broker.bootstrap}" in message
+    assert left_open(broker, output) == [left]
+    spark.sql("select 'tea' value").write.format("odradek").options(**servers).mode("append").save()
+    assert left_open(broker, output) == []
+    assert asyncio.run(committed_values(broker.bootstrap, output)) == [b"tea"]

@@ -66,6 +66,12 @@ def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
     return session
 
 
+def use_in_this_thread(session: Any) -> None:
+    """Makes the session the active one of this thread. PySpark 4.3.0 does so for the thread that made the session, and
+    in others only for some calls; without it a write does not find the formats of Python."""
+    session.createDataFrame([(0,)], "number int")
+
+
 @contextmanager
 def standard_error_in(file: Path) -> Iterator[None]:
     """A session that is made meanwhile writes there, with all its workers: what they warn of, among others."""

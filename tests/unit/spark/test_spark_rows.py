@@ -60,6 +60,89 @@ def test_columns_that_cannot_be_written_are_refused(columns: dict[str, list[obje
         grouped(columns)
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("kind", ["string", "binary"])
+def test_keys_and_values_may_be_of_the_large_types_of_arrow(kind: str, large: bool) -> None:
+    """Spark makes them with `spark.sql.execution.arrow.useLargeVarTypes`."""
+    of_kind = {"string": (pa.string(), pa.large_string()), "binary": (pa.binary(), pa.large_binary())}[kind]
+    column = pa.array([b"a", b"b"]).cast(of_kind[large])
+    header = pa.struct(
+        [("key", pa.large_string() if large else pa.string()), ("value", pa.large_binary() if large else pa.binary())]
+    )
+    headers = pa.array([[{"key": "h", "value": b"1"}], None], pa.list_(header))
+    topics = pa.array(["t", "t"], pa.large_string() if large else pa.string())
+    batch = pa.RecordBatch.from_arrays([column, column, headers, topics], ["key", "value", "headers", "topic"])
+    (found,) = groups(batch, None, lambda name: 1, random.Random(1))
+    assert found.keys is not None
+    assert found.headers is not None
+    assert (found.topic, found.keys.to_pylist(), found.values.to_pylist()) == ("t", [b"a", b"b"], [b"a", b"b"])
+    assert found.headers.to_pylist() == [[{"key": "h", "value": b"1"}], None]
+
+
+def digest_of_columns(columns: Mapping[str, Sequence[object]], seed: int = 1) -> int:
+    batch = pa.RecordBatch.from_pydict(dict(columns), schema=pa.schema([(name, TYPES[name]) for name in columns]))
+    topic = None if "topic" in columns else "t"
+    return sum(each.digest() for each in groups(batch, topic, lambda name: 8, random.Random(seed)))
+
+
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+
+def headers(*pairs: tuple[str, bytes | None]) -> list[dict[str, object]]:
+    return [{"key": key, "value": value} for key, value in pairs]
+
+
+def test_the_digest_covers_every_column() -> None:
+    rows: list[dict[str, list[object]]] = [
+        {"value": [b"v"]},
+        {"value": [b"w"]},
+        {"value": [b"v"], "key": [b"k"]},
+        {"value": [b"v"], "topic": ["other"]},
+        {"value": [b"v"], "partition": [0]},
+        {"value": [b"v"], "partition": [7]},
+        {"value": [b"v"], "headers": [headers(("h", b"1"))]},
+        {"value": [b"v"], "headers": [headers(("h", b"2"))]},
+        {"value": [b"v"], "headers": [headers(("i", b"1"))]},
+        {"value": [b"v"], "headers": [headers(("h", None))]},
+        {"value": [b"v"], "headers": [headers(("h", b""))]},
+        {"value": [b"v"], "headers": [headers(("h", b"1"), ("h", b"1"))]},
+        {"value": [b"v"], "headers": [headers(("h", b"1"), ("i", b"2"))]},
+        {"value": [b"v"], "headers": [headers(("i", b"2"), ("h", b"1"))]},
+        {"value": [b"v"], "topic": ["a"], "key": [b"a"]},
+        {"value": [b"v"], "topic": ["b"], "key": [b"b"]},
+        {"value": [b"v"], "key": [b"h"], "headers": [headers()]},
+        {"value": [b"h"], "key": [b"v"], "headers": [headers()]},
+    ]
+    digests = [digest_of_columns(each) for each in rows]
+    assert [digests.index(each) for each in digests] == list(range(len(rows)))
+
+
+def test_the_digest_leaves_out_what_does_not_change_a_record() -> None:
+    """The partition that was drawn for a row without a key, and the difference between no headers and an empty list."""
+    plain = digest_of_columns({"value": [b"v"]}, seed=1)
+    assert {digest_of_columns({"value": [b"v"]}, seed) for seed in range(2, 20)} == {plain}
+    assert digest_of_columns({"value": [b"v"], "partition": [None]}) == plain
+    assert digest_of_columns({"value": [b"v"], "headers": [None]}) == plain
+    assert digest_of_columns({"value": [b"v"], "headers": [headers()]}) == plain
+    assert digest_of_columns({"value": [b"v"], "topic": ["t"]}) == plain
+
+
+FIRST_DIGEST = 8550815191753442549  # computed by the release that stored no version
+
+
+def test_the_digest_of_an_earlier_release_is_computed_as_that_release_did() -> None:
+    """Ledgers hold it for as long as their keys are known."""
+    batch = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"v", None], "partition": [0, 0]})
+    (found,) = groups(batch, "t", lambda name: 1, random.Random(1))
+    assert found.first_digest() == FIRST_DIGEST
+
+
 def digest(rows: list[tuple[bytes | None, bytes | None]]) -> int:
     keys = pa.array([key for key, _ in rows], pa.binary())
     batch = pa.RecordBatch.from_arrays([keys, pa.array([value for _, value in rows], pa.binary())], ["key", "value"])
@@ -130,6 +213,14 @@ def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], 
         SourceOptions.read(SERVERS | options, is_stream=False)
     with pytest.raises(OptionError, match="delivery"):
         SinkOptions.read(SERVERS | {"delivery": "atMostOnce"}, is_stream=False)
+
+
+@pytest.mark.parametrize("which", ["starting", "ending"])
+def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
+    """As for Spark's Kafka source."""
+    options = SourceOptions.read(SERVERS | {"subscribe": "a", f"{which}Timestamp": "0"}, is_stream=False)
+    bound = options.starting if which == "starting" else options.ending
+    assert bound.timestamp_ms == 0
 
 
 @pytest.mark.parametrize(
@@ -215,14 +306,6 @@ def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -
     options = SERVERS | {
         "subscribe": "t",
         "kafka.security.protocol": "SASL_SSL",
-@pytest.mark.parametrize("which", ["starting", "ending"])
-def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
-    """As for Spark's Kafka source."""
-    options = SourceOptions.read(SERVERS | {"subscribe": "a", f"{which}Timestamp": "0"}, is_stream=False)
-    bound = options.starting if which == "starting" else options.ending
-    assert bound.timestamp_ms == 0
-
-
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": "x.PlainLoginModule required username=alice password=s3cret;",
         "kafka.ssl.truststore.location": "/etc/ca.pem",

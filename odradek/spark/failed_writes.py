@@ -1,0 +1,97 @@
+"""The failed batch writes of this machine whose transactions are not known to be ended, for the next write to end them.
+
+Spark starts a new Python process for each commit and each abort of a batch write, so nothing that such a process keeps
+in memory reaches the next write of the session. A file per failed write does. It is written before the abort begins and
+removed when everything is ended, so that it also outlives an abort that is killed.
+
+Whoever works on a failed write holds a lock on its file; the lock ends with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+_SUFFIX = ".json"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedWrite:
+    """A batch write, as the names of its transactions have it."""
+
+    bootstrap_servers: str
+    sink: str
+    run: str
+
+
+def default_folder() -> Path:
+    """Returns a folder that survives the process, and that no other user can have prepared."""
+    return Path(tempfile.gettempdir()) / f"odradek-spark-failed-writes-{os.getuid()}"
+
+
+class FailedWrites:
+    """The folder of failed writes. Where it cannot be used, nothing is remembered, and a warning says so."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def remembered(self, write: FailedWrite) -> Iterator[None]:
+        """Remembers the write while the block runs, and forgets it unless the block raises."""
+        path = self._folder / f"{quote(write.sink, safe='')[:150]}.{write.run}{_SUFFIX}"
+        try:
+            self._require_folder()
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            _log.warning("a later write will not know that this one has failed: %s", error)
+            yield
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(asdict(write)).encode(), 0)
+            yield
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+    def to(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
+        """Yields the remembered writes to these servers that no other process works on. A write is forgotten when the
+        caller asks for the next one; if the caller raises or leaves the loop before, it stays."""
+        try:
+            self._require_folder(creates=False)
+            paths = sorted(self._folder.glob(f"*{_SUFFIX}"))
+        except OSError:
+            return
+        for path in paths:
+            try:
+                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                write = FailedWrite(**json.loads(os.pread(handle, 1 << 16, 0)))
+                if write.bootstrap_servers == bootstrap_servers:
+                    yield write
+                    path.unlink(missing_ok=True)
+            except (OSError, TypeError, ValueError) as error:  # somebody works on it, or has not written it yet
+                _log.debug("%s is passed over: %s", path, error)
+            finally:
+                os.close(handle)
+
+    def _require_folder(self, *, creates: bool = True) -> None:
+        if creates:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        found = self._folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{self._folder} is not a directory that only this user can use")
