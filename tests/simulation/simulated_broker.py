@@ -122,6 +122,7 @@ class SimulatedBroker:
         self.timers = VirtualTimers(time, self.life)
         self.workers = parts.workers(time, self.life, rng)
         self.openers = Openers(self.workers)
+        self.certificates = None
         self.loop = LoopOf(self.timers)
         self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
         self.loading: list[Coroutine[Any, Any, None]] = []

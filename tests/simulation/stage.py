@@ -1,6 +1,6 @@
 """One simulated broker and one transactional producer that sends requests and waits: a stage for crashes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -75,8 +75,9 @@ class Stage:
         self.pair = NO_PAIR
         self.sequences: dict[tuple[str, int], int] = {}
         self.answers: list[ErrorCode] = []
+        rng = Random(0 if disk is None else now_ms)  # a broker that is started again makes other ids than the first one
         self.broker = SimulatedBroker(
-            self.disk, self.time, Random(0), self.config, log_changes={"segment_bytes": 1 << 20}, parts=Parts()
+            self.disk, self.time, rng, self.config, log_changes={"segment_bytes": 1 << 20}, parts=Parts()
         )
         if disk is None:
             self._make_topics()
@@ -106,14 +107,23 @@ class Stage:
 
     def ask(self, request: Message, version: int, client: str = "producer") -> Any:
         """client: over whose connection"""
-        answers: list[bytes] = []
-        self.broker.receive(request_bytes(request, version, 1, client), answers.append, client)
+        return self.ask_together([(request, version, client)])[0]
+
+    def ask_together(self, asked: Sequence[tuple[Message, int, str]]) -> list[Any]:
+        """Sends several requests, each with its version and client, before any of them is answered. Returns the answers
+        in the order of the requests."""
+        answers: list[list[bytes]] = [[] for _ in asked]
+        for (request, version, client), answer in zip(asked, answers, strict=True):
+            self.broker.receive(request_bytes(request, version, 1, client), answer.append, client)
         until_ms = self.time.now_ms() + 2_000
-        while not answers and self._step(until_ms):
+        while not all(answers) and self._step(until_ms):
             pass
-        assert answers, f"{type(request).__name__} is not answered"
-        kind = response_class(request.API_KEY)
-        return decode(kind, version, answers[0], 8 + response_has_tags(request.API_KEY, kind, version))
+        told = []
+        for (request, version, _), answer in zip(asked, answers, strict=True):
+            assert answer, f"{type(request).__name__} is not answered"
+            kind = response_class(request.API_KEY)
+            told.append(decode(kind, version, answer[0], 8 + response_has_tags(request.API_KEY, kind, version)))
+        return told
 
     def init(self, pair: Pair = NO_PAIR) -> ErrorCode:
         request = InitProducerIdRequest(
