@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from odradek.client.consuming.group_offsets import CommitFailed
     from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
     from odradek.client.consuming.positions import OffsetOutOfRange
+    from odradek.client.metrics.values import Metric, MetricKind, Metrics, Unit
     from odradek.client.producer import Producer
     from odradek.client.producing.producer_batch import ProducerIdentity
     from odradek.client.share_consumer import ShareConsumer
@@ -80,6 +81,7 @@ _MODULES = {
     "odradek.client.consuming.group_offsets": "CommitFailed",
     "odradek.client.consuming.offset_lookup": "OffsetAndTimestamp",
     "odradek.client.consuming.positions": "OffsetOutOfRange",
+    "odradek.client.metrics.values": "Metric MetricKind Metrics Unit",
     "odradek.client.producer": "Producer",
     "odradek.client.producing.producer_batch": "ProducerIdentity",
     "odradek.client.share_consumer": "ShareConsumer",
@@ -112,6 +114,9 @@ __all__ = [
     "GroupListing",
     "IllegalState",
     "MemberDescription",
+    "Metric",
+    "MetricKind",
+    "Metrics",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -132,6 +137,7 @@ __all__ = [
     "TopicPartition",
     "TransactionDescription",
     "TransactionListing",
+    "Unit",
     "UpgradeType",
 ]
 

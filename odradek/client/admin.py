@@ -16,6 +16,7 @@ from odradek.client.common.errors import (
     code_of,
 )
 from odradek.client.common.values import OffsetAndMetadata, PreparedTxnState, TopicPartition, blocks
+from odradek.client.metrics.client_metrics import ClientMetrics
 from odradek.client.network.cluster import (
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
@@ -83,6 +84,7 @@ class Admin(ConnectedClient):
         default_api_timeout_ms   how long every call retries transient errors
         bootstrap_timeout_ms     how long `start` waits for a broker that is away
         """
+        self._metrics = ClientMetrics("admin-client", client_id)
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
@@ -92,6 +94,7 @@ class Admin(ConnectedClient):
             bootstrap_timeout_ms=bootstrap_timeout_ms,
             allow_auto_create_topics=False,  # looking at a topic whose name is misspelt must not create it
             security=Security.of(security),
+            metrics=self._metrics,
         )
         self._request_timeout_ms = int(request_timeout_ms)
         # For requests that have no method here.

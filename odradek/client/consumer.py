@@ -18,6 +18,7 @@ from odradek.client.consuming.handover import Callbacks, GroupProtocol, GroupSet
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, list_offsets
 from odradek.client.consuming.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
 from odradek.client.consuming.subscription import Commits, Subscription
+from odradek.client.metrics.consumer_metrics import ConsumerMetrics, PartitionReading
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
@@ -97,6 +98,8 @@ class Consumer(ConnectedClient):
             raise ValueError(f"partition_assignment_strategy takes {', '.join(ASSIGNORS)}, not {sorted(unknown)}")
         if enable_auto_commit and group_id is None:
             raise ValueError("enable_auto_commit needs a group_id")
+        metrics = ConsumerMetrics(client_id)
+        self._metrics: ConsumerMetrics = metrics
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
@@ -107,6 +110,7 @@ class Consumer(ConnectedClient):
             bootstrap_timeout_ms=bootstrap_timeout_ms,
             allow_auto_create_topics=allow_auto_create_topics,
             security=Security.of(security),
+            metrics=metrics,
         )
         if isolation_level not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level takes {' or '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
@@ -139,8 +143,10 @@ class Consumer(ConnectedClient):
             ),
             committed=None if self._offsets is None else self._offsets.committed_now,
             news=self._news.set,
+            metrics=metrics,
         )
-        self._taking = Taking(self._positions, self._delivery, self._fetcher)
+        self._taking = Taking(self._positions, self._delivery, self._fetcher, metrics.returned)
+        metrics.read_partitions = self._readings
         self._subscription = Subscription(
             self._cluster,
             GroupSettings(
@@ -154,7 +160,13 @@ class Consumer(ConnectedClient):
                 remote_assignor=group_remote_assignor,
                 client_rack=client_rack,
             ),
-            Handover(self._positions, self._delivery, self._fetcher, commit=self._commits.commit_unattended),
+            Handover(
+                self._positions,
+                self._delivery,
+                self._fetcher,
+                commit=self._commits.commit_unattended,
+                rebalanced=metrics.rebalances.ended,
+            ),
             progress=self._progress,
             news=self._news.set,
         )
@@ -364,11 +376,14 @@ class Consumer(ConnectedClient):
         records, then commit) or when its coordinator could not be reached.
         """
         self._need_group("commit")
-        await self._commits.commit(offsets)
+        with self._metrics.commit:
+            await self._commits.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets of the group, whichever member committed them; None where there is none."""
-        return await self._need_group("committed").committed([TopicPartition(*each) for each in partitions])
+        offsets = self._need_group("committed")
+        with self._metrics.committed:
+            return await offsets.committed([TopicPartition(*each) for each in partitions])
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Names this member for a producer's `send_offsets_to_transaction`.
@@ -397,6 +412,7 @@ class Consumer(ConnectedClient):
         loop = asyncio.get_running_loop()
         ends_at = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._is_polling = True
+        self._metrics.polls.begins()
         try:
             await asyncio.sleep(0)  # a loop that only takes records would leave no time for Fetch and Heartbeat
             while True:
@@ -416,6 +432,23 @@ class Consumer(ConnectedClient):
                     return None
         finally:
             self._is_polling = False
+            self._metrics.polls.ends()
+
+    def _readings(self) -> list[PartitionReading]:
+        """For the metrics; any thread may call it."""
+        found = []
+        for each in self._positions.snapshot():
+            on_its_way = self._delivery.position(each.topic_partition)
+            position = each.offset if on_its_way is None else on_its_way
+            start, end = each.log_start_offset, each.log_end_offset
+            found.append(
+                PartitionReading(
+                    each.topic_partition,
+                    lag=None if end is None or position < 0 else max(0, end - position),
+                    lead=None if start is None or position < 0 else max(0, position - start),
+                )
+            )
+        return found
 
     def _take_back(self, *partitions: TopicPartition) -> None:
         """Records of these that were taken for the application, but not given yet."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Unpack, cast
 
-from odradek.client.common.errors import AbortableError, ClientError, IllegalState
+from odradek.client.common.errors import AbortableError, ClientError, IllegalState, RetriableError
 from odradek.client.common.values import (
     ConsumerGroupMetadata,
     Headers,
@@ -19,6 +19,7 @@ from odradek.client.common.values import (
     ShareGroupMetadata,
     TopicPartition,
 )
+from odradek.client.metrics.producer_metrics import ProducerMetrics
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
@@ -101,6 +102,7 @@ class Producer(ConnectedClient):
             raise ValueError("two_phase_commit takes a transactional_id")
         if two_phase_commit and transaction_timeout_ms is not None:
             raise ValueError("with two_phase_commit a transaction has no timeout: leave transaction_timeout_ms out")
+        self._metrics: ProducerMetrics = ProducerMetrics(client_id)
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
@@ -110,6 +112,14 @@ class Producer(ConnectedClient):
             metadata_max_age_ms=metadata_max_age_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
             security=Security.of(security),
+            metrics=self._metrics,
+        )
+        self._metrics.watch(
+            requests_in_flight=lambda: self._cluster.requests_in_flight,
+            metadata_age_s=lambda: self._cluster.metadata_age_s,
+            buffer_bytes=buffer_memory,
+            buffered_bytes=lambda: 0 if self._sender is None else self._sender.backlog.buffered_bytes,
+            waiting=lambda: 0 if self._sender is None else self._sender.backlog.waiting_for_room,
         )
         self._rules = SendingRules(
             acks=ACKS[acks],
@@ -154,7 +164,7 @@ class Producer(ConnectedClient):
             self._plain = PlainIdentity(
                 self._cluster, is_idempotent=self._rules.is_idempotent, on_error=self._lost, on_progress=self._go_on
             )
-            self._sender = Sender(self._cluster, self._rules, self._plain)
+            self._sender = Sender(self._cluster, self._rules, self._plain, self._metrics)
             self._plain.start()
         else:
             self._session = TransactionSession(
@@ -167,7 +177,7 @@ class Producer(ConnectedClient):
                 on_error=self._lost,
                 on_progress=self._go_on,
             )
-            self._sender = Sender(self._cluster, self._rules, self._session)
+            self._sender = Sender(self._cluster, self._rules, self._session, self._metrics)
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what was given to `send`, then end; at once when `timeout_ms` is over. A transaction that was begun and
@@ -281,7 +291,8 @@ class Producer(ConnectedClient):
 
     async def flush(self) -> None:
         """Returns when everything that was given to `send` is done: written, or failed."""
-        await self._allowed(Call.FLUSH).flush()
+        with self._metrics.flush:
+            await self._allowed(Call.FLUSH).flush()
 
     # Transactions.
 
@@ -293,13 +304,15 @@ class Producer(ConnectedClient):
         """
         session = self._transactional()
         session.enter(Call.INIT)
-        await session.init(keep_prepared=keep_prepared)
+        with self._metrics.init:
+            await session.init(keep_prepared=keep_prepared)
         return session.prepared if session.prepared.has_transaction else None
 
     async def begin_transaction(self) -> None:
         """Asks the broker only after a transaction that was recovered (`keep_prepared=True`), or when the cluster's
         transaction.version was changed. Raises RetriableError if it does not answer in `max_block_ms`."""
-        await self._transactional().begin()
+        with self._metrics.begin:
+            await self._transactional().begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str | ConsumerGroupMetadata
@@ -311,13 +324,14 @@ class Producer(ConnectedClient):
         """
         session = self._transactional()
         session.enter(Call.SEND_OFFSETS)
-        await session.send_offsets(
-            {
-                TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-                for partition, offset in offsets.items()
-            },
-            ConsumerGroupMetadata(group) if isinstance(group, str) else group,
-        )
+        with self._metrics.send_offsets:
+            await session.send_offsets(
+                {
+                    TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+                    for partition, offset in offsets.items()
+                },
+                ConsumerGroupMetadata(group) if isinstance(group, str) else group,
+            )
 
     async def send_share_acknowledgements_to_transaction(
         self, records: ToAcknowledge, group: ShareGroupMetadata
@@ -334,6 +348,14 @@ class Producer(ConnectedClient):
         through the consumer, or for the types RELEASE, RENEW and gap (all INVALID_RECORD_STATE), and, before anything
         is sent, if a broker does not serve the request (UNSUPPORTED_VERSION). Then the transaction can only be aborted.
         """
+        self._metrics.acknowledgements.record()
+        try:
+            await self._send_acknowledgements(records, group)
+        except BaseException:
+            self._metrics.acknowledgement_errors.record()
+            raise
+
+    async def _send_acknowledgements(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
         session = self._transactional()
         session.enter(Call.SEND_ACKNOWLEDGEMENTS)
         try:
@@ -355,8 +377,9 @@ class Producer(ConnectedClient):
         if not self._two_phase_commit:
             raise IllegalState("only a producer with two_phase_commit prepares", ErrorCode.INVALID_TXN_STATE)
         session.enter(Call.PREPARE)
-        await self._sender_of().flush()
-        return await session.prepare()
+        with self._metrics.prepare:
+            await self._sender_of().flush()
+            return await session.prepare()
 
     async def complete_transaction(self, state: PreparedTxnState) -> None:
         """Commit if `state` names the transaction that is prepared, else abort it.
@@ -379,15 +402,17 @@ class Producer(ConnectedClient):
         session = self._transactional()
         session.enter(Call.COMMIT)
         sender = self._sender_of()
-        await sender.flush()
-        session.raise_error()
-        await session.end(committed=True, needs_new_epoch=sender.needs_new_epoch)
+        with self._metrics.commit:
+            await sender.flush()
+            session.raise_error()
+            await session.end(committed=True, needs_new_epoch=sender.needs_new_epoch)
 
     async def abort_transaction(self) -> None:
         """Raises RetriableError if the coordinator does not answer in `max_block_ms`: then call it again."""
         session = self._transactional()
         session.enter(Call.ABORT)
-        await self._abort(session, self._sender_of())
+        with self._metrics.abort:
+            await self._abort(session, self._sender_of())
 
     # Within.
 
@@ -435,15 +460,28 @@ class Producer(ConnectedClient):
             )
         ends_at = time.monotonic() + self._max_block_ms / 1000
         try:
-            outboxes = sender.outboxes(topic) or await sender.learn(topic, self._max_block_ms)
-            while sender.backlog.buffered_bytes > self._buffer_memory:
-                await sender.backlog.room(ends_at - time.monotonic())
+            outboxes = sender.outboxes(topic)
+            if not outboxes:
+                with self._metrics.metadata_wait:
+                    outboxes = await sender.learn(topic, self._max_block_ms)
+            if sender.backlog.buffered_bytes > self._buffer_memory:
+                with self._metrics.buffer_wait:
+                    await self._wait_for_room(sender, ends_at)
         except ClientError as error:
             if self._session is None:
                 raise
             raise self._refused(str(error), error.code) from error
         self._allowed(Call.SEND)  # the transaction may have failed meanwhile
         return outboxes
+
+    async def _wait_for_room(self, sender: Sender, ends_at: float) -> None:
+        """Waits until the buffer has room again. Raises RetriableError if it has none by `ends_at`."""
+        while sender.backlog.buffered_bytes > self._buffer_memory:
+            try:
+                await sender.backlog.room(ends_at - time.monotonic())
+            except RetriableError:
+                self._metrics.buffer_exhausted.record()
+                raise
 
     def _refused(self, text: str, code: ErrorCode | None) -> ClientError:
         """A record that was not taken. A transaction must not be committed without it unnoticed."""

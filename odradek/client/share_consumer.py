@@ -18,6 +18,7 @@ from odradek.client.common.values import (
     TopicPartition,
     TransactionEnded,
 )
+from odradek.client.metrics.consumer_metrics import ShareConsumerMetrics
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
@@ -112,6 +113,8 @@ class ShareConsumer(ConnectedClient):
         self._max_wait_ms = fetch_max_wait_ms
         self._timeout_ms = default_api_timeout_ms
         self._on_acknowledged = on_acknowledged
+        metrics = ShareConsumerMetrics(client_id)
+        self._metrics: ShareConsumerMetrics = metrics
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
@@ -121,6 +124,7 @@ class ShareConsumer(ConnectedClient):
             metadata_max_age_ms=metadata_max_age_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
             security=Security.of(security),
+            metrics=metrics,
         )
         self._news = asyncio.Event()
         self._polls = 0
@@ -132,6 +136,7 @@ class ShareConsumer(ConnectedClient):
             max_poll_interval_ms=max_poll_interval_ms,
             progress=self._progress,
             news=self._news.set,
+            rebalanced=metrics.rebalances.ended,
         )
         self._settings = ShareSettings(
             group_id=group_id,
@@ -142,7 +147,7 @@ class ShareConsumer(ConnectedClient):
             max_bytes=fetch_max_bytes,
             check_crcs=check_crcs,
         )
-        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set)
+        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set, metrics=metrics)
         if topics:
             self.subscribe(topics)
 
@@ -176,7 +181,7 @@ class ShareConsumer(ConnectedClient):
     async def unsubscribe(self) -> None:
         """Give everything back as `close` does, and leave the group."""
         await self._leave()
-        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set)
+        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set, metrics=self._metrics)
 
     def subscription(self) -> frozenset[str]:
         return self._member.topics
@@ -197,6 +202,7 @@ class ShareConsumer(ConnectedClient):
         self._begin_to_poll()
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._is_polling = True
+        self._metrics.polls.begins()
         try:
             while True:
                 self._news.clear()
@@ -211,6 +217,7 @@ class ShareConsumer(ConnectedClient):
         finally:
             self._is_polling = False
             self._polls += 1
+            self._metrics.polls.ends()
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """Say what became of a record; it is sent by the next `getmany` or `commit`, and until then may be changed.
@@ -273,6 +280,7 @@ class ShareConsumer(ConnectedClient):
         with the code UNSUPPORTED_VERSION if a broker does not serve KIP-1289; any other ClientError if the group does
         not take this member.
         """
+        self._metrics.metadata_fetches.record()
         group_id = self._settings.group_id
         if self._mode is AcknowledgementMode.IMPLICIT:
             raise IllegalState(

@@ -159,6 +159,7 @@ class ConsumerMember:
             if self._membership.incarnation == incarnation:
                 self._membership.taken_over(_by_topic_id(offer))
                 self._heartbeats.hasten()
+                handover.rebalanced()
         handover.release()
 
     def refused_commit(self, code: ErrorCode) -> None:

@@ -4,7 +4,7 @@ runs empty, more is fetched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odradek.client.common.errors import ClientError
 from odradek.client.common.values import ConsumerRecord, TopicPartition
@@ -63,7 +63,11 @@ class Delivery:
 
 
 class Taking:
-    def __init__(self, positions: Positions, delivery: Delivery, fetcher: Fetcher) -> None:
+    def __init__(
+        self, positions: Positions, delivery: Delivery, fetcher: Fetcher, returned: Callable[[str, int], None]
+    ) -> None:
+        """returned   called with the topic and the number of records that were taken"""
+        self._returned = returned
         self._positions = positions
         self._delivery = delivery
         self._fetcher = fetcher
@@ -81,6 +85,8 @@ class Taking:
             raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
         if self._positions.emptied != emptied:  # which is much rarer than a take
             self._fetcher.wake()
+        if taken is not None:
+            self._returned(taken[0].topic, len(taken[1]))
         return taken
 
     def batches(self) -> dict[TopicPartition, RawBatches] | None:
@@ -88,4 +94,6 @@ class Taking:
         taken = self._positions.take_batches()
         if taken:
             self._fetcher.wake()
+        for partition, each in taken.items():  # unopened: nobody has counted their records
+            self._returned(partition.topic, each.end_offset - each.start_offset)
         return taken or None

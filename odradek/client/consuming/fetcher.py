@@ -15,6 +15,7 @@ from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.consuming.offset_lookup import NO_EPOCH, ask_epoch_ends, ask_offsets
 from odradek.client.consuming.positions import Assigned, Positions, Stage
+from odradek.client.metrics.consumer_metrics import ConsumerMetrics
 from odradek.client.network.cluster import DEFAULT_METADATA_MAX_AGE_MS, Cluster, Leader
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -60,8 +61,10 @@ class Fetcher:
         *,
         committed: Callable[[list[TopicPartition]], Awaitable[Committed]] | None,
         news: Callable[[], None],
+        metrics: ConsumerMetrics,
     ) -> None:
         """committed   asks what the group has committed; None without a group"""
+        self._metrics = metrics
         self._cluster = cluster
         self._positions = positions
         self._settings = settings
@@ -197,21 +200,36 @@ class Fetcher:
         by_partition = {each.topic_partition: each for each in asked}
         stale: set[str] = set()
         brought_any = False
+        brought: dict[str, int] = {}  # bytes by topic
         for told in answer.responses:
             topic = told.topic if version <= NAMES_TOPICS else names.get(told.topic_id, "")
             for data in told.partitions:
+                if data.records:
+                    brought[topic] = brought.get(topic, 0) + len(data.records)
                 assigned = by_partition.get(TopicPartition(topic, data.partition_index))
                 if data.current_leader is not None:
                     leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
                     self._cluster.told_leader(TopicPartition(topic, data.partition_index), leader)
                 if assigned is None or self._positions.find(assigned.topic_partition) is not assigned:
                     continue
+                self._note_bounds(assigned, data)
                 if assigned.fetch_offset != offsets[assigned.topic_partition]:
                     continue  # the application has gone elsewhere meanwhile
                 if self._take_in(assigned, data):
                     stale.add(topic)
                 brought_any |= bool(data.records)
+        if brought:
+            self._metrics.fetched(brought)
         return stale, brought_any
+
+    def _note_bounds(self, assigned: Assigned, data: PartitionData) -> None:
+        """For the metrics: how far the log reaches now. An error tells -1."""
+        is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
+        end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
+        if end_offset >= 0:
+            assigned.log_end_offset = end_offset
+        if data.log_start_offset >= 0:
+            assigned.log_start_offset = data.log_start_offset
 
     def _topic_id(self, topic: str) -> bytes:
         known = self._cluster.known_topic(topic)

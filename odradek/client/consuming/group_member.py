@@ -208,6 +208,7 @@ class GroupMember:
             self._membership.is_stable = False
             await handover.revoke(revoked)
         await handover.assign(assignment - handover.owned)
+        handover.rebalanced()
 
     async def _join(self, owned: frozenset[TopicPartition]) -> frozenset[TopicPartition] | None:
         """Its partitions, once all members have joined; None when meanwhile it has lost those that it `owned`.

@@ -63,9 +63,18 @@ class Handover:
     """Called only while the application asks for records, so that nothing is taken from under its hands."""
 
     def __init__(
-        self, positions: Positions, delivery: Delivery, fetcher: Fetcher, *, commit: Callable[[], Awaitable[None]]
+        self,
+        positions: Positions,
+        delivery: Delivery,
+        fetcher: Fetcher,
+        *,
+        commit: Callable[[], Awaitable[None]],
+        rebalanced: Callable[[], None],
     ) -> None:
-        """commit   called before partitions are given up that are still the member's own"""
+        """commit      called before partitions are given up that are still the member's own
+        rebalanced  called by the member when it has taken over an assignment
+        """
+        self.rebalanced = rebalanced
         self._positions = positions
         self._delivery = delivery
         self._fetcher = fetcher

@@ -70,6 +70,8 @@ class Assigned:
     is_asked: bool = False  # by a Fetch that is not answered
     replica: int | None = None  # the node that the leader has named to read from (KIP-392)
     replica_until_s: float = 0.0  # by time.monotonic; then the leader is asked again
+    log_start_offset: int | None = None  # as the last answer to a Fetch said
+    log_end_offset: int | None = None  # the same: the last stable offset, or with read_uncommitted the high watermark
     error: ClientError | None = None  # what the application has to be told before anything more is fetched
     fetched: deque[FetchedRecords] = field(default_factory=deque)
 
@@ -142,6 +144,10 @@ class Positions:
     @property
     def partitions(self) -> set[TopicPartition]:
         return set(self._assigned)
+
+    def snapshot(self) -> list[Assigned]:
+        """All partitions now; any thread may call it."""
+        return list(self._assigned.values())
 
     def __iter__(self) -> Iterator[Assigned]:
         return iter(self._assigned.values())

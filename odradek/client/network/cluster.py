@@ -10,8 +10,18 @@ from enum import Enum
 from typing import Any, TypeVar
 
 import odradek
-from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.common.errors import (
+    RETRIABLE,
+    AuthenticationFailed,
+    ClientError,
+    RetriableError,
+    check,
+    code_of,
+    refusal,
+)
 from odradek.client.common.values import TopicPartition
+from odradek.client.metrics.client_metrics import ClientMetrics
+from odradek.client.metrics.sensors import NAN
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.connection import Connection, ServedVersions
 from odradek.client.security.settings import NO_SECURITY, Security
@@ -87,11 +97,13 @@ class Cluster:
         bootstrap_timeout_ms: float = 0,
         allow_auto_create_topics: bool = True,
         security: Security = NO_SECURITY,
+        metrics: ClientMetrics | None = None,
     ) -> None:
         """
         bootstrap_servers     `host:port`, several as a sequence or with commas. Raises ValueError for anything else
         bootstrap_timeout_ms  how long `start` goes on trying while no broker answers
         security              Raises ValueError and OSError for certificates that cannot be read
+        metrics               of the client; if left out, nobody reads what is measured
         """
         self._bootstrap = parse_addresses(bootstrap_servers)
         _ = security.tls_context  # here, so that a wrong file is noticed at once
@@ -112,6 +124,10 @@ class Cluster:
         self._features_epoch = -1
         self._features: dict[str, int] = {}
         self._features_learnt_at = 0.0
+        self._metadata_at_s: float | None = None  # by the clock of the metrics
+        self._metrics = metrics or ClientMetrics("client", client_id)
+        self._metrics.count_connections = lambda: sum(each.is_open for each in list(self._connections.values()))
+        self._metrics.node_id_of = self._node_id_of
         self._is_closed = False
 
     async def start(self) -> None:
@@ -226,6 +242,19 @@ class Cluster:
     @property
     def node_ids(self) -> list[int]:
         return sorted(self._nodes)
+
+    @property
+    def requests_in_flight(self) -> int:
+        """How many requests to all brokers were sent and not answered."""
+        return sum(each.requests_in_flight for each in list(self._connections.values()))
+
+    @property
+    def metadata_age_s(self) -> float:
+        """Seconds since a broker last answered Metadata; NaN before that."""
+        return NAN if self._metadata_at_s is None else self._metrics.clock() - self._metadata_at_s
+
+    def _node_id_of(self, address: tuple[str, int]) -> int | None:
+        return next((each.node_id for each in self._nodes.values() if (each.host, each.port) == address), None)
 
     @property
     def transaction_version(self) -> int:
@@ -417,9 +446,16 @@ class Cluster:
                 client_id=self._client_id,
                 request_timeout_ms=self.request_timeout_ms,
                 security=self._security,
+                meter=self._metrics.node(host, port),
             )
+        except AuthenticationFailed:
+            self._metrics.refused.record()
+            raise
         finally:
             del self._opening[address]
+        self._metrics.created.record()
+        if self._security.has_sasl or self._security.tls_context is not None:
+            self._metrics.logged_in.record()
         self._connections[address] = connection
         self._learn_features(connection.versions)
         return connection
@@ -440,6 +476,7 @@ class Cluster:
 
     async def _metadata(self, request: MetadataRequest) -> list[MetadataResponseTopic]:
         answer = await self.ask(request, MetadataResponse)
+        self._metadata_at_s = self._metrics.clock()
         self._nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
         self.cluster_id = answer.cluster_id
         return answer.topics

@@ -7,11 +7,19 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from odradek.client.metrics.client_metrics import ClientMetrics
+from odradek.client.metrics.values import Metrics
 from odradek.client.network.cluster import Cluster
 
 
 class ConnectedClient(ABC):
     _cluster: Cluster
+    _metrics: ClientMetrics
+
+    def metrics(self) -> Metrics:
+        """Reads the metrics of this client, which have the names, groups and units of Kafka's Java clients. They begin
+        with the client, and can still be read when it is closed. Any thread may call it."""
+        return self._metrics.read()
 
     @abstractmethod
     async def start(self) -> None: ...

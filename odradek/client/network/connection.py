@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import odradek
 from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
+from odradek.client.metrics.client_metrics import ClientMetrics, NodeMeter
 from odradek.client.network.backoff import Throttle
 from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.client.security.tls import tls_failure
@@ -63,11 +64,18 @@ class ServedVersions:
 class Waiting:
     """A request whose answer has not come."""
 
-    __slots__ = ("answer", "has_tags", "reply", "timeout", "version")
+    __slots__ = ("answer", "has_tags", "reply", "sent_at_s", "timeout", "version")
 
     def __init__(
-        self, answer: type[Message], version: int, reply: asyncio.Future[Any], timeout: asyncio.TimerHandle
+        self,
+        answer: type[Message],
+        version: int,
+        reply: asyncio.Future[Any],
+        timeout: asyncio.TimerHandle,
+        sent_at_s: float,
     ) -> None:
+        """sent_at_s   as the meter of the connection said"""
+        self.sent_at_s = sent_at_s
         self.answer = answer
         self.version = version
         self.has_tags = response_has_tags(answer.API_KEY, answer, version)
@@ -79,8 +87,10 @@ class Connection(asyncio.BufferedProtocol):
     """Once it is lost, for whatever reason, every request that waits gets a RetriableError: it may have been carried
     out or not. A request that is not answered in time loses the connection too, since later answers come behind it."""
 
-    def __init__(self, name: str, *, client_id: str, request_timeout_ms: float) -> None:
+    def __init__(self, name: str, *, client_id: str, request_timeout_ms: float, meter: NodeMeter) -> None:
         self.name = name
+        self._meter = meter
+        self._sent_at_s = 0.0  # the last request
         self.versions = ServedVersions()
         self._client_id = client_id.encode()
         self._timeout_s = request_timeout_ms / 1000
@@ -107,12 +117,23 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str, request_timeout_ms: float, security: Security = NO_SECURITY
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        request_timeout_ms: float,
+        security: Security = NO_SECURITY,
+        meter: NodeMeter | None = None,
     ) -> Connection:
         """Connected, the versions agreed on, and logged in. Raises RetriableError, AuthenticationFailed, ClientError
-        for a broker without a common version."""
+        for a broker without a common version.
+
+        meter   measures requests and answers; if left out, nobody reads what is measured
+        """
         name = f"{host}:{port}"
-        connection = cls(name, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        meter = meter or ClientMetrics("client", client_id).node(host, port)
+        connection = cls(name, client_id=client_id, request_timeout_ms=request_timeout_ms, meter=meter)
         connection._security = security
         loop = asyncio.get_running_loop()
         try:
@@ -134,6 +155,11 @@ class Connection(asyncio.BufferedProtocol):
             connection.close()
             raise
         return connection
+
+    @property
+    def requests_in_flight(self) -> int:
+        """How many requests were sent and not answered."""
+        return len(self._waiting)
 
     @property
     def is_open(self) -> bool:
@@ -190,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         held_s = self._throttle.left_s(self._loop.time())
         timeout = self._loop.call_later(held_s + timeout_s, self._timed_out, type(request), timeout_s)
-        self._waiting[correlation_id] = Waiting(answer, version, reply, timeout)
+        self._waiting[correlation_id] = Waiting(answer, version, reply, timeout, self._sent_at_s)
         return reply
 
     def send_unanswered(self, request: Message, version: int) -> None:
@@ -208,7 +234,9 @@ class Connection(asyncio.BufferedProtocol):
         if is_flexible(type(request), version):
             head.append(0)  # no tags
         chunks: list[Buffer] = [head, *encode_chunks(request, version)]
-        LENGTH.pack_into(head, 0, sum(map(len, chunks)) - LENGTH_BYTES)
+        size_bytes = sum(map(len, chunks))
+        LENGTH.pack_into(head, 0, size_bytes - LENGTH_BYTES)
+        self._sent_at_s = self._meter.sent(request.API_KEY, size_bytes)
         if is_login:
             self._transport.writelines(chunks)
         else:
@@ -302,6 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._renewing is not None and self._renewing is not asyncio.current_task(self._loop):
             self._renewing.cancel()
         if self._transport is not None:
+            self._meter.closed.record()
             self._transport.abort()
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
@@ -392,6 +421,9 @@ class Connection(asyncio.BufferedProtocol):
             if not request.reply.done():
                 request.reply.set_exception(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
             raise
+        self._meter.answered(
+            answer.API_KEY, request.sent_at_s, len(frame) + LENGTH_BYTES, getattr(answer, "throttle_time_ms", 0)
+        )
         self._heed(request, answer)
         if not request.reply.done():  # else nobody waits for it any more
             request.reply.set_result(answer)

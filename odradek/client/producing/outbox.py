@@ -241,6 +241,11 @@ class Backlog:
         self._room_wanted: deque[asyncio.Future[None]] = deque()
 
     @property
+    def waiting_for_room(self) -> int:
+        """How many calls wait for `room`."""
+        return len(self._room_wanted)
+
+    @property
     def is_flushing(self) -> bool:
         return bool(self._flushes)
 

@@ -17,6 +17,7 @@ from odradek.client.common.errors import (
     code_of,
 )
 from odradek.client.common.values import Headers, TopicPartition
+from odradek.client.metrics.producer_metrics import ProducerMetrics
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.client.producing.outbox import SEQUENCE_LOST, Backlog, Gap, Outbox
@@ -81,7 +82,10 @@ class SendingPermission(Protocol):
 class Sender:
     """Everything happens on the event loop, most of it in `_pump`, which sends whatever may be sent now."""
 
-    def __init__(self, cluster: Cluster, rules: SendingRules, permission: SendingPermission) -> None:
+    def __init__(
+        self, cluster: Cluster, rules: SendingRules, permission: SendingPermission, metrics: ProducerMetrics
+    ) -> None:
+        self._metrics = metrics
         self._cluster = cluster
         self._rules = rules
         self._permission = permission
@@ -169,7 +173,7 @@ class Sender:
         self._rejects = error
         for outbox in self._all_outboxes():
             for batch in outbox.discard_waiting():
-                self._fail(batch, error)
+                self._fail(batch, error)  # which is no error of sending
                 self.backlog.settled(batch)
         self._busy.clear()
 
@@ -258,11 +262,12 @@ class Sender:
     def _send(self, connection: Connection, batches: list[tuple[Outbox, ProducerBatch]]) -> None:
         rules = self._rules
         is_transactional = rules.transactional_id is not None
+        sealed = [
+            (outbox.partition, batch.seal(rules.compression, is_transactional=is_transactional))
+            for outbox, batch in batches
+        ]
         request = produce_request(
-            [
-                (outbox.partition, batch.seal(rules.compression, is_transactional=is_transactional))
-                for outbox, batch in batches
-            ],
+            sealed,
             transactional_id=rules.transactional_id,
             acks=rules.acks,
             timeout_ms=int(rules.request_timeout_ms),
@@ -274,6 +279,7 @@ class Sender:
             version = connection.version(ProduceRequest, newest, oldest)
             if rules.acks == 0:
                 connection.send_unanswered(request, version)
+                self._measure(batches, sealed)
                 for outbox, batch in batches:
                     self._written(outbox, batch, None, None)
                 return
@@ -282,8 +288,19 @@ class Sender:
             for outbox, batch in batches:
                 self._not_written(outbox, batch, error.code or ErrorCode.NETWORK_EXCEPTION, str(error))
             return
+        self._measure(batches, sealed)
         self._requests[connection] = self._requests.get(connection, 0) + 1
         reply.add_done_callback(partial(self._answered, connection, batches))
+
+    def _measure(
+        self, batches: list[tuple[Outbox, ProducerBatch]], sealed: list[tuple[TopicPartition, bytearray]]
+    ) -> None:
+        metrics, now, records = self._metrics, self.loop.time(), 0
+        for (_, batch), ((topic, _), data) in zip(batches, sealed, strict=True):
+            records += batch.record_count
+            queued_s = now - batch.created_at if batch.attempts == 1 else None
+            metrics.sends(topic, batch.record_count, len(data), len(data) / batch.size_bytes, queued_s)
+        metrics.sent(records)
 
     # Answers.
 
@@ -340,21 +357,24 @@ class Sender:
                 case Gap.SENT_TOO_EARLY:
                     decided = Verdict.RETRY
                 case Gap.REAL if not is_transactional:
+                    self._metrics.retries(topic, batch.record_count)
                     outbox.broken_at(batch, self.loop.time())
                     self._requeued(outbox, batch)
                     return
         if code is ErrorCode.MESSAGE_TOO_LARGE and batch.can_split and not batch.is_done and self._rejects is None:
+            self._metrics.splits.record()
             self.backlog.split(outbox, batch, outbox.split(batch))
             self._busy[outbox] = None
             return
         if decided is Verdict.RETRY:
+            self._metrics.retries(topic, batch.record_count)
             retry_at = self.loop.time() + self._cluster.backoff.delay_s(batch.attempts)
             outbox.returned(batch, retry_at, was_lost=was_lost)
             self._requeued(outbox, batch)
             return
         outbox.refused(batch)
         error = as_exception(decided, code, f"a batch of {batch.record_count} records for {topic}-{index}: {text}")
-        self._fail(batch, error)
+        self._fail(batch, error, topic)
         self.backlog.settled(batch)
         if decided is not Verdict.REFUSED:
             self._permission.failed(decided, error)
@@ -375,7 +395,7 @@ class Sender:
             f"records for {topic}-{index} were given up, and these behind them may be lost with them"
         )
         for batch in outbox.begin_epoch(identity):
-            self._fail(batch, error)
+            self._fail(batch, error, topic)
             self.backlog.settled(batch)
 
     def _give_up(self, now: float) -> None:
@@ -400,12 +420,15 @@ class Sender:
 
     def _given_up(self, outbox: Outbox, batch: ProducerBatch, error: ClientError) -> None:
         outbox.given_up(batch)
-        self._fail(batch, error)
+        self._fail(batch, error, outbox.partition.topic)
         if batch not in outbox.in_flight:
             self.backlog.settled(batch)
 
-    def _fail(self, batch: ProducerBatch, error: ClientError) -> None:
+    def _fail(self, batch: ProducerBatch, error: ClientError, topic: str | None = None) -> None:
+        """topic   if its records count as given up: not those of a transaction that the application has aborted"""
         if not batch.is_done:
+            if topic is not None:
+                self._metrics.gave_up(topic, batch.record_count)
             batch.fail(error)
             self.backlog.done(batch)
 

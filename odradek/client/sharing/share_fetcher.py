@@ -10,6 +10,7 @@ from typing import Any
 
 from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableError
 from odradek.client.common.values import ShareRecord, TopicPartition
+from odradek.client.metrics.consumer_metrics import ShareConsumerMetrics
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Acknowledged, ShareDelivery, ShareLeader
 from odradek.client.sharing.share_session import AcquireMode, ShareSettings
@@ -23,8 +24,11 @@ Records = dict[TopicPartition, list[ShareRecord]]
 class ShareFetcher:
     """Nothing is fetched ahead: the locks of records that nobody processes would run."""
 
-    def __init__(self, cluster: Cluster, settings: ShareSettings, *, news: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: ShareSettings, *, news: Callable[[], None], metrics: ShareConsumerMetrics
+    ) -> None:
         """news   called when `take` has something, or `wake` may have more to do"""
+        self._metrics = metrics
         self._cluster = cluster
         self._settings = settings
         self._news = news
@@ -57,7 +61,7 @@ class ShareFetcher:
         """Ask every broker that is not being asked, if there is a reason."""
         wanted = self._by_leader(assigned)
         for node_id in wanted.keys() - self._leaders.keys():
-            self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings)
+            self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings, self._metrics)
         if self._stale and self._lookup is None:
             self._lookups += 1
             self._lookup = self._spawn(self._look_up(self._lookups - 1))

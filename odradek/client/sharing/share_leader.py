@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, code_of, refusal
 from odradek.client.common.values import ShareRecord, TopicPartition
+from odradek.client.metrics.consumer_metrics import ShareConsumerMetrics
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.acquired import Acquisitions, FetchedShareRecords, SentAcknowledgements, read_acquired
 from odradek.client.sharing.share_session import (
@@ -67,7 +68,8 @@ class Fetched:
 
 
 class ShareLeader:
-    def __init__(self, cluster: Cluster, node_id: int, settings: ShareSettings) -> None:
+    def __init__(self, cluster: Cluster, node_id: int, settings: ShareSettings, metrics: ShareConsumerMetrics) -> None:
+        self._metrics = metrics
         self.node_id = node_id
         self.acquired = Acquisitions()
         self.acknowledged: list[Acknowledged] = []  # for the application, which takes them from here
@@ -189,8 +191,10 @@ class ShareLeader:
     ) -> Fetched:
         found = Fetched()
         left = dict(sendings)
+        size_bytes = 0
         for topic in answer.responses:
             for data in topic.partitions:
+                size_bytes += len(data.records or b"")
                 named = TopicIdPartition(topic.topic_id, data.partition_index)
                 sending = left.pop(named, None)
                 if sending is not None:
@@ -199,6 +203,8 @@ class ShareLeader:
                 if partition is not None:
                     self._take_in_partition(named, partition, data, found)
         self._settle_missing(left)
+        if size_bytes:
+            self._metrics.fetched(sum(len(each.acquired.records) for each in found.deliveries), size_bytes)
         return found
 
     def _take_in_partition(
@@ -251,4 +257,5 @@ class ShareLeader:
     def _settled(self, sending: SentAcknowledgements, error: ClientError | None) -> None:
         self.acquired.settle(sending, is_done=error is None)
         if ranges := sending.acknowledged:
+            self._metrics.acknowledged(ranges, has_failed=error is not None)
             self.acknowledged.append(Acknowledged(sending.partition, ranges, error))

@@ -84,10 +84,13 @@ class ShareMember:
         max_poll_interval_ms: float,
         progress: Callable[[], object],
         news: Callable[[], None],
+        rebalanced: Callable[[], None],
     ) -> None:
-        """progress   see Heartbeats
-        news       called when `assigned` has changed, or `keep_up` raises
+        """progress    see Heartbeats
+        news        called when `assigned` has changed, or `keep_up` raises
+        rebalanced  called when `assigned` has changed
         """
+        self._rebalanced = rebalanced
         from uuid import uuid4  # slow to import, and few commands have groups
 
         self._cluster = cluster
@@ -159,6 +162,7 @@ class ShareMember:
                 for each in assigned
                 if each.topic_id in names
             }
+            self._rebalanced()
             self._news()
 
     def _expelled(self) -> None:

@@ -20,10 +20,12 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from odradek.client.common.errors import IllegalState
+from odradek.client.metrics.values import Metrics
+from odradek.client.network.connected import ConnectedClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A")
+A = TypeVar("A", bound=ConnectedClient)
 S = TypeVar("S", bound="Blocking[Any]")
 
 START_TIMEOUT_S = 30.0
@@ -151,6 +153,11 @@ class Blocking(ABC, Generic[A]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def metrics(self) -> Metrics:
+        """Reads the metrics of this client, which have the names, groups and units of Kafka's Java clients. They begin
+        with the client, and can still be read when it is closed. Any thread may call it, and it waits for nothing."""
+        return self._client.metrics()
 
     def _wait(self, work: Work[R]) -> R:
         errands: SimpleQueue[Errand | None] = SimpleQueue()

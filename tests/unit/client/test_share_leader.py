@@ -13,6 +13,7 @@ import pytest
 
 from odradek.client.common.errors import RetriableError
 from odradek.client.common.values import AcknowledgeType, ShareRecord, TopicPartition
+from odradek.client.metrics.consumer_metrics import ShareConsumerMetrics
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Fetched, ShareLeader
 from odradek.client.sharing.share_session import AcquireMode, ShareSettings
@@ -111,7 +112,7 @@ async def a_leader(*sayings: Message | None) -> AsyncIterator[tuple[ShareLeader,
         server.answers = broker.answers
         cluster = Cluster(f"127.0.0.1:{server.port}", client_id="test", retry_backoff_ms=0.01)
         await cluster.start()
-        yield ShareLeader(cluster, 1, SETTINGS), broker
+        yield ShareLeader(cluster, 1, SETTINGS, ShareConsumerMetrics("test")), broker
         await cluster.close()
 
 

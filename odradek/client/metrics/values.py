@@ -1,0 +1,81 @@
+"""A metric and its value, as `metrics()` of a client returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Unit(Enum):
+    """What a value counts or measures."""
+
+    COUNT = "count"
+    PER_SECOND = "1/s"
+    PER_HOUR = "1/h"
+    BYTES = "bytes"
+    BYTES_PER_SECOND = "bytes/s"
+    MILLISECONDS = "ms"
+    NANOSECONDS = "ns"
+    SECONDS = "s"
+    RATIO = "ratio"
+
+
+class MetricKind(Enum):
+    """GAUGE: a value of now or of the last minute. COUNTER: it only grows, from 0 at the creation of the client."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of a client with its value when it was read.
+
+    name    Kafka's, as "record-send-rate"
+    group   Kafka's, as "producer-metrics"
+    tags    "client-id", and for metrics of a part of the client "topic", "partition" or "node-id"
+    value   NaN for an average or a maximum of which nothing was measured in the last minute
+    """
+
+    name: str
+    group: str
+    tags: Mapping[str, str]
+    unit: Unit
+    kind: MetricKind
+    description: str
+    value: float
+
+
+class Metrics:
+    """All metrics of a client, read at one moment."""
+
+    __slots__ = ("_metrics",)
+
+    def __init__(self, metrics: tuple[Metric, ...]) -> None:
+        self._metrics = metrics
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._metrics)
+
+    def __len__(self) -> int:
+        return len(self._metrics)
+
+    def value(self, name: str, *, group: str | None = None, **tags: str) -> float:
+        """The value of the metric with this name and just these tags beside "client-id", as `topic="orders"`. In the
+        name of a tag `_` stands for "-".
+
+        Raises KeyError if there is no such metric, or several, which differ in their group.
+        """
+        wanted = {tag.replace("_", "-"): value for tag, value in tags.items()}
+        found = [
+            each
+            for each in self._metrics
+            if each.name == name
+            and group in (None, each.group)
+            and {tag: value for tag, value in each.tags.items() if tag != "client-id"} == wanted
+        ]
+        if len(found) != 1:
+            groups = f" once: it is in the groups {', '.join(each.group for each in found)}" if found else ""
+            raise KeyError(f"there is no metric {name!r} with the tags {wanted}{groups}")
+        return found[0].value
