@@ -35,7 +35,7 @@ class OrdersTest {
       assertEquals(0, offset);
     }
     cluster.await("{\"topic\": \"orders\", \"last_stable_offset\": 2}");
-    other.call("POST", "/partitions/orders/2/leader", "{\"node\": 4}");
+    other.moveLeader("orders", 2, 4);
     other.await("{\"topic\": \"orders\", \"partition\": 2, \"log_end_offset\": 0, \"timeout_ms\": 1}");
     assertThrows(IllegalStateException.class,
         () -> other.await("{\"topic\": \"orders\", \"log_end_offset\": 1, \"timeout_ms\": 1}"));
