@@ -330,6 +330,8 @@ public @interface Odradek {
           else if (each.called) each.checkFaults();
         } catch (AssertionError error) {
           missed += error.getMessage();
+        } catch (IllegalStateException error) { // it may have crashed
+          System.err.println(error.getMessage());
         } finally {
           each.delete();
         }
