@@ -112,3 +112,28 @@ test("requests, state and rare answers are read", async (t) => {
   await kafka.delete();
   assert.ok((await readFile(file)).includes("orders"));
 });
+
+test("a client logs in over TLS", async (t) => {
+  const kafka = await odradek(t, {
+    nodes: 2,
+    topics: { orders: 1 },
+    listeners: [{ name: "open" }, { name: "secure", protocol: "SASL_SSL" }],
+    users: { alice: "secret" },
+  });
+  const { bootstrap, mechanisms } = kafka.listeners.find((each) => each.name === "SECURE");
+  assert.deepEqual(mechanisms, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]);
+  for (const mechanism of mechanisms.map((each) => each.toLowerCase())) {
+    const client = new Kafka({
+      brokers: bootstrap.split(","),
+      logLevel: logLevel.NOTHING,
+      ssl: { ca: [kafka.caCertificate] },
+      sasl: { mechanism, username: "alice", password: "secret" },
+    });
+    const producer = client.producer();
+    t.after(() => producer.disconnect());
+    await producer.connect();
+    await producer.send({ topic: "orders", messages: [{ value: mechanism }] });
+  }
+  await kafka.wait({ topic: "orders", log_end_offset: 3 });
+  assert.ok((await kafka.connections()).every((each) => each.principal === "User:alice"));
+});

@@ -3,12 +3,17 @@
 //! The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+const PAGE: usize = 1000; // rows of a state that are asked for at a time
 
 const START: &str = r#"trap '' HUP INT TERM; folder=$(mktemp -d); trap 'kill $!; wait; rm -r "$folder"' EXIT
 if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m odradek; fi
@@ -17,11 +22,17 @@ if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m od
 until [ -s "$folder/ready" ]; do kill -0 $! || { cat "$folder/log" >&2; exit 1; }; sleep 0.01; done
 cat "$folder/ready"; exec >/dev/null 2>&1; cat"#;
 
-/// One broker, or several nodes; it is deleted when this is dropped. Rules, conditions and answers are JSON: see
-/// docs/testing.md of Odradek. The methods panic with the words of a refusal.
+/// One broker, or several nodes; it is deleted when this is dropped. Declare it before its clients, or as the last field
+/// of a struct, so that they are dropped while it is there. Rules, conditions and answers are JSON: see docs/testing.md
+/// of Odradek. The methods panic with the words of a refusal.
 pub struct Cluster {
+    pub id: String,
+    /// Of the first listener.
     pub bootstrap: Vec<String>,
+    told: String,
     path: String,
+    deleted: AtomicBool,
+    recording: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Cluster {
@@ -31,8 +42,35 @@ impl Cluster {
         let bootstrap = text_of("bootstrap", &told).split(',').map(String::from);
         Self {
             bootstrap: bootstrap.collect(),
+            id: text_of("id", &told).to_string(),
             path: format!("/clusters/{}", text_of("id", &told)),
+            told,
+            deleted: AtomicBool::default(),
+            recording: Mutex::default(),
         }
+    }
+
+    /// A copy of this cluster.
+    pub fn fork(&self) -> Self {
+        Self::new(&format!(r#"{{"fork": "{}"}}"#, self.id))
+    }
+
+    /// The bootstrap addresses of the listener with this name, which is in upper case.
+    pub fn bootstrap_of(&self, listener: &str) -> Vec<String> {
+        let name = format!("\"name\": \"{listener}\", \"protocol\"");
+        let behind = self.told.split(&name).nth(1).expect(&self.told);
+        text_of("bootstrap", behind).split(',').map(String::from).collect()
+    }
+
+    /// PEM of the authority that clients trust, where a listener has TLS.
+    pub fn ca_certificate(&self) -> String {
+        text_of("ca_certificate", &self.told).replace("\\n", "\n")
+    }
+
+    /// PEM of this user's key and certificate, where a listener asks for them.
+    pub fn client_certificate(&self, user: &str) -> String {
+        let behind = self.told.split("\"client_certificates\": ").nth(1);
+        text_of(user, behind.expect(&self.told)).replace("\\n", "\n")
     }
 
     /// Adds a rule. If nothing has matched it, the test fails.
@@ -40,15 +78,236 @@ impl Cluster {
         self.call("POST", "/faults", rule);
     }
 
+    /// The rules, with `matched` and `hits`.
+    pub fn faults(&self) -> String {
+        self.call("GET", "/faults", "")
+    }
+
+    /// Panics if nothing has matched a rule. The end of the test calls it.
+    pub fn check_faults(&self) {
+        let rules = self.faults();
+        assert!(!has_unused(&rules), "nothing matched a rule: {rules}");
+    }
+
+    /// Deletes the rule of this name, or all rules. Requests that wait at their holds continue.
+    pub fn clear_faults(&self, name: Option<&str>) {
+        let path = name.map(|name| format!("/faults/{}", escaped(name)));
+        self.call("DELETE", path.as_deref().unwrap_or("/faults"), "");
+    }
+
+    /// How many wait at each hold.
+    pub fn holds(&self) -> String {
+        self.call("GET", "/holds", "")
+    }
+
+    /// Lets all that wait at this hold continue, and returns their number.
+    pub fn release(&self, hold: &str) -> u64 {
+        let path = format!("/holds/{}/release", escaped(hold));
+        number_of("released", &self.call("POST", &path, ""))
+    }
+
     /// Waits up to ten seconds for a condition and returns its facts.
     pub fn wait(&self, condition: &str) -> String {
         self.call("POST", "/wait", condition)
+    }
+
+    /// The last exchanges, decoded, the oldest first; choose with a query such as `since=7&api=Fetch`.
+    pub fn requests(&self, query: &str) -> String {
+        self.call("GET", &format!("/requests?{query}"), "")
+    }
+
+    /// Leader, epoch and offsets of each partition.
+    pub fn partitions(&self) -> String {
+        self.rows("partitions")
+    }
+
+    /// Each transactional id with its state.
+    pub fn transactions(&self) -> String {
+        self.rows("transactions")
+    }
+
+    /// Groups of every type with their state and members.
+    pub fn groups(&self) -> String {
+        self.rows("groups")
+    }
+
+    /// Share partitions in memory with their records in flight.
+    pub fn share_partitions(&self) -> String {
+        self.rows("share_partitions")
+    }
+
+    /// The state of each producer id in each partition.
+    pub fn producers(&self) -> String {
+        self.rows("producers")
+    }
+
+    /// Fetch sessions and share sessions.
+    pub fn sessions(&self) -> String {
+        self.rows("sessions")
+    }
+
+    /// The open connections.
+    pub fn connections(&self) -> String {
+        self.rows("connections")
+    }
+
+    fn rows(&self, name: &str) -> String {
+        let mut pages = Vec::new();
+        loop {
+            let skip = pages.len() * PAGE;
+            let page = self.call("GET", &format!("/{name}?skip={skip}&limit={PAGE}"), "");
+            let (begin, end) = (page.find('[').expect(&page), page.rfind(']').expect(&page));
+            pages.push(page[begin + 1..end].to_string());
+            if !page.ends_with("\"more\": true}") {
+                return format!("[{}]", pages.join(", "));
+            }
+        }
+    }
+
+    /// Brings a rare state about and returns its facts; the parameters are JSON, such as `{"topic": "orders"}`.
+    pub fn preset(&self, name: &str, parameters: &str) -> String {
+        self.call("POST", &format!("/presets/{}", escaped(name)), parameters)
+    }
+
+    /// Gives rare but lawful answers from now on, 0 ends it; None reads the seed and how often each was given.
+    pub fn odd(&self, seed: Option<u64>) -> String {
+        match seed {
+            Some(seed) => self.call("POST", "/odd", &format!(r#"{{"seed": {seed}}}"#)),
+            None => self.call("GET", "/odd", ""),
+        }
+    }
+
+    /// Copies log and clock.
+    pub fn checkpoint(&self, name: &str) {
+        self.call("POST", "/checkpoint", &format!(r#"{{"name": {}}}"#, quoted(name)));
+    }
+
+    /// Goes back to a checkpoint. Connections are cut; the ports stay.
+    pub fn rewind(&self, name: &str) {
+        self.call("POST", "/rewind", &format!(r#"{{"name": {}}}"#, quoted(name)));
+    }
+
+    /// Leaves on the disk what `kill -9` leaves.
+    pub fn crash(&self) {
+        self.call("POST", "/crash", "");
+    }
+
+    /// Starts again on the same ports; clean: it stops in good order before.
+    pub fn restart(&self, clean: bool) {
+        self.call("POST", "/restart", &format!(r#"{{"clean": {clean}}}"#));
+    }
+
+    /// Id, host, port and state of each node.
+    pub fn nodes(&self) -> String {
+        let told = self.call("GET", "", "");
+        let behind = told.split("\"nodes\": ").nth(1).expect(&told);
+        format!("{}]", behind.split(']').next().expect(&told))
+    }
+
+    /// clean: other nodes lead from now on; else metadata takes it for alive for 9 s of the cluster's time.
+    pub fn stop_node(&self, node: i32, clean: bool) {
+        let body = format!(r#"{{"clean": {clean}}}"#);
+        self.call("POST", &format!("/nodes/{node}/stop"), &body);
+    }
+
+    pub fn start_node(&self, node: i32) {
+        self.call("POST", &format!("/nodes/{node}/start"), "");
+    }
+
+    /// The node is unreachable for this client until the rule is deleted.
+    pub fn cut_off(&self, node: i32, client_id: &str) {
+        let body = format!(r#"{{"client_id": {}}}"#, quoted(client_id));
+        self.call("POST", &format!("/nodes/{node}/unreachable_for"), &body);
+    }
+
+    /// The node leads the partition in a new leader epoch.
+    pub fn move_leader(&self, topic: &str, partition: i32, node: i32) {
+        let path = format!("/partitions/{}/{partition}/leader", escaped(topic));
+        self.call("POST", &path, &format!(r#"{{"node": {node}}}"#));
+    }
+
+    /// kind: `group`, `transaction` or `share`. The coordinator reads its log anew.
+    pub fn move_coordinator(&self, kind: &str, key: &str, node: i32) {
+        let path = format!("/coordinators/{kind}/{}", escaped(key));
+        self.call("POST", &path, &format!(r#"{{"node": {node}}}"#));
+    }
+
+    /// Leaders tell consumers of this rack to read from this node (KIP-392); None: the node is in no rack.
+    pub fn put_in_rack(&self, node: i32, rack: Option<&str>) {
+        let rack = rack.map_or("null".to_string(), quoted);
+        self.call(
+            "POST",
+            &format!("/nodes/{node}/rack"),
+            &format!(r#"{{"rack": {rack}}}"#),
+        );
+    }
+
+    /// The node, a follower, has the log below the offset `end`; None: all of it.
+    pub fn follow(&self, topic: &str, partition: i32, node: i32, end: Option<i64>) {
+        let path = format!("/partitions/{}/{partition}/follower", escaped(topic));
+        let end = end.map_or("null".to_string(), |end| end.to_string());
+        self.call("POST", &path, &format!(r#"{{"node": {node}, "end": {end}}}"#));
+    }
+
+    /// An unclean election: what is not wholly below the offset is lost. node: the next leader; None: the same.
+    pub fn truncate(&self, topic: &str, partition: i32, offset: i64, node: Option<i32>) -> String {
+        let path = format!("/partitions/{}/{partition}/truncate", escaped(topic));
+        let node = node.map_or("null".to_string(), |node| node.to_string());
+        self.call("POST", &path, &format!(r#"{{"offset": {offset}, "node": {node}}}"#))
+    }
+
+    /// The cluster's time in milliseconds since the epoch.
+    pub fn now_ms(&self) -> u64 {
+        number_of("now_ms", &self.call("GET", "/clock", ""))
+    }
+
+    /// Stops the cluster's clock.
+    pub fn freeze(&self) {
+        self.call("POST", "/clock/freeze", "");
+    }
+
+    /// The clock runs again.
+    pub fn resume(&self) {
+        self.call("POST", "/clock/resume", "");
     }
 
     /// Moves the cluster's clock; returns when all that became due has happened.
     pub fn advance(&self, time: Duration) {
         let body = format!(r#"{{"ms": {}}}"#, time.as_millis());
         self.call("POST", "/clock/advance", &body);
+    }
+
+    /// Sets the cluster's clock to milliseconds since the epoch.
+    pub fn set_clock(&self, now_ms: u64) {
+        self.call("POST", "/clock/set", &format!(r#"{{"ms": {now_ms}}}"#));
+    }
+
+    /// Writes what clients send and get from now on to a file, for `odradek judge`, until the cluster is deleted.
+    pub fn record(&self, file: &Path) {
+        let mut stream = begin("GET", &format!("{}/recording", self.path), "");
+        let mut head = Vec::new(); // the recording begins behind it
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("odradek is gone");
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head);
+        assert!(status_of(&head).starts_with('2'), "recording: {head}");
+        let mut written = File::create(file).expect("a file for the recording");
+        let copy = move || {
+            io::copy(&mut stream, &mut written).expect("a recording");
+        };
+        *self.recording.lock().expect("a recording") = Some(thread::spawn(copy));
+    }
+
+    /// Cuts its connections and removes its files, before the test ends.
+    pub fn delete(&self) {
+        self.deleted.store(true, Ordering::Relaxed);
+        self.call("DELETE", "", "");
+        let recording = self.recording.lock().expect("a recording").take();
+        if let Some(recording) = recording {
+            recording.join().expect("a recording");
+        }
     }
 
     /// Any other call of the control interface.
@@ -59,23 +318,53 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if self.deleted.load(Ordering::Relaxed) {
+            return;
+        }
         if thread::panicking() {
-            let story = || {
-                let exchanges = self.call("GET", "/requests?limit=20", "");
-                self.call("DELETE", "", "");
+            let path = self.path.clone();
+            let story = move || {
+                let exchanges = send("GET", &format!("{path}/requests?limit=20"), "");
+                send("DELETE", &path, "");
                 let lines = exchanges.replace("{\"number\"", "\n{\"number\"");
                 eprintln!("Kafka: the last exchanges {lines}");
             };
-            let _ = thread::scope(|scope| scope.spawn(story).join()); // a second panic of this thread would abort
+            let _ = thread::spawn(story).join(); // a second panic of this thread would abort
             return;
         }
-        let rules = self.call("GET", "/faults", "");
-        self.call("DELETE", "", "");
-        let unused = rules
-            .split("\"hits\": ")
-            .any(|rule| rule.contains("\"matched\": 0") && !rule.contains("\"unused\": \"ok\""));
-        assert!(!unused, "nothing matched a rule: {rules}");
+        let rules = self.faults();
+        self.delete();
+        assert!(!has_unused(&rules), "nothing matched a rule: {rules}");
     }
+}
+
+fn has_unused(rules: &str) -> bool {
+    rules
+        .split("\"hits\": ")
+        .any(|rule| rule.contains("\"matched\": 0") && !rule.contains("\"unused\": \"ok\""))
+}
+
+fn quoted(text: &str) -> String {
+    let escaped = text.chars().map(|each| match each {
+        '"' | '\\' => format!("\\{each}"),
+        each if each < ' ' => format!("\\u{:04x}", each as u32),
+        each => each.to_string(),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
+}
+
+fn escaped(name: &str) -> String {
+    let escaped = name.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => (byte as char).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    escaped.collect()
+}
+
+fn number_of(name: &str, json: &str) -> u64 {
+    let behind = json.split(&format!("\"{name}\": ")).nth(1).expect(json);
+    let digits = behind.split(|each: char| !each.is_ascii_digit()).next();
+    digits.expect(json).parse().expect(json)
 }
 
 fn text_of<'a>(name: &str, json: &'a str) -> &'a str {
@@ -103,18 +392,26 @@ fn address() -> &'static str {
     &STARTED.get_or_init(start).0
 }
 
-fn send(method: &str, path: &str, body: &str) -> String {
+fn begin(method: &str, path: &str, body: &str) -> TcpStream {
     let address = address();
     let mut stream = TcpStream::connect(address).expect("odradek is gone");
     let token = env::var("ODRADEK_TOKEN").unwrap_or_default();
     let head = format!("Host: {address}\r\nContent-Type: application/json\r\nAuthorization: Bearer {token}");
     let length = body.len();
     let request = format!("{method} /control/v1{path} HTTP/1.0\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
-    let mut answer = String::new();
     stream.write_all(request.as_bytes()).expect("odradek is gone");
+    stream
+}
+
+fn status_of(head: &str) -> &str {
+    head.split(' ').nth(1).expect("HTTP")
+}
+
+fn send(method: &str, path: &str, body: &str) -> String {
+    let mut answer = String::new();
+    let mut stream = begin(method, path, body);
     stream.read_to_string(&mut answer).expect("odradek is gone");
     let (head, told) = answer.split_once("\r\n\r\n").expect("HTTP");
-    let status = head.split(' ').nth(1).expect("HTTP");
-    assert!(status.starts_with('2'), "{method} {path} {body}: {told}");
+    assert!(status_of(head).starts_with('2'), "{method} {path} {body}: {told}");
     told.to_string()
 }
