@@ -114,6 +114,10 @@ func TestAClusterGoesBackCrashesAndStartsAgain(t *testing.T) {
 		t.Fatal(facts)
 	}
 	kafka.Rewind("two")
+	kafka.Lease(time.Hour)
+	if len(kafka.Presets()) == 0 {
+		t.Fatal("there are presets")
+	}
 	for _, each := range []*odradek.Cluster{kafka, kafka.Fork()} {
 		each.Wait(odradek.JSON{"topic": "orders", "log_end_offset": 2})
 	}

@@ -85,8 +85,9 @@ test("a cluster goes back to a checkpoint, crashes and starts again", async (t) 
   const { log_end_offset } = await kafka.truncate("orders", 0, 0);
   assert.equal(log_end_offset, 0);
   await kafka.rewind("two");
-  const fork = await odradek(t, { fork: kafka.id });
-  for (const each of [kafka, fork]) await each.wait({ topic: "orders", log_end_offset: 2 });
+  await kafka.lease(600);
+  assert.ok((await kafka.presets()).some((each) => each.name === "aborted-tail"));
+  for (const each of [kafka, await kafka.fork()]) await each.wait({ topic: "orders", log_end_offset: 2 });
   await kafka.crash();
   await kafka.restart({ clean: false });
   await kafka.wait({ topic: "orders", log_end_offset: 2 });

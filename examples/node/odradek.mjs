@@ -56,7 +56,8 @@ process.once("beforeExit", () => Promise.allSettled([...clusters].map((each) => 
  * Error whose `status` and `problem` are those of the refusal.
  */
 export class Cluster {
-  constructor({ id, bootstrap, listeners = [], ca_certificate, client_certificates }, options) {
+  constructor({ id, bootstrap, listeners = [], ca_certificate, client_certificates }, options, test) {
+    this.test = test;
     this.ruled = "preset" in options || "fork" in options; // maybe
     this.id = id;
     this.brokers = bootstrap.split(",");
@@ -165,9 +166,19 @@ export class Cluster {
     return this.call("POST", `/presets/${encodeURIComponent(name)}`, parameters);
   }
 
+  /** The rare states that there are, with their parameters. */
+  presets() {
+    return this.call("GET", "/presets");
+  }
+
   /** Gives rare but lawful answers from now on; 0 ends it. Without a seed: resolves to seed and oddities only. */
   odd(seed, percent = {}) {
     return seed === undefined ? this.call("GET", "/odd") : this.call("POST", "/odd", { seed, percent });
+  }
+
+  /** A copy of this cluster, deleted at the end of the same test. */
+  fork() {
+    return odradek(this.test, { fork: this.id });
   }
 
   /** Copies log and clock. */
@@ -267,6 +278,12 @@ export class Cluster {
     this.recording.catch(() => {}); // `delete` tells of it
   }
 
+  /** It is deleted after so many seconds from now on, unless it is leased again; null: it stays. */
+  lease(seconds) {
+    return this.call("POST", "/lease", { ttl_s: seconds });
+  }
+
+  /** Cuts its connections and removes its files, before the test ends. */
   async delete() {
     clusters.delete(this);
     await send("DELETE", this.path);
@@ -292,7 +309,7 @@ export class Cluster {
  * test: a consumer that the test disconnects in one of them still finds its coordinator.
  */
 export async function odradek(t, options = {}) {
-  const cluster = new Cluster(await send("POST", "/clusters", options), options);
+  const cluster = new Cluster(await send("POST", "/clusters", options), options, t);
   if (t.onTestFinished) {
     t.onTestFinished(() => cluster.end(t.task.result?.state === "fail")); // vitest calls the first one last
   } else {

@@ -169,6 +169,11 @@ impl Cluster {
         self.call("POST", &format!("/presets/{}", escaped(name)), parameters)
     }
 
+    /// The rare states that there are, with their parameters.
+    pub fn presets(&self) -> String {
+        self.call("GET", "/presets", "")
+    }
+
     /// Gives rare but lawful answers from now on, 0 ends it; None reads the seed and how often each was given.
     pub fn odd(&self, seed: Option<u64>) -> String {
         match seed {
@@ -298,6 +303,12 @@ impl Cluster {
             io::copy(&mut stream, &mut written).expect("a recording");
         };
         *self.recording.lock().expect("a recording") = Some(thread::spawn(copy));
+    }
+
+    /// It is deleted after this time from now on, unless it is leased again; None: it stays.
+    pub fn lease(&self, time: Option<Duration>) {
+        let seconds = time.map_or("null".to_string(), |time| time.as_secs().to_string());
+        self.call("POST", "/lease", &format!(r#"{{"ttl_s": {seconds}}}"#));
     }
 
     /// Cuts its connections and removes its files, before the test ends.

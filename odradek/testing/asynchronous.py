@@ -88,6 +88,7 @@ class Odradek:
         return self.plain.port
 
     call = InThread(sync.Odradek.call)
+    stream = InThread(sync.Odradek.stream)
 
     @property
     async def default(self) -> Cluster:
@@ -161,6 +162,7 @@ class Cluster:
     sessions = InThread(sync.Cluster.sessions)
     connections = InThread(sync.Cluster.connections)
     preset = InThread(sync.Cluster.preset)
+    presets = InThread(sync.Cluster.presets)
     odd = InThread(sync.Cluster.odd)
     checkpoint = InThread(sync.Cluster.checkpoint)
     rewind = InThread(sync.Cluster.rewind)
@@ -175,6 +177,8 @@ class Cluster:
     follow = InThread(sync.Cluster.follow)
     truncate = InThread(sync.Cluster.truncate)
     move_coordinator = InThread(sync.Cluster.move_coordinator)
+    record = InThread(sync.Cluster.record)
+    lease = InThread(sync.Cluster.lease)
     delete = InThread(sync.Cluster.delete)
 
 

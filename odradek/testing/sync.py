@@ -15,8 +15,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from http.client import HTTPConnection
+from concurrent.futures import Future
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -94,6 +96,16 @@ class Odradek:
             raise Refused(response.status, answer)
         return response.status, answer
 
+    def stream(self, path: str) -> HTTPResponse:
+        """Returns the answer of a GET below /control/v1 before its body has come. Raises Refused, OSError."""
+        connection = HTTPConnection(self.host, self.port)
+        connection.request("GET", BASE + path, headers={**self._headers, "Connection": "close"})
+        response = connection.getresponse()
+        if response.status >= 400:
+            with response:
+                raise Refused(response.status, json.loads(response.read() or b"{}"))
+        return response
+
     @property
     def default(self) -> Cluster:
         return Cluster(self, "default", self.call("GET", "")[1])
@@ -153,6 +165,7 @@ class Cluster:
         self.client_certificates: Mapping[str, str] = told.get("client_certificates", {})
         self.clock = Clock(self)
         self._odradek = odradek
+        self._recordings: list[Future[None]] = []
 
     def __enter__(self) -> Cluster:
         return self
@@ -257,6 +270,11 @@ class Cluster:
         facts: Mapping[str, Json] = self.call("POST", f"/presets/{quote(name, safe='')}", parameters)[1]
         return facts
 
+    def presets(self) -> list[Mapping[str, Json]]:
+        """The rare states that there are, with their parameters."""
+        presets: list[Mapping[str, Json]] = self.call("GET", "/presets")[1]
+        return presets
+
     def odd(self, seed: int | None = None, percent: Mapping[str, int] | None = None) -> Mapping[str, Json]:
         """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more. None: tells of them.
 
@@ -329,8 +347,42 @@ class Cluster:
         """kind: `group` or `transaction`. The coordinator reads its log anew."""
         self.call("POST", f"/coordinators/{kind}/{quote(key, safe='')}", {"node": node})
 
+    def record(self, file: Path | str) -> None:
+        """Writes what clients send and get from now on to a file, for `odradek judge`, until the cluster is deleted.
+
+        Raises OSError if the file cannot be made, Refused.
+        """
+        # The thread that copies closes both.
+        written = Path(file).open("wb")  # noqa: SIM115
+        try:
+            exchanges = self._odradek.stream(f"/clusters/{self.id}/recording")
+        except BaseException:
+            written.close()
+            raise
+        done: Future[None] = Future()
+        self._recordings.append(done)
+
+        def copy() -> None:
+            try:
+                with written, exchanges:
+                    while block := exchanges.read1():
+                        written.write(block)
+            except (OSError, HTTPException) as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        Thread(target=copy, daemon=True).start()
+
+    def lease(self, ttl_s: int | None) -> None:
+        """It is deleted after so many seconds from now on, unless it is leased again; None: it stays."""
+        self.call("POST", "/lease", {"ttl_s": ttl_s})
+
     def delete(self) -> None:
+        """Cuts its connections and removes its files. Raises OSError if a recording could not be written."""
         self.call("DELETE", "")
+        for recording in self._recordings:
+            recording.result()
 
 
 class Clock:

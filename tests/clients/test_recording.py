@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from odradek.protocol.recording import Kind, Recording, RecordingEntry
-from odradek.testing.sync import Odradek
+from odradek.testing.sync import Odradek, Refused
 from odradek.tools.inspect.command import inspect
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 
@@ -87,3 +87,19 @@ def test_passwords_are_not_in_a_recording(tmp_path: Path, capsys: pytest.Capture
     assert inspect([broker.recording], as_json=True) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"SaslHandshake", "SaslAuthenticate", "Produce"} <= {line.get("api") for line in lines}
+
+
+def test_a_cluster_of_a_test_is_recorded_until_it_is_deleted(odradek: Odradek, tmp_path: Path) -> None:
+    file = tmp_path / "recording"
+    with odradek.cluster(topics={"orders": 1}) as kafka:
+        kafka.record(file)
+        kafka.lease(600)
+        assert "aborted-tail" in {each["name"] for each in kafka.presets()}
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        producer.produce("orders", b"recorded")
+        assert producer.flush(20) == 0
+        with pytest.raises(OSError, match="No such file"):
+            kafka.record(tmp_path / "missing" / "recording")
+    assert b"recorded" in file.read_bytes()
+    with pytest.raises(Refused, match="404"):
+        kafka.record(file)

@@ -204,6 +204,9 @@ func (k *Cluster) Preset(name string, parameters JSON) (facts JSON) {
 	return
 }
 
+// Presets returns the rare states that there are, with their parameters.
+func (k *Cluster) Presets() (told []JSON) { k.t.Helper(); k.Call("GET", "/presets", nil, &told); return }
+
 // Odd gives rare but lawful answers from now on; seed 0 ends it. percent, or nil: how often some of them come.
 func (k *Cluster) Odd(seed int, percent map[string]int) (told JSON) {
 	k.t.Helper()
@@ -349,6 +352,16 @@ func (k *Cluster) Record(file string) {
 		_, err := io.Copy(written, response.Body)
 		k.recording <- errors.Join(err, response.Body.Close(), written.Close())
 	}()
+}
+
+// Lease has it deleted after this time from now on, unless it is leased again; 0: it stays.
+func (k *Cluster) Lease(d time.Duration) {
+	k.t.Helper()
+	body := JSON{"ttl_s": nil}
+	if d > 0 {
+		body["ttl_s"] = int(d.Seconds())
+	}
+	k.Call("POST", "/lease", body, nil)
 }
 
 // Delete cuts its connections and removes its files, before the test ends.

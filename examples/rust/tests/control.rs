@@ -93,6 +93,8 @@ async fn a_cluster_goes_back_crashes_and_starts_again() {
     kafka.checkpoint("one \"record\"");
     assert!(kafka.truncate("orders", 0, 0, None).contains(r#""log_end_offset": 0"#));
     kafka.rewind("one \"record\"");
+    kafka.lease(Some(Duration::from_secs(600)));
+    assert!(kafka.presets().contains("aborted-tail"));
     for each in [&kafka, &kafka.fork()] {
         each.wait(r#"{"topic": "orders", "log_end_offset": 1}"#);
     }

@@ -93,6 +93,8 @@ class ControlTest {
     cluster.checkpoint("two \"records\"");
     assertTrue(cluster.truncate("orders", 0, 0, null).contains("\"log_end_offset\": 0"));
     cluster.rewind("two \"records\"");
+    cluster.lease(Duration.ofHours(1));
+    assertTrue(cluster.presets().contains("aborted-tail"));
     for (Cluster each : new Cluster[] {cluster, cluster.fork()}) {
       each.await("{\"topic\": \"orders\", \"log_end_offset\": 2}");
     }

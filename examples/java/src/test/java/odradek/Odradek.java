@@ -167,6 +167,9 @@ public @interface Odradek {
       return call("POST", "/presets/" + escaped(name), parameters);
     }
 
+    /** The rare states that there are, with their parameters. */
+    public String presets() { return call("GET", "/presets", ""); }
+
     /** Gives rare but lawful answers from now on; seed 0 ends it. */
     public String odd(int seed) { return call("POST", "/odd", "{\"seed\":" + seed + "}"); }
 
@@ -260,6 +263,11 @@ public @interface Odradek {
       } catch (IOException error) {
         throw new UncheckedIOException(error);
       }
+    }
+
+    /** It is deleted after this time from now on, unless it is leased again; null: it stays. */
+    public void lease(Duration time) {
+      call("POST", "/lease", "{\"ttl_s\":" + (time == null ? null : time.toSeconds()) + "}");
     }
 
     /** Cuts its connections and removes its files, before the test ends. */
