@@ -205,7 +205,11 @@ func (k *Cluster) Preset(name string, parameters JSON) (facts JSON) {
 }
 
 // Presets returns the rare states that there are, with their parameters.
-func (k *Cluster) Presets() (told []JSON) { k.t.Helper(); k.Call("GET", "/presets", nil, &told); return }
+func (k *Cluster) Presets() (told []JSON) {
+	k.t.Helper()
+	k.Call("GET", "/presets", nil, &told)
+	return
+}
 
 // Odd gives rare but lawful answers from now on; seed 0 ends it. percent, or nil: how often some of them come.
 func (k *Cluster) Odd(seed int, percent map[string]int) (told JSON) {
