@@ -100,7 +100,7 @@ release-check: compile check-elsewhere
 	.ci/wheel $(RUN)
 	.ci/bare
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
-	$(MAKE) --keep-going VARIANT=compiled sim crash conformance
+	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
 # What browsers get of the page. Deno needs no network for it: the modules import one another only.
 ASSETS := odradek/broker/control/page/assets

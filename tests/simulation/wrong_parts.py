@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from odradek.broker.coordinators.shard_records import ShardLog
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
@@ -143,6 +144,13 @@ class ForgetfulLog:
 
     def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
         return self._log.read()
+
+
+class NothingSealed(TransactionCore):
+    """Partitions do not hear of transactions that somebody has taken over, so that they write into those as before."""
+
+    def __init__(self, *args: Any, seals: object = None, **how: Any) -> None:
+        super().__init__(*args, **how)
 
 
 class NotBumpedAgain(TransactionCore):

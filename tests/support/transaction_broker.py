@@ -44,6 +44,7 @@ from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.state import Ending
+from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.acls import ANY_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -191,8 +192,11 @@ class TransactionBroker(BrokerScene):
         *,
         transaction_version: int = 2,
         decisions: TransactionConfig | None = None,
+        new_core: Callable[..., TransactionCore] = TransactionCore,
         **settings: Any,
     ) -> None:
+        """new_core: takes what `TransactionCore` takes"""
+        self.new_core = new_core
         self.disk = disk or FakeDisk()
         super().__init__(self.disk, "/data", **settings)
         self.authorizer = Denying()
@@ -244,6 +248,7 @@ class TransactionBroker(BrokerScene):
             spawn=lambda coroutine: self.spawn(coroutine),
             two_phase=self.two_phase,
             seals=self.seals,
+            new_core=self.new_core,
         )
         self.broker.transactions = self.transactions
         topic = self.image.topics.get(TRANSACTION_STATE)

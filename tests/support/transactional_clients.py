@@ -11,6 +11,7 @@ from typing import Any
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
@@ -100,13 +101,14 @@ class Clients(TransactionBroker):
         self.coordinator = self.transactions
 
     def restarted(self, *, killed: bool) -> Clients:
-        """The next process on the same disk."""
+        """The next process on the same disk, at the level of transactions that there is by now."""
+        settings = {**self._settings, "transaction_version": self.features[TRANSACTION_VERSION]}
         if killed:
-            return Clients(self.disk.after_kill(), incarnation=self._incarnation + 1, **self._settings)
+            return Clients(self.disk.after_kill(), incarnation=self._incarnation + 1, **settings)
         self.transactions.stop()
         self.groups.stop()
         self.log_directory.close()
-        return Clients(self.disk, incarnation=self._incarnation + 1, **self._settings)
+        return Clients(self.disk, incarnation=self._incarnation + 1, **settings)
 
     def ask(self, request: Message, version: int) -> Any:
         sent = decode(type(request), version, bytearray(encode(request, version)))
