@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -88,20 +89,44 @@ class Cluster:
     preset_clients: list[InProcessClient] = field(default_factory=list)
     token: str = field(default_factory=token_urlsafe)  # for its calls alone, where the process asks for one
     disk: NotingDisk = field(default_factory=NotingDisk)
+    end: str | None = None  # why it has ended, or is about to
 
     @property
     def running(self) -> ServingBroker:
         """Raises Problem."""
         if self.serving is None:
-            raise Problem(409, f"cluster {self.id} has crashed: restart it first")
+            raise self._not_running()
         return self.serving
 
     @property
     def running_nodes(self) -> Nodes:
         """Raises Problem."""
         if self.nodes is None:
-            raise Problem(409, f"cluster {self.id} has crashed: restart it first")
+            raise self._not_running()
         return self.nodes
+
+    def _not_running(self) -> Problem:
+        self.require_there()
+        if self.is_restarting:
+            return Problem(409, f"cluster {self.id} is restarting: try again")
+        return Problem(409, f"cluster {self.id} has crashed: restart it first")
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether a call is under way that stops it and starts it again, or one of both."""
+        return self.serving is None and self.changing.locked()
+
+    def require_there(self) -> None:
+        """Raises Problem with the reason if it has ended."""
+        if self.end is not None:
+            raise Problem(404, f"there is no cluster {self.id} any more: {self.end}")
+
+    @asynccontextmanager
+    async def change(self) -> AsyncIterator[None]:
+        """One call at a time changes it. Raises Problem if it has ended meanwhile."""
+        async with self.changing:
+            self.require_there()
+            yield
 
     async def settled(self, gives_up: Callable[[], bool] = bool) -> None:
         """Returns when its broker waits for nothing but clients and time. gives_up: whether to return before that."""
@@ -250,9 +275,11 @@ class Clusters:
         cluster.ttl_s = ttl_s
         cluster.lease = None if ttl_s is None else self._system.after(ttl_s * 1000, lambda: self._lapse(cluster))
 
-    async def delete(self, name: str) -> None:
-        """Raises Problem."""
+    async def delete(self, name: str, why: str = "it was deleted") -> None:
+        """Raises Problem. why: is told to whoever still waits for something in it."""
         cluster = self.own(name)
+        cluster.require_there()
+        cluster.end = why
         async with cluster.changing:
             await self._end(cluster)
         await self._forget(cluster)
@@ -263,7 +290,7 @@ class Clusters:
         Raises Problem. Where its files cannot be copied, it runs on; if clients are cut off already, it is stopped in
         good order, and can be restarted."""
         cluster = self.own(name)
-        async with cluster.changing:
+        async with cluster.change():
             left = beside(cluster.directory, "left")
             # What is acknowledged from then on would be lost.
             cut = partial(_cut, cluster, cluster.running_nodes)
@@ -280,7 +307,7 @@ class Clusters:
         cluster = self.own(name)
         if not is_clean and cluster.serving is not None:
             await self.crash(name)
-        async with cluster.changing:
+        async with cluster.change():
             await self._end(cluster, keeps_data=True)
             await self._start_again(cluster)
         return cluster
@@ -290,7 +317,7 @@ class Clusters:
         cluster = self.get(name)
         if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
             raise Problem(409, f"at most {MOST_CHECKPOINTS} checkpoints of a cluster")
-        async with cluster.changing:
+        async with cluster.change():
             await cluster.settled()
             cluster.checkpoints.pop(mark, None)
             cluster.checkpoints[mark] = await self._copied(cluster, self._checkpoint(cluster, mark))
@@ -301,7 +328,7 @@ class Clusters:
         if mark not in cluster.checkpoints:
             raise unknown("name", mark, cluster.checkpoints)
         checkpoint = cluster.checkpoints[mark]
-        async with cluster.changing:
+        async with cluster.change():
             await self._write_copy(cluster, self._checkpoint(cluster, mark), beside(cluster.directory, "left"))
             await self._go_on_from(beside(cluster.directory, "left"), cluster)
             self._set_to(cluster, checkpoint, is_frozen=cluster.time.is_frozen)
@@ -311,8 +338,8 @@ class Clusters:
     async def close(self) -> None:
         """All but the default, which its process stops."""
         for cluster in list(self._clusters.values()):
-            if cluster.id != DEFAULT:
-                await self.delete(cluster.id)
+            if cluster.id != DEFAULT and cluster.end is None:
+                await self.delete(cluster.id, "its process stops")
         self._clusters.pop(DEFAULT, None)
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
@@ -382,7 +409,7 @@ class Clusters:
         cluster.time.stop()
 
     async def _fork(self, source: Cluster, cluster: Cluster) -> None:
-        async with source.changing:
+        async with source.change():
             begins = await self._copied(source, cluster.directory)
             self._set_to(cluster, begins, is_frozen=source.time.is_frozen)
 
@@ -458,7 +485,9 @@ class Clusters:
         self._return_memory()
 
     def _lapse(self, cluster: Cluster) -> None:
-        task = self._loop.create_task(self.delete(cluster.id))
+        if cluster.end is not None:
+            return
+        task = self._loop.create_task(self.delete(cluster.id, f"its lease of {cluster.ttl_s} s has ended"))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 

@@ -38,6 +38,11 @@ MOST_PARTITIONS = 10_000
 LONGEST_TTL_S = 24 * 3600
 LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+DETAILS = {
+    404: "there is no such call: GET /control/v1/openapi.json lists them",
+    408: "the body did not arrive in time",
+    413: "the body is larger than a mebibyte: send less in one call, such as fewer rules",
+}
 EVENTS = "text/event-stream"
 CHANGE_NOTHING = frozenset({"/wait", "/checkpoint"})
 Told: TypeAlias = Mapping[str, object]
@@ -46,6 +51,7 @@ Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
 
 def add_control(app: web.Application, clusters: Clusters) -> None:
     app[CONTROLLED] = ShownClusters(clusters)
+    app.middlewares.insert(0, as_problems)
     routes = Routes(clusters)
     for method, path, handler in (
         ("GET", "/openapi.json", openapi),
@@ -71,6 +77,31 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
             app.router.add_route(method, base + path, guarded(routes.of_cluster(call, is_noted=is_noted)))
 
 
+@web.middleware
+async def as_problems(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Gives refusals of the HTTP server itself, such as 404, 405 or 413, the form of the others."""
+    try:
+        return await handler(request)
+    except web.HTTPException as refused:
+        if refused.status < 400 or not request.path.startswith(BASE + "/"):
+            raise
+        detail = DETAILS.get(refused.status, f"{request.method} {request.path}: {refused.reason}")
+        allowed = refused.headers.get("Allow")
+        headers = HEADERS if allowed is None else {**HEADERS, "Allow": allowed}
+        return problem_answer(Problem(refused.status, detail, allowed=allowed), headers)
+
+
+def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> web.Response:
+    return web.Response(
+        text=json.dumps(problem.document()),
+        status=problem.status,
+        content_type="application/problem+json",
+        headers=headers,
+    )
+
+
 def guarded(
     handler: Callable[[web.Request], Awaitable[object]],
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -83,13 +114,7 @@ def guarded(
                 raise Problem(403, why)
             answer = await handler(request)
         except Problem as problem:
-            document = problem.document()
-            return web.Response(
-                text=json.dumps(document),
-                status=problem.status,
-                content_type="application/problem+json",
-                headers=HEADERS,
-            )
+            return problem_answer(problem)
         status = (
             201
             if request.method == "POST" and request.path.endswith(("/clusters", "/faults", "/unreachable_for"))
@@ -222,7 +247,7 @@ class Routes:
         if not isinstance(found.get("clean", True), bool):
             raise Problem(400, "clean must be true or false", field="clean")
         cluster = self._clusters.own(request.match_info["id"])
-        async with cluster.changing:
+        async with cluster.change():
             nodes = cluster.running_nodes
             await nodes.stop(nodes.get(number_in(request, "node")), is_clean=found.get("clean", True) is True)
         return cluster.told()
@@ -230,7 +255,7 @@ class Routes:
     async def start_node(self, request: web.Request) -> object:
         await told_object(request, frozenset())
         cluster = self._clusters.own(request.match_info["id"])
-        async with cluster.changing:
+        async with cluster.change():
             nodes = cluster.running_nodes
             try:
                 await nodes.start(nodes.get(number_in(request, "node")))
@@ -277,8 +302,8 @@ async def cut_off(cluster: Cluster, request: web.Request) -> object:
 
 async def move_leader(cluster: Cluster, request: web.Request) -> object:
     found = await told_object(request, frozenset({"node"}))
-    nodes = cluster.running_nodes
-    async with cluster.changing:
+    async with cluster.change():
+        nodes = cluster.running_nodes
         await nodes.move(request.match_info["topic"], number_in(request, "partition"), nodes.get(found.get("node")))
         await cluster.settled()
     return {}
@@ -288,8 +313,8 @@ async def put_in_rack(cluster: Cluster, request: web.Request) -> object:
     """`{"rack": "name"}`; null: in none."""
     found = await told_object(request, frozenset({"rack"}))
     rack = None if found.get("rack") is None else text(found["rack"], "rack")
-    nodes = cluster.running_nodes
-    async with cluster.changing:
+    async with cluster.change():
+        nodes = cluster.running_nodes
         await nodes.put_in_rack(nodes.get(number_in(request, "node")), rack)
         await cluster.settled()
     return {}
@@ -300,8 +325,8 @@ async def follow(cluster: Cluster, request: web.Request) -> object:
     found = await told_object(request, frozenset({"node", "end"}))
     topic, index = request.match_info["topic"], number_in(request, "partition")
     end = None if found.get("end") is None else whole(found["end"], "end")
-    nodes = cluster.running_nodes
-    async with cluster.changing:
+    async with cluster.change():
+        nodes = cluster.running_nodes
         nodes.follow(topic, index, nodes.get(found.get("node")), end)
         await cluster.settled()
     return {}
@@ -311,9 +336,9 @@ async def truncate(cluster: Cluster, request: web.Request) -> object:
     """`{"offset": n, "node": n}`; node: None for whoever leads."""
     found = await told_object(request, frozenset({"offset", "node"}))
     topic, index = request.match_info["topic"], number_in(request, "partition")
-    nodes = cluster.running_nodes
-    node = None if found.get("node") is None else nodes.get(found["node"])
-    async with cluster.changing:
+    async with cluster.change():
+        nodes = cluster.running_nodes
+        node = None if found.get("node") is None else nodes.get(found["node"])
         try:
             await nodes.truncate(topic, index, whole(found.get("offset"), "offset"), node)
         except KafkaError as error:
@@ -324,8 +349,8 @@ async def truncate(cluster: Cluster, request: web.Request) -> object:
 
 async def move_coordinator(cluster: Cluster, request: web.Request) -> object:
     found = await told_object(request, frozenset({"node"}))
-    nodes = cluster.running_nodes
-    async with cluster.changing:
+    async with cluster.change():
+        nodes = cluster.running_nodes
         kind, key = request.match_info["type"], request.match_info["key"]
         await nodes.move_coordinator(kind, key, nodes.get(found.get("node")))
         await cluster.settled()

@@ -58,11 +58,14 @@ async def wait(
     look = LOOKS[kind]
     loop = asyncio.get_running_loop()
     until_s = loop.time() + timeout_ms / 1000
+    wanted = [name for name in KINDS[kind] - PLACES if name in told]
+    facts: Facts = {kind: told[kind]}
     while True:
-        facts = await look(cluster, told)
-        wanted = {name: told[name] for name in KINDS[kind] - PLACES if name in told}
-        if "error" not in facts and all(_is_met(name, value, facts.get(name)) for name, value in wanted.items()):
-            return True, facts
+        cluster.require_there()
+        if not cluster.is_restarting:
+            facts = await look(cluster, told)
+            if "error" not in facts and all(_is_met(name, told[name], facts.get(name)) for name in wanted):
+                return True, facts
         if loop.time() >= until_s or is_gone():
             return False, facts
         await asyncio.sleep(LOOK_AGAIN_S)

@@ -110,7 +110,7 @@ PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults, BEHAVIOUR[nam
 async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
     """Makes those that are missing, each with so many partitions, as a super user if there is one. Raises Problem."""
     if partitions:
-        async with cluster.changing:
+        async with cluster.change():
             may_do_all = sorted(super_users(cluster.running.broker.config.super_users))
             client = PresetClient(cluster, may_do_all[0] if may_do_all else None)
             for name, count in partitions.items():
@@ -125,7 +125,7 @@ async def bring_about(cluster: Cluster, name: str, told: Mapping[str, object]) -
     parameters = Parameters(told, preset.defaults)
     known = set(cluster.faults.rules)
     try:
-        async with cluster.changing:
+        async with cluster.change():
             return await preset.bring_about(PresetClient(cluster), parameters)
     except Problem:
         for rule in cluster.faults.rules.keys() - known:
