@@ -48,11 +48,16 @@ class Unmet(Exception):
 
 
 class Unused(Exception):
-    """Rules that nothing matched: the test did not bring about what it meant to. `rules` are their names."""
+    """Rules that nothing matched: the test did not bring about what it meant to. `rules` are their names; `unmade`
+    has the reason for those that matched requests whose answers could not be edited."""
 
-    def __init__(self, rules: Sequence[str]) -> None:
-        super().__init__(f'no request matched {", ".join(rules)}; "unused": "ok" in a rule says that it may be so')
+    def __init__(self, rules: Sequence[str], unmade: Mapping[str, str] | None = None) -> None:
         self.rules = rules
+        self.unmade = unmade or {}
+        unmatched = [each for each in rules if each not in self.unmade]
+        told = [f"no request matched {', '.join(unmatched)}"] if unmatched else []
+        told += [f"no answer could be edited by {name}: {why}" for name, why in self.unmade.items()]
+        super().__init__("; ".join(told) + '; "unused": "ok" in a rule says that it may be so')
 
 
 class Odradek:
@@ -193,10 +198,11 @@ class Cluster:
         return rules
 
     def check_faults(self) -> None:
-        """Raises Unused where a rule matched nothing."""
-        unused = [each["name"] for each in self.faults() if not each["matched"] and each.get("unused") != "ok"]
+        """Raises Unused where a rule matched nothing, or no answer had what its edits are about."""
+        unused = [each for each in self.faults() if each.get("unused") != "ok" and not each["matched"] - each["unmade"]]
         if unused:
-            raise Unused(unused)
+            unmade = {each["name"]: each["unmade_because"] for each in unused if each["unmade"]}
+            raise Unused([each["name"] for each in unused], unmade)
 
     def clear_faults(self, name: str | None = None) -> None:
         """Whatever waits for holds of these rules goes on."""

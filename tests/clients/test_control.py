@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
+from odradek.testing.sync import Cluster, Odradek, Refused, Unmet, Unused
 from tests.clients.admin import list_topics
 from tests.support.batches import good_batch
 from tests.support.blocking_testing import blocking
@@ -196,11 +196,29 @@ def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
 
 
 @pytest.mark.parametrize("edit", [{"Topics[*].Nothing": 1}, {"Topics[*].Name": 7}])
-def test_an_edit_that_cannot_be_made_closes_the_connection(kafka: Cluster, edit: dict[str, object]) -> None:
+def test_an_edit_that_cannot_be_made_is_refused_with_its_rule(kafka: Cluster, edit: dict[str, object]) -> None:
+    (path,) = edit
+    with pytest.raises(Refused) as refused:
+        kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}})
+    assert (refused.value.status, refused.value.problem["field"]) == (400, f"do.edit.{path}")
+    assert kafka.faults() == []
+
+
+def test_an_edit_that_an_answer_does_not_allow_is_no_hit_and_is_told_where_the_rule_is_read(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
+    edit = {"topics[7].errorCode": 3}
     kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}, "times": 1})
     assert "orders" in list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).topics
-    kafka.wait(fault="odd")
+    (rule,) = kafka.faults()
+    assert rule["hits"] == 0
+    assert rule["unmade"] == rule["matched"] > 0
+    assert rule["unmade_because"] == "topics[7] is not there: the array has 1 element"
+    with pytest.raises(Unmet, match="the array has 1 element"):
+        kafka.wait(fault="odd", timeout_s=0.1)
+    with pytest.raises(Unused, match="no answer could be edited by odd: ") as unused:
+        kafka.check_faults()
+    assert unused.value.rules == ["odd"]
+    kafka.clear_faults()
 
 
 def test_the_last_exchanges_are_told_as_the_client_saw_them(kafka: Cluster) -> None:

@@ -99,7 +99,7 @@ def test_no_call_starts_a_cluster_again_that_is_deleted_meanwhile(odradek: Odrad
         refused_or_not(kafka.delete)
         assert kafka.id not in [each["id"] for each in odradek.call("GET", "/clusters")[1]]
         with pytest.raises(OSError, match="refused"):
-            HTTPConnection(*kafka.bootstrap.split(":"), timeout=5).connect()  # type: ignore[arg-type]
+            HTTPConnection(kafka.bootstrap, timeout=5).connect()
 
 
 def refused_or_not(call: Callable[[], object]) -> None:

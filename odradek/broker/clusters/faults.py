@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import partition_errors
+from odradek.broker.clusters.edits import NotMade
 from odradek.broker.clusters.exchanges import Exchanges
 from odradek.broker.clusters.holds import Holds, Released, held_at
 from odradek.broker.clusters.odd import Odd
@@ -170,6 +171,12 @@ class Faults:
             if rule.at is Point.MARKER and rule.acts_on(seen) and not rule.do.only_observes:
                 return rule.do.error is not None and rule.acts_always
         return False
+
+    def not_made(self, action: Action, why: str) -> None:
+        """Takes back the hit of the rule whose edits an answer does not allow."""
+        for rule in self.rules.values():
+            if rule.do is action:
+                rule.not_made(why)
 
     def places(self, seen: Seen, action: Action) -> set[tuple[str, int | None]]:
         """The partitions of a request that an action is about."""
@@ -394,7 +401,7 @@ class FaultyExchange:
                 self._refuse_partitions(action, before=False)
                 self._replying(self._with_refused(answer))
             else:
-                self._replying(self._edited(answer, action) if action.edits and answer else answer)
+                self._replying(self._edited(answer, action) if action.edits else answer)
 
         self._at(Point.APPLIED, finish)
 
@@ -466,18 +473,22 @@ class FaultyExchange:
         self._host.tell_log_start(message)
         return response_writer(ApiKey.PRODUCE.value, type(message), self._seen.version)(correlation_id, message)
 
-    def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk] | CloseConnection:
-        """The connection closes where an edit cannot be made, which only this answer shows."""
+    def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk]:
+        """Makes all edits of the rule, or none: then the answer stays as it is, and the rule has no hit of it."""
         api, version = self._seen.api, self._seen.version
         assert api is not None, "it is a request"
-        message, correlation_id = self._decoded(answer)
         try:
+            if not answer:
+                raise NotMade("the request has no answer")
+            message, correlation_id = self._decoded(answer)
             for edit in action.edits:
-                edit.apply(message)
+                edit.apply(message, version)
             return response_writer(api.value, type(message), version)(correlation_id, message)
-        except Exception as error:  # whatever the codec says of a value that is none of this field's
-            log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, error)
-            return CloseConnection(f"a rule's edit cannot be made: {error}")
+        except Exception as error:  # of the codec, too: a value may be none of this version's
+            why = str(error) or type(error).__name__
+            log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, why)
+            self._host.faults.not_made(action, why)
+            return answer
 
     def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
         self.is_done = True

@@ -16,11 +16,12 @@ from random import Random
 from typing import Any
 
 from odradek.broker.api.error_replies import answers_partitions
-from odradek.broker.clusters.edits import Edit, attribute_of, parse_edit
+from odradek.broker.clusters.edits import Edit, edits_told, json_name, named, parse_edit
 from odradek.broker.clusters.problems import Problem, bad, mapping, only, text, unknown, whole
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import REQUESTS, request_class, response_class
+from odradek.protocol.schema import load
 from odradek.protocol.struct import Struct
 
 
@@ -47,7 +48,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-WHEN = re.compile(r"([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # of a text without blanks at its ends
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # of a text without blanks at its ends
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
@@ -163,6 +164,8 @@ class Rule:
     matched: int = 0
     hits: int = 0
     may_be_unused: bool = False
+    unmade: int = 0  # answers that its edits could not be made of
+    unmade_because: str | None = None  # of the last of them
 
     def may_match(self, api: ApiKey, version: int) -> bool:
         """Tells what can be told before the request is decoded."""
@@ -217,7 +220,19 @@ class Rule:
         return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition
 
     def told(self) -> dict[str, object]:
-        return {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
+        told = {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
+        if "when" in self.match:
+            told["match"] = {**mapping(self.source["match"], "match"), "when": _when_told(self.match["when"])}
+        do = mapping(self.source["do"], "do")
+        if "edit" in do:
+            told["do"] = {**do, "edit": edits_told(mapping(do["edit"], "do.edit"))}
+        return {**told, "unmade": self.unmade, "unmade_because": self.unmade_because}
+
+    def not_made(self, why: str) -> None:
+        """Takes back a hit: the answer does not have what the edits are about."""
+        self.hits -= 1
+        self.unmade += 1
+        self.unmade_because = why
 
 
 BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
@@ -252,7 +267,7 @@ def parse_rule(value: object, name: str) -> Rule:
         name=text(told.get("name", name), "name"),
         match=match,
         at=at,
-        do=_action(mapping(told["do"], "do"), at, api),
+        do=_action(mapping(told["do"], "do"), at, api, _versions(match.get("versions"))),
         source=told,
         apis=None if api is None else frozenset({api}),
         versions=_versions(match.get("versions")),
@@ -305,22 +320,30 @@ def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
     for each in value if isinstance(value, list) else [value]:
         found = WHEN.fullmatch(text(each, "match.when").strip())
         if found is None:
-            raise bad("match.when", "a comparison such as MemberEpoch == 0")
+            raise bad("match.when", "a comparison such as memberEpoch == 0")
         if api is None:
             raise Problem(400, "match.when needs match.api: it names fields of that request", field="match.api")
-        slots = request_class(api.value).__slots__
-        attribute = attribute_of(found[1])
-        if attribute not in slots:
-            raise unknown("match.when", attribute, slots)
+        fields = load(request_class(api.value).__module__.rpartition(".")[2]).fields
+        attribute = named(fields, found[1], "match.when").attribute
         try:
             literal = json.loads(found[3])
         except ValueError:
-            raise bad("match.when", 'a comparison with a JSON value, as in ProtocolType == "consumer"') from None
+            raise bad("match.when", 'a comparison with a JSON value, as in protocolType == "consumer"') from None
         made.append(FieldComparison(attribute, COMPARISONS[found[2]], literal))
     return tuple(made)
 
 
-def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action:
+def _when_told(value: object) -> object:
+    """Spells the fields of comparisons as the interface answers with them."""
+    if isinstance(value, list):
+        return [_when_told(each) for each in value]
+    found = WHEN.fullmatch(str(value))
+    return value if found is None else f"{json_name(found[1])} {found[2]} {found[3]}"
+
+
+def _action(
+    told: Mapping[str, object], at: Point, api: ApiKey | None, versions: tuple[int, int] | None = None
+) -> Action:
     only(told, ACTIONS, "do")
     if not told:
         raise bad("do", "one of " + ", ".join(sorted(ACTIONS)))
@@ -349,7 +372,7 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
     return Action(
         error=error,
         partitions=partitions,
-        edits=tuple(_edits(told, api)),
+        edits=tuple(_edits(told, api, versions)),
         delay_ms=whole(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
         hold=None if "hold" not in told else text(told["hold"], "do.hold"),
         slow_bytes_per_s=None
@@ -361,16 +384,16 @@ def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action
     )
 
 
-def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
+def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, int] | None) -> Iterator[Edit]:
     if "throttle_ms" in told:
         if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
             raise Problem(
-                400, "do.throttle_ms needs match.api, one whose answers hold ThrottleTimeMs", field="match.api"
+                400, "do.throttle_ms needs match.api, one whose answers hold throttleTimeMs", field="match.api"
             )
-        yield Edit(("throttle_time_ms",), whole(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1))
+        yield parse_edit(api, "throttleTimeMs", whole(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions)
     if "edit" not in told:
         return
     if api is None:
         raise Problem(400, "do.edit needs match.api: it names fields of that answer", field="match.api")
     for path, value in mapping(told["edit"], "do.edit").items():
-        yield parse_edit(api, path, value)
+        yield parse_edit(api, path, value, versions)

@@ -83,8 +83,8 @@ def row(cluster: Cluster) -> dict[str, JsonValue]:
 
 
 def is_unused(rule: Rule) -> bool:
-    """Whether it matched nothing, and ought to."""
-    return not rule.matched and not rule.may_be_unused
+    """Whether it matched nothing, or could edit nothing, and ought to."""
+    return not rule.matched - rule.unmade and not rule.may_be_unused
 
 
 def rule_row(rule: Rule) -> JsonValue:

@@ -154,7 +154,8 @@ async def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     rule = cluster.faults.rules.get(str(told["fault"]))
     if rule is None:
         raise unknown("fault", str(told["fault"]), cluster.faults.rules)
-    return {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
+    found: Facts = {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
+    return {**found, "unmade_because": rule.unmade_because} if rule.unmade else found
 
 
 async def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:

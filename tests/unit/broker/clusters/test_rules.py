@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from odradek.broker.clusters.edits import NotMade
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
@@ -50,7 +51,7 @@ def seen(request: Message, **about: object) -> Seen:
         (
             {"match": {"api": "EndTxn"}, "at": "applied", "do": {"edit": {"ErrorCod": 1}}},
             "do.edit.ErrorCod",
-            "did you mean error_code",
+            "did you mean errorCode",
         ),
         ({"at": "marker", "do": {"disconnect": True}}, "at", "no meaning at marker"),
         ({"at": "replying", "do": {"error": "NOT_COORDINATOR"}}, "at", "no meaning at replying"),
@@ -175,7 +176,7 @@ def test_an_edit_sets_a_field_of_the_answer() -> None:
     one = rule(match={"api": "EndTxn"}, at="applied", do={"edit": {"ErrorCode": 51}, "throttle_ms": 7})
     answer = EndTxnResponse()
     for edit in one.do.edits:
-        edit.apply(answer)
+        edit.apply(answer, type(answer).MAX_VERSION)
     assert (answer.error_code, answer.throttle_time_ms) == (ErrorCode.CONCURRENT_TRANSACTIONS.value, 7)
     assert one.at is Point.APPLIED
 
@@ -185,7 +186,7 @@ def test_an_edit_puts_elements_in_an_order(order: list[int], found: str) -> None
     one = rule(match={"api": "Metadata"}, at="applied", do={"edit": {"Topics": {"order": order}}})
     answer = MetadataResponse(topics=[MetadataResponseTopic(name=name) for name in "abcd"])
     for edit in one.do.edits:
-        edit.apply(answer)
+        edit.apply(answer, type(answer).MAX_VERSION)
     assert "".join(topic.name or "" for topic in answer.topics) == found
 
 
@@ -195,7 +196,7 @@ def test_an_edit_sets_an_array_and_each_answer_has_its_own() -> None:
     (edit,) = rule(**told).do.edits
     answers = [FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])]) for _ in range(2)]
     for answer in answers:
-        edit.apply(answer)
+        edit.apply(answer, type(answer).MAX_VERSION)
     one, other = (each.responses[0].partitions[0].aborted_transactions or [] for each in answers)
     assert [(each.producer_id, each.first_offset) for each in one] == [(7, 3)]
     one.clear()
@@ -223,12 +224,100 @@ def test_an_edit_corrupts_bytes() -> None:
     one = rule(match={"api": "SyncGroup"}, at="applied", do={"edit": {"Assignment": {"corrupt": True}}})
     answer = SyncGroupResponse(assignment=b"ab")
     for edit in one.do.edits:
-        edit.apply(answer)
+        edit.apply(answer, type(answer).MAX_VERSION)
     assert answer.assignment == b"ac"
     answer.assignment = b""
     for edit in one.do.edits:
-        edit.apply(answer)
-    assert answer.assignment == b""
+        with pytest.raises(NotMade, match="assignment leaves nothing to corrupt"):
+            edit.apply(answer, type(answer).MAX_VERSION)
+
+
+TOPICS = [MetadataResponseTopic(name="a"), MetadataResponseTopic(name="b")]
+
+
+@pytest.mark.parametrize(
+    ("api", "edit", "words"),
+    [
+        ("Metadata", {"Topics[*].Nothing": 1}, "nothing is unknown"),
+        ("Metadata", {"Topics[*].ErrorCod": 1}, "did you mean errorCode"),
+        ("Metadata", {"topics[*].partitons": []}, "did you mean partitions"),
+        ("Metadata", {"Topics[*].Name": 7}, "must be a text"),
+        ("Metadata", {"Topics[*].ErrorCode": "3"}, "must be a whole number, int16"),
+        ("Metadata", {"Topics[*].ErrorCode": 40_000}, "must be a whole number, int16"),
+        ("Metadata", {"Topics[*].ErrorCode": None}, "cannot be null"),
+        ("Metadata", {"Topics[*].ErrorCode": True}, "must be a whole number, int16"),
+        ("Metadata", {"Topics[*].IsInternal": 1}, "must be true or false"),
+        ("Metadata", {"Topics[*].TopicId": "short"}, "uuid in base64"),
+        ("Metadata", {"Topics.ErrorCode": 3}, r"as in topics\[0\] or topics\[\*\]"),
+        ("Metadata", {"ControllerId[0]": {"remove": True}}, "controllerId, which is no array"),
+        ("Metadata", {"Topics[-1].ErrorCode": 3}, "a path to a field"),
+        ("Metadata", {"ControllerId": {"reverse": True}}, "controllerId is none"),
+        ("Metadata", {"ControllerId": {"corrupt": True}}, "controllerId holds int32"),
+        ("Metadata", {"Topics": 3}, "a list of MetadataResponseTopic"),
+        ("Metadata", {"Topics": [{"Nam": "x"}]}, "did you mean name"),
+        ("Metadata", {"Topics": [{"Name": 3}]}, "must be a text"),
+    ],
+)
+def test_an_edit_that_no_answer_allows_is_refused(api: str, edit: dict[str, object], words: str) -> None:
+    with pytest.raises(Problem, match=words) as refused:
+        rule(match={"api": api}, at="applied", do={"edit": edit})
+    assert refused.value.status == 400
+    assert str(refused.value.field).startswith("do.edit.")
+
+
+def test_an_edit_of_a_field_that_no_matched_version_has_is_refused() -> None:
+    with pytest.raises(Problem, match="no version that the rule matches has topicId") as refused:
+        rule(match={"api": "Metadata", "versions": "0-9"}, at="applied", do={"edit": {"Topics[0].TopicId": ZERO}})
+    assert refused.value.allowed == "versions 10+"
+    rule(match={"api": "Metadata", "versions": "9-10"}, at="applied", do={"edit": {"Topics[0].TopicId": ZERO}})
+
+
+ZERO = "A" * 22
+
+
+@pytest.mark.parametrize(
+    ("edit", "version", "words"),
+    [
+        ({"Topics[5].ErrorCode": 3}, 12, r"topics\[5\] is not there: the array has 2 elements"),
+        ({"Topics[0].Partitions[*].ErrorCode": 3}, 12, r"partitions\[\*\] is not there: the array is empty"),
+        ({"Topics[2]": {"remove": True}}, 12, r"topics\[2\] leaves nothing to remove: the array has 2 elements"),
+        ({"Brokers[*]": {"remove": True}}, 12, "leaves nothing to remove: the array is empty"),
+        ({"Topics[0].TopicId": ZERO}, 9, "version 9 of the answer has no topicId"),
+    ],
+)
+def test_an_edit_says_what_this_answer_lacks(edit: dict[str, object], version: int, words: str) -> None:
+    (one,) = rule(match={"api": "Metadata"}, at="applied", do={"edit": edit}).do.edits
+    with pytest.raises(NotMade, match=words):
+        one.apply(MetadataResponse(topics=list(TOPICS)), version)
+
+
+@pytest.mark.parametrize(
+    "path", ["Topics[0].ErrorCode", "topics[0].errorCode", "topics[0].error_code", "Topics.0.ErrorCode"]
+)
+def test_a_field_is_understood_in_each_spelling_and_answered_in_one(path: str) -> None:
+    match = {"api": "Metadata", "when": ["AllowAutoTopicCreation == true", "allow_auto_topic_creation != false"]}
+    one = rule(match=match, at="applied", do={"edit": {path: 3}})
+    answer = MetadataResponse(topics=[MetadataResponseTopic(name="a")])
+    (edit,) = one.do.edits
+    edit.apply(answer, 12)
+    assert answer.topics[0].error_code == 3
+    told = one.told()
+    assert told["do"] == {"edit": {"topics[0].errorCode": 3}}
+    assert told["match"] == {
+        "api": "Metadata",
+        "when": ["allowAutoTopicCreation == true", "allowAutoTopicCreation != false"],
+    }
+
+
+def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
+    one = rule(match={"api": "EndTxn"}, at="applied", do={"edit": {"ErrorCode": 51}}, times=1)
+    request = seen(EndTxnRequest(transactional_id="t"))
+    assert one.hit(request)
+    assert not one.hit(request)
+    one.not_made("the request has no answer")
+    told = one.told()
+    assert (told["hits"], told["unmade"], told["unmade_because"]) == (0, 1, "the request has no answer")
+    assert one.hit(request)
 
 
 @pytest.mark.parametrize("order", [[], [0, 0], [-1], "0", True, [True]])
