@@ -35,7 +35,13 @@ from tests.support.oracle import REPOSITORY
 COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # with --instructions
 TURNS, FIRST_TURNS = 100, 5  # of each broker and operation; the first ones warm up and do not count
 # The sources as they are, compiled or not; bytecode is kept, as `make run` keeps it.
-ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "ODRADEK_PURE": "1",
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONSAFEPATH": "",
+    "PYTHONPATH": "",
+}
 WHERE = "import odradek; print(odradek.__file__)"
 
 

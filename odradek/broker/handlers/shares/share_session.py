@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
+from odradek.broker.runtime.waiting import started
 from odradek.broker.shares.core.acquisition import AcquireMode
 from odradek.broker.shares.core.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, AcknowledgeResult, acknowledge
-from odradek.broker.shares.leader.share_fetch import PendingShareFetch
+from odradek.broker.shares.leader.share_fetch import LiveShareFetch
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_acknowledge_response import (
@@ -35,7 +36,7 @@ LONGEST_MEMBER_ID: Final = 36
 MODES: Final = {mode.value for mode in AcquireMode}
 
 
-def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Broker) -> Deferred[ShareFetchResponse]:
+def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[ShareFetchResponse]:
     """ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
 
     v1: the first stable version. v2: acquire mode (KIP-1206), renewal of locks (KIP-1222). Needs READ on the group and
@@ -76,11 +77,10 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Bro
     if request.share_session_epoch == INITIAL_EPOCH:
         shares.watch(context.connection, key.group_id)
     acknowledged = acknowledge(named, key, may_renew=request.is_renew_ack, context=context, broker=broker)
-    pending = PendingShareFetch(request, context, broker, session, acknowledged, is_final=is_final)
+    fetch = LiveShareFetch(request, context, broker, session, acknowledged, is_final=is_final)
     if is_final:
         shares.end_session(session)
-    pending.begin()
-    return pending.reply
+    return started(fetch.answer(), ends_with_client=True)
 
 
 def session_key(group_id: str | None, member_id: str | None, context: RequestContext, broker: Broker) -> SessionKey:

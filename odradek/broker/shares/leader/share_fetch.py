@@ -9,13 +9,11 @@ The answer also waits for the acknowledgements to be stored. Source: docs/spec/s
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.fetch.wait import AwaitedPartition, FetchWait
+from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
 from odradek.broker.shares.core.sessions import ShareSession
@@ -50,7 +48,9 @@ READ_AHEAD_FACTOR: Final = 1.25  # bytes are read for so many times the records 
 LEAST_READ_BYTES: Final = 32 * 1024
 
 
-class PendingShareFetch:
+class LiveShareFetch:
+    """One ShareFetch of a session, from its first look at the partitions to its answer."""
+
     def __init__(
         self,
         request: ShareFetchRequest,
@@ -62,7 +62,6 @@ class PendingShareFetch:
         is_final: bool,
     ) -> None:
         """acknowledged: of the partitions that the request acknowledges, which may still be stored"""
-        self.reply: Deferred[ShareFetchResponse] = Deferred()
         self._context = context
         self._broker = broker
         self._session = session
@@ -84,52 +83,85 @@ class PendingShareFetch:
         asked = () if is_final else session.in_turn()
         self._partitions: Sequence[TopicIdPartition] = [each for each in asked if fetches or not self._is_there(each)]
         self._must_answer = request.max_wait_ms <= 0
-        self._has_fetched = False
-        self._is_looking = False
-        self._look_again = False
-        self._is_over = False
-        self._wait: FetchWait | None = None
+        self._look_again = False  # something has changed since the last look began
+        self._woken: Deferred[None] | None = None  # while the fetch waits
+        self._wait: FetchWait | None = None  # once it had to wait
         self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # as this request has found them
         self._answers: dict[TopicIdPartition, PartitionData] = {}
         self._leaders: dict[int, None] = {}
-        self._left_records = 0
-        self._left: deque[TopicIdPartition] = deque()  # still to be looked at in this round
-        self.reply.on_disconnect(self._abandon)
+        self._left_records = 0  # of the round, still to be acquired
 
-    def begin(self) -> None:
-        for partition, result in list(self._acknowledged.items()):
+    async def answer(self) -> ShareFetchResponse:
+        """Acquires records, or waits until there are some or the time is over; then for acknowledgements to be stored.
+
+        If it is closed while it waits, since the client has gone, nothing of it stays behind.
+        """
+        try:
+            while not await self._looked():
+                if not self._look_again:
+                    self._woken = Deferred()
+                    self._park()
+                    await self._woken
+        finally:
+            self._end_waiting()
+        for partition, result in self._acknowledged.items():
             if isinstance(result, Deferred):
-                result.when_done(partial(self._stored, partition))
-        self.look()
+                self._acknowledged[partition] = await result
+        return self._response()
+
+    # Waiting.
+
+    def _park(self) -> None:
+        """Waits at the partitions for an append, which may be a marker behind which much becomes readable."""
+        if self._wait is None:
+            self._wait = FetchWait(
+                [place for live in self._live.values() for place in (live, live.partition)],
+                missing_bytes=1,
+                max_wait_ms=self._max_wait_ms,
+                timers=self._broker.timers,
+                look=self._wake,
+                time_is_over=self._time_is_over,
+            )
+        else:
+            self._wait.still_missing(1)
+
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, None
+        if woken is None:  # it is looking, in a thread
+            self._look_again = True
+        else:
+            woken.resolve(None)
+
+    def _time_is_over(self) -> None:
+        self._must_answer = True
+        self._wake()
+
+    def _end_waiting(self) -> None:
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            wait.end()
+            for live in self._live.values():
+                live.unpark(wait)
 
     # Rounds of looking.
 
-    def look(self) -> None:
-        if self._is_over or self._has_fetched:
-            return
-        if self._is_looking:  # in a thread
-            self._look_again = True
-            return
+    async def _looked(self) -> bool:
+        """Looks at each partition in turn. Returns whether the fetch can be answered."""
+        self._look_again = False
         self._answers = {}
         self._left_records = self._max_records
-        self._left = deque(self._partitions)
+        wanted = self._partitions
         if not self._broker.shares.sessions.is_open(self._session):
-            self._left.clear()
+            wanted = ()
             self._must_answer = True
-        self._is_looking = True
-        self._must_have_bytes = self._min_bytes > 1 and not self._must_answer and not self._has_min_bytes()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        left = self._left
-        while left:
-            partition = left.popleft()
+        must_have_bytes = self._min_bytes > 1 and not self._must_answer and not self._has_min_bytes()
+        for partition in wanted:
             try:
                 if self._left_records <= 0:
                     self._partition(partition)  # what is wrong with it is told even now
                     continue
                 live = self._find(partition)
-                if live is None or self._must_have_bytes:
+                if live is None or must_have_bytes:
                     continue
                 read = _Read.of(live, self._read_bytes(), self._left_records)
                 if read is None:
@@ -137,69 +169,32 @@ class PendingShareFetch:
                 if read.starts_anew:
                     self._answers[partition] = data_of(partition)
                     continue
-            except KafkaError as error:
-                self._answers[partition] = self._failed(partition, error)
-                continue
-            try:
-                result = read.now()
-            except KafkaError as error:
-                self._answers[partition] = self._failed(partition, error)
-            except WouldBlock:
-                live.is_reading = True
-                self._broker.workers.run(read.cold, partial(self._read_came, partition, live, read))
-                return
-            else:
+                try:
+                    result = read.now()
+                except WouldBlock:
+                    result = await self._read_cold(live, read)
+                    if live.phase is not SharePartitionPhase.ACTIVE:
+                        continue
+                    if not self._broker.shares.sessions.is_open(self._session):
+                        continue
                 self._acquire(partition, live, read, result)
-        self._is_looking = False
-        self._looked()
+            except KafkaError as error:
+                self._answers[partition] = self._failed(partition, error)
+        return bool(self._answers) or self._must_answer or not self._partitions
 
-    def _read_came(
-        self, partition: TopicIdPartition, live: LiveSharePartition, read: _Read, outcome: JobResult[ReadResult]
-    ) -> None:
-        if read.is_overtaken and not self._is_over:
-            self._broker.workers.run(read.cold, partial(self._read_came, partition, live, read))
-            return
-        live.is_reading = False
-        if self._is_over:
-            live.wake()
-            return
+    async def _read_cold(self, live: LiveSharePartition, read: _Read) -> ReadResult:
+        """Reads what is not in memory, in a thread. Other fetches leave the share partition alone meanwhile."""
+        live.is_reading = True
         try:
-            result = outcome.result()
-        except KafkaError as error:
-            self._answers[partition] = self._failed(partition, error)
-        else:
-            if live.phase is SharePartitionPhase.ACTIVE and self._broker.shares.sessions.is_open(self._session):
-                self._acquire(partition, live, read, result)
-        live.wake()
-        self._go_on()
-
-    def _looked(self) -> None:
-        look_again, self._look_again = self._look_again, False
-        if self._answers or self._must_answer or not self._partitions:
-            self._fetched()
-        elif look_again:
-            self.look()
-        elif self._wait is None:
-            self._wait = FetchWait(
-                self._places(),
-                missing_bytes=self._missing_bytes(),
-                max_wait_ms=self._max_wait_ms,
-                timers=self._broker.timers,
-                look=self.look,
-                time_is_over=self._time_is_over,
-            )
-        else:
-            self._wait.still_missing(self._missing_bytes())
-
-    def _places(self) -> list[AwaitedPartition]:
-        return [place for live in self._live.values() for place in (live, live.partition)]
-
-    def _missing_bytes(self) -> int:
-        return 1  # an append may be a marker, behind which much becomes readable; the rest is seen by looking
-
-    def _time_is_over(self) -> None:
-        self._must_answer = True
-        self.look()
+            while True:
+                done: Deferred[JobResult[ReadResult]] = Deferred()
+                self._broker.workers.run(read.cold, done.resolve)
+                outcome = await done
+                if not read.is_overtaken:
+                    return outcome.result()
+        finally:
+            live.is_reading = False
+            live.wake()
 
     # One partition.
 
@@ -292,25 +287,6 @@ class PendingShareFetch:
 
     # The answer.
 
-    def _fetched(self) -> None:
-        self._has_fetched = True
-        self._end_waiting()
-        self._answer_if_stored()
-
-    def _stored(self, partition: TopicIdPartition, result: Deferred[AcknowledgeResult]) -> None:
-        outcome = result.outcome()
-        assert isinstance(outcome, AcknowledgeResult)
-        self._acknowledged[partition] = outcome
-        self._answer_if_stored()
-
-    def _answer_if_stored(self) -> None:
-        if self._is_over or not self._has_fetched:
-            return
-        if any(isinstance(result, Deferred) for result in self._acknowledged.values()):
-            return
-        self._is_over = True
-        self.reply.resolve(self._response())
-
     def _response(self) -> ShareFetchResponse:
         listed: dict[TopicIdPartition, PartitionData] = {}
         for partition in dict.fromkeys((*self._partitions, *self._acknowledged)):
@@ -342,17 +318,6 @@ class PendingShareFetch:
                 else []
             ),
         )
-
-    def _end_waiting(self) -> None:
-        wait, self._wait = self._wait, None
-        if wait is not None:
-            wait.end()
-            for live in self._live.values():
-                live.unpark(wait)
-
-    def _abandon(self) -> None:
-        self._is_over = True
-        self._end_waiting()
 
 
 class _Read:
