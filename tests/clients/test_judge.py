@@ -13,9 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.protocol.recording import pack_block, pack_entries, pack_head
+from odradek.protocol.recording import Kind, Recording, pack_block, pack_entries, pack_head
 from odradek.tools.commands import tree
 from tests.support.judged_cases import batch, produce
 from tests.support.traces import Trace
@@ -69,6 +70,36 @@ def test_the_broker_is_lawful_but_odd_by_a_seed_that_is_told(capfd: pytest.Captu
     )
     tree.run(["judge", "--odd", told[1], "--", sys.executable, "-c", ask])
     assert f"seed {told[1]}\n" in capfd.readouterr().out
+
+
+def test_a_command_that_fails_is_told_the_rare_answers_that_it_met_last(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--", sys.executable, "-c", f"{PRODUCE}\nraise SystemExit(7)"]
+    assert tree.run(["judge", "--odd", "5", *words]) == 2
+    err = capfd.readouterr().err
+    assert re.search(r"  [a-z ]+: to \w+ of client '\w+' in exchange \d+\n", err)
+    assert "the same answers come again with --odd 5; none of them with --odd 0" in err
+    assert tree.run(["judge", "--odd", "0", *words]) == 2
+    assert "rare" not in capfd.readouterr().err
+
+
+def answers(recording: Path, *apis: ApiKey) -> list[bytes]:
+    """The answers to requests of these APIs, without their correlation ids."""
+    with recording.open("rb") as file:
+        entries = list(Recording(file.read).entries())
+    asked = {each.exchange: each.body for each in entries if each.kind is Kind.RECEIVED}
+    keys = {api.value.to_bytes(2) for api in apis}
+    return [each.body[4:] for each in entries if each.kind is Kind.ANSWERED and asked[each.exchange][:2] in keys]
+
+
+def test_the_seed_that_is_told_gives_the_same_answers_again(tmp_path: Path) -> None:
+    """To transactions, whose requests do not depend on time as fetches and metadata do."""
+    found: list[list[bytes]] = []
+    for seed in (3, 3, 4):
+        recording = tmp_path / f"{seed}-{len(found)}"
+        words = ["judge", "--odd", str(seed), "--record", str(recording), "--", sys.executable, "-c", PRODUCE]
+        assert tree.run(words) == 0
+        found.append(answers(recording, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN))
+    assert found[0] == found[1] != found[2]
 
 
 def test_no_other_broker_is_odd(guilty: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -80,6 +81,20 @@ MEMBER_ID_CHARACTERS: Final = 255
 MOST_METADATA: Final = 100
 MOST_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
+MOST_RECENT: Final = 20
+MOST_SOURCES: Final = 10_000
+# These are drawn when something new is made, in the order in which it is, and not for a request.
+OF_STATE: Final = frozenset(
+    {
+        "high group epoch",
+        "high leader epoch",
+        "high offset",
+        "high producer id",
+        "hole",
+        "long member id",
+        "negative session id",
+    }
+)
 
 
 @dataclass(slots=True)
@@ -98,11 +113,46 @@ class MetadataHistory:
     before: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class AnsweredRequest:
+    """A request while it is answered. random: the source of all that is drawn for it.
+
+    The source depends on the seed, the client id, the API and how many requests of these came before, and on nothing
+    that other clients or other requests do meanwhile: a run that asks the same is answered the same.
+    """
+
+    api: ApiKey
+    client_id: str | None
+    correlation_id: int
+    random: Random
+
+
+@dataclass(frozen=True, slots=True)
+class OddEvent:
+    """Something rare that was done for a request; None if it was done outside of one."""
+
+    name: str
+    request: AnsweredRequest | None
+
+    def told(self) -> dict[str, object]:
+        request = self.request
+        if request is None:
+            return {"name": self.name}
+        return {
+            "name": self.name,
+            "api": request.api.kafka_name,
+            "client_id": request.client_id,
+            "correlation_id": request.correlation_id,
+        }
+
+
 @dataclass(slots=True)
 class Odd:
     """Odd answers of one cluster.
 
+    random       the source of what is drawn now
     done         how often, by name
+    recent       what was done last
     connections  that are open, by id
     metadata     that nodes but the first have told, by version and request
     is_over      another seed, or none, is in its place
@@ -112,9 +162,12 @@ class Odd:
     random: Random
     percent: Mapping[str, int]
     done: dict[str, int]
+    recent: deque[OddEvent] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     connections: dict[int, WatchedConnection] = field(default_factory=dict)
     metadata: dict[bytes, MetadataHistory] = field(default_factory=dict)
     is_over: bool = False
+    _request: AnsweredRequest | None = None
+    _counts: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, seed: int, percent: Mapping[str, int] = PERCENT) -> Odd:
@@ -124,7 +177,29 @@ class Odd:
 
     def told(self) -> dict[str, object]:
         oddities = [{"name": name, "percent": self.percent[name], "done": done} for name, done in self.done.items()]
-        return {"seed": self.seed, "oddities": oddities}
+        return {"seed": self.seed, "oddities": oddities, "recent": [event.told() for event in self.recent]}
+
+    def begin(self, api: ApiKey, client_id: str | None, correlation_id: int) -> AnsweredRequest:
+        """A request has come: what is drawn from now on is for it."""
+        random = self._source("request", client_id, api.value)
+        request = AnsweredRequest(api, client_id, correlation_id, random)
+        self.resume(request)
+        return request
+
+    def resume(self, request: AnsweredRequest) -> None:
+        """What is drawn from now on is for this request again."""
+        self._request, self.random = request, request.random
+
+    def _source(self, *key: object) -> Random:
+        """A source of its own for each use of a key."""
+        key = key if key in self._counts or len(self._counts) < MOST_SOURCES else key[:1]
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        return Random(f"{self.seed} {key} {count}")
+
+    def note(self, name: str) -> None:
+        """Something rare was done."""
+        self.done[name] += 1
+        self.recent.append(OddEvent(name, self._request))
 
     def draw(self, name: str) -> bool:
         return self.random.random() * 100 < self.percent[name]
@@ -136,7 +211,7 @@ class Odd:
             return None
         if not codes or not self.draw("passing error"):
             return None
-        self.done["passing error"] += 1
+        self.note("passing error")
         return self.random.choice(codes)
 
     def hurry(self, request: Message) -> bool:
@@ -144,14 +219,16 @@ class Odd:
         if not isinstance(request, FetchRequest) or not request.max_wait_ms or not self.draw("early fetch"):
             return False
         request.max_wait_ms = 0
-        self.done["early fetch"] += 1
+        self.note("early fetch")
         return True
 
     def does(self, name: str) -> bool:
-        """Draws, and counts it."""
+        """Decides at random whether to apply this oddity, and counts it if so."""
+        if name in OF_STATE:
+            self.random = self._source(name)
         if not self.draw(name):
             return False
-        self.done[name] += 1
+        self.note(name)
         return True
 
     def member_id(self, plain: str) -> str:
@@ -279,7 +356,7 @@ class Odd:
         """body: an answer whose last byte says that there are no tagged fields."""
         if not ends_in_tag_count(api, version) or not self.draw("unknown tags"):
             return body
-        self.done["unknown tags"] += 1
+        self.note("unknown tags")
         return body[:-1] + UNKNOWN_TAG
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
-from odradek.broker.clusters.odd import Odd, WatchedConnection
+from odradek.broker.clusters.odd import AnsweredRequest, Odd, WatchedConnection
 from odradek.broker.clusters.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
 from odradek.broker.runtime.delayed import Parked, ReplyAround
@@ -47,6 +47,7 @@ class OddRequest:
     version: int
     message: Message
     encoded: bytes
+    answered: AnsweredRequest
 
 
 class OddRequests:
@@ -78,10 +79,11 @@ class OddRequests:
         api = API_OF_KEY.get(number)
         if api is None or facts_of(api).is_login or not self._dispatcher.serves(number, version):
             return self.plain.start(frame, connection)
-        _, _, size = REQUEST_START.unpack_from(frame)
-        _, position = read_client_id(frame, size, request_header_version(number, version) == 2)
+        _, correlation_id, size = REQUEST_START.unpack_from(frame)
+        client_id, position = read_client_id(frame, size, request_header_version(number, version) == 2)
         message = reader(request_class(number), version)(frame, position)[0]
-        request = OddRequest(api, version, message, bytes(frame[position:]))
+        answered = self.odd.begin(api, client_id, correlation_id)
+        request = OddRequest(api, version, message, bytes(frame[position:]), answered)
         watched = self._watched(connection)
         code = self.odd.passing_error(api, message)
         if code is not None:
@@ -117,11 +119,12 @@ class OddRequests:
             requests = watched.requests
             self._timers.after(IDLE_MS, lambda: self._look(connection, requests))
             return
-        self.odd.done["closed idle"] += 1
+        self.odd.note("closed idle")
         if connection.transport is not None:
             connection.transport.abort()
 
     def made_odd(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
+        self.odd.resume(request.answered)
         answer = self._reshaped(request, answer)
         if not answer or not self.odd.does("cut write"):
             return answer

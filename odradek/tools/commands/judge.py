@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -25,12 +25,16 @@ from odradek.tools.commands.output import complain
 
 if TYPE_CHECKING:
     from odradek.protocol.recording import RecordingEntry
+    from odradek.protocol.struct import Buffer
     from odradek.testing.judge.scene import Client
     from odradek.testing.judge.verdicts import Software
+    from odradek.testing.sync import Cluster as ControlledCluster
+    from odradek.testing.sync import Json
 
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
 MOST_READ_BYTES = 1 << 20
 MOST_SEED = 1 << 31
+MOST_RARE_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +181,57 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
     recording = options.record or folder / "recording"
     if options.attach is not None:
         return _judge(recording, options, CommandEnd()) if _received(options, recording) else NOTHING
-    began_s, output = time.monotonic(), sys.stderr if options.json else None
+    began_s, output, seed = time.monotonic(), sys.stderr if options.json else None, _seed(options)
     try:
-        with _broker(recording, _seed(options)) as environment:
+        with _broker(recording, seed) as (environment, kafka):
             status = interruption.run(options.words, environment, output)
             took_s = time.monotonic() - began_s
+            rare = kafka.odd()["recent"] if seed and (status or interruption.received is not None) else []
     except FileNotFoundError:
         complain("odradek judge", f"{options.words[0]} is no recording, and no command")
         return NOTHING
+    for line in _rare_answers(rare, recording, seed):
+        complain("odradek judge", line)
     return _judge(recording, options, CommandEnd(status, took_s, _name(interruption)))
+
+
+def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: int) -> Iterator[str]:
+    """Lines that name the rare answers which a command met last, as the broker tells them, for a command that failed.
+
+    They may be the reason: a program that no lawful answer surprises would have gone on.
+    """
+    from odradek.protocol.recording import Kind
+
+    if not recent:
+        return
+    numbers: dict[tuple[str, str | None, int], int] = {}
+    for entry in recorded_entries(recording):
+        if entry.kind is Kind.RECEIVED:
+            start = request_start(entry.body)
+            if start is not None:
+                numbers[start] = entry.exchange
+    yield "the command failed, and the broker gave it answers that are lawful but rare (docs/presets.md); the last were"
+    for each in recent[-MOST_RARE_SHOWN:]:
+        if "api" not in each:
+            yield f"  {each['name']}"
+            continue
+        number = numbers.get((each["api"], each["client_id"], each["correlation_id"]))
+        where = "" if number is None else f" in exchange {number}"
+        yield f"  {each['name']}: to {each['api']} of client {each['client_id']!r}{where}"
+    yield f"the same answers come again with --odd {seed}; none of them with --odd 0"
+
+
+def request_start(frame: Buffer) -> tuple[str, str | None, int] | None:
+    """Returns the API, the client id and the correlation id of a request; None if it cannot be read."""
+    from odradek.protocol.api_keys import ApiKey
+    from odradek.protocol.errors import MalformedMessage
+    from odradek.protocol.frames import read_request_header
+
+    try:
+        header, _ = read_request_header(memoryview(frame))
+        return ApiKey(header.api_key).kafka_name, header.client_id, header.correlation_id
+    except (MalformedMessage, ValueError, IndexError):
+        return None
 
 
 def _name(interruption: Interruption) -> str:
@@ -213,17 +259,21 @@ def _seed(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _broker(recording: Path, seed: int) -> Iterator[dict[str, str]]:
-    """A fresh broker; gives the environment that tells a command where it is. seed: of answers that are rare."""
+def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], ControlledCluster]]:
+    """Starts a fresh broker. Gives the environment that tells a command where it is, and the broker's cluster.
+
+    seed: of answers that are rare.
+    """
     from odradek.testing.sync import Odradek, Process
 
     broker = Process({}, recording)
     try:
-        Odradek("127.0.0.1", broker.ready["http_port"]).default.odd(seed)
+        kafka = Odradek("127.0.0.1", broker.ready["http_port"]).default
+        kafka.odd(seed)
         address = f"{broker.ready['host']}:{broker.ready['port']}"
         control = f"127.0.0.1:{broker.ready['http_port']}"
         named = {"ODRADEK_BOOTSTRAP": address, "KAFKA_BOOTSTRAP_SERVERS": address, "ODRADEK_CONTROL": control}
-        yield {**os.environ, **named}
+        yield {**os.environ, **named}, kafka
     finally:
         broker.stop()
 

@@ -191,3 +191,34 @@ def test_metadata_is_one_change_behind() -> None:
     told = [odd.metadata_before(b"all", each) for each in (b"first", b"first", b"second", b"second", b"third")]
     assert told == [b"first", b"first", b"first", b"first", b"second"]
     assert odd.metadata_before(b"one topic", b"third") == b"third"
+
+
+def drawn(odd: Odd, *requests: tuple[str, ApiKey]) -> dict[str, list[ErrorCode | None]]:
+    """The errors in the place of answers, by the client id of the requests."""
+    found: dict[str, list[ErrorCode | None]] = {}
+    for number, (client_id, api) in enumerate(requests):
+        odd.begin(api, client_id, number)
+        found.setdefault(client_id, []).append(odd.passing_error(api, EndTxnRequest()))
+    return found
+
+
+def test_a_seed_does_the_same_whatever_others_ask_meanwhile() -> None:
+    alone = [("one", ApiKey.END_TXN)] * 50
+    others = (("two", ApiKey.END_TXN), ("one", ApiKey.JOIN_GROUP), ("one", ApiKey.END_TXN))
+    among = [each for _ in alone for each in others]
+    often = {"passing error": 50}
+    expected = drawn(Odd.of(7, often), *alone)["one"]
+    assert drawn(Odd.of(7, often), *among)["one"][1::2] == expected
+    assert len(set(expected)) > 2
+    assert drawn(Odd.of(8, often), *alone)["one"] != expected
+
+
+def test_what_was_done_last_is_told_with_its_request() -> None:
+    odd = always()
+    first = odd.begin(ApiKey.END_TXN, "one", 41)
+    odd.begin(ApiKey.HEARTBEAT, "two", 42)
+    odd.resume(first)
+    odd.passing_error(ApiKey.END_TXN, EndTxnRequest())
+    assert odd.told()["recent"] == [
+        {"name": "passing error", "api": "EndTxn", "client_id": "one", "correlation_id": 41}
+    ]
