@@ -29,13 +29,17 @@ HOW_TO_RENEW = "python -m tests.unit.test_scenarios_page writes the page anew"
 HEAD = """# Scenarios and their tests
 
 The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
-Every scenario has a test, except those of share groups from 79 on, which belong to KIP-1289. Share groups 7 takes 2³¹
-requests of a running broker: its test sets the epoch, and `tests/conformance/test_share_groups.py` asks Kafka's own
-function. Beyond these scenarios, `tests/simulation/test_transactions.py`, `test_transaction_crashes.py`,
-`test_consumer_groups.py` and `test_share_groups.py` beside them try arbitrary orders of events.
+{missing}
+
+Share groups 7 takes 2³¹ requests of a running broker: its test sets the epoch, and
+`tests/conformance/test_share_groups.py` asks Kafka's own function. Beyond these scenarios,
+`tests/simulation/test_transactions.py`, `test_transaction_crashes.py`, `test_consumer_groups.py` and
+`test_share_groups.py` beside them try arbitrary orders of events; `test_share_administration.py` has administrators
+change share groups while acknowledgements are pending.
 
 Written by `python -m tests.unit.test_scenarios_page`. Tests fail when a scenario of a complete chapter has no test, or
-no row here, and when a row names a test that does not exist.
+no row here, when a row names a test that does not exist, and when this page names other scenarios without a test than
+there are.
 """
 
 
@@ -84,9 +88,34 @@ def numbered_tests() -> Numbered:
     return dict(found)
 
 
+def missing() -> dict[str, list[str]]:
+    """Returns the scenarios without a test, by page of the rule book: sections with their numbers, as links."""
+    found = numbered_tests()
+    return {
+        page: [
+            f"[{section.title}](spec/{page}.md#{section.anchor}) {', '.join(map(str, numbers))}"
+            for section in sections(page)
+            if (numbers := [number for number in section.numbers if (page, number) not in found])
+        ]
+        for page in CHAPTERS
+    }
+
+
+def told_missing() -> str:
+    """Says which scenarios have no test, in sentences of the page."""
+    without = {page.replace("-", " "): lines for page, lines in missing().items() if lines}
+    if not without:
+        return "Every scenario has a test."
+    complete = [page.replace("-", " ") for page in CHAPTERS if page.replace("-", " ") not in without]
+    sentences = [f"Every scenario of {', '.join(complete[:-1])} and {complete[-1]} has a test."]
+    for page, lines in without.items():
+        sentences += [f"Of {page} these have no test that carries their number:", "", *(f"- {line}" for line in lines)]
+    return "\n".join(sentences)
+
+
 def page() -> str:
     found = numbered_tests()
-    parts = [HEAD]
+    parts = [HEAD.format(missing=told_missing())]
     for section in (section for page in CHAPTERS for section in sections(page)):
         rows = [
             f"| {number} | {sentence(name)} | `{file}` |\n"
@@ -141,6 +170,10 @@ def rows(text: str) -> set[tuple[str, str]]:
 
 def test_the_page_names_no_test_that_does_not_exist() -> None:
     assert rows(PAGE.read_text()) - rows(page()) == set(), HOW_TO_RENEW
+
+
+def test_the_page_tells_which_scenarios_have_no_test() -> None:
+    assert told_missing() in PAGE.read_text(), HOW_TO_RENEW
 
 
 def test_the_page_has_a_row_for_every_scenario() -> None:
