@@ -132,6 +132,21 @@ def share_consumers(name: str, load: ShareConsumers, title: str) -> Measurement:
     )
 
 
+def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str) -> Measurement:
+    """The load of `share_consumers` with explicit acknowledgements, each of them in a transaction: their price."""
+    return Measurement(
+        name,
+        load.measure,
+        (
+            Row("records_s", f"share consumers, {title}", "records/s"),
+            Row("cpu_us_per_record", "· broker CPU per record", "µs"),
+        ),
+        kafka_rounds=0,  # no release has it
+        warms_up=True,
+        is_raw=True,
+    )
+
+
 def share_transactions(name: str, load: ShareTransactions, title: str) -> Measurement:
     return Measurement(
         name,
@@ -349,6 +364,16 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     share_consumers("share_implicit_8", ShareConsumers(8, False, 600_000), "implicit × 8"),
     share_consumers("share_explicit_1", ShareConsumers(1, True, 400_000), "explicit × 1"),
     share_consumers("share_explicit_8", ShareConsumers(8, True, 400_000), "explicit × 8"),
+    share_consumers_in_transactions(
+        "share_explicit_txn_1",
+        ShareConsumers(1, True, 400_000, is_in_transactions=True),
+        "explicit, each acknowledgement in a transaction × 1",
+    ),
+    share_consumers_in_transactions(
+        "share_explicit_txn_8",
+        ShareConsumers(8, True, 400_000, is_in_transactions=True),
+        "explicit, each acknowledgement in a transaction × 8",
+    ),
     share_transactions("share_txn_1", ShareTransactions(1, 2_000), "× 1"),
     share_transactions("share_txn_8", ShareTransactions(8, 4_000), "× 8"),
     Measurement(

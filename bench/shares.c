@@ -6,13 +6,14 @@
             transactions) before the measured ones, and those that are measured (all int32); the topic's id (16 bytes);
             then for each member
                 partitions   their count, then each of them (int32)
-                pair         producer id (int64) and epoch (int32); 0 but in mode 2
+                pair         producer id (int64) and epoch (int32); 0 but in modes 2 and 3
                 heads        of ShareFetch v2, ShareAcknowledge v2, TxnShareAcknowledge v0 and EndTxn v5: the length,
                              where the session epoch or the pair stands (int32 each), then so many bytes: a request
                              without its length, up to its list of topics (EndTxn: all of it)
    mode     0: each ShareFetch acknowledges what the one before brought, with one type for each range
             1: each is acknowledged by a ShareAcknowledge of its own, with one type for each record
             2: each record is acknowledged in a transaction of its own, by TxnShareAcknowledge and EndTxn
+            3: like 1, but a TxnShareAcknowledge and an EndTxn take the place of each ShareAcknowledge
    PID      whose CPU time to read at both ends of the measured work
 
    Prints one line of JSON. Ends with status 1, and says why, when an answer is not what it should be. */
@@ -29,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { IMPLICIT, EXPLICIT, TRANSACTIONAL };
+enum { IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER };
 enum { FETCH, ACKNOWLEDGE, STAGE, END, HEADS };
 enum { ANSWER_MAX = 16 << 20, REQUEST_MAX = 1 << 20, RANGES_MAX = 4096, EVENTS = 64, ACCEPT = 1 };
 enum { CONCURRENT_TRANSACTIONS = 51, RETRY_US = 1000, PATIENCE_S = 30 };
@@ -176,7 +177,18 @@ static void acknowledge(Member *m) {
     send_request(m);
 }
 
+static void stage_all(Member *m) { /* the same as `acknowledge`, in a transaction */
+    begin(m, STAGE);
+    put_ranges(m, 1);
+    put(m, 0, 1);
+    send_request(m);
+}
+
 static void stage(Member *m) {
+    if (mode == TOGETHER) {
+        stage_all(m);
+        return;
+    }
     Range *range = &m->ranges[m->next];
     begin(m, STAGE);
     put_count(m, 1);
@@ -299,9 +311,12 @@ static void take_staged(Member *m, Reader *r) {
     if (code) refused("TxnShareAcknowledge", code);
     if (get_count(r) != 1) { errno = 0; fail("TxnShareAcknowledge was answered without its topic"); }
     skip(r, 16);
-    get_count(r);
-    get(r, 4);
-    take_code(r, "TxnShareAcknowledge of a partition");
+    for (uint64_t partitions = get_count(r); partitions; partitions--) {
+        get(r, 4);
+        take_code(r, "TxnShareAcknowledge of a partition");
+        skip_bytes(r);
+        skip_tags(r);
+    }
     end_transaction(m);
 }
 
@@ -309,6 +324,11 @@ static void take_ended(Member *m, Reader *r) {
     take_code(r, "EndTxn");
     m->producer_id = (int64_t)get(r, 8);
     m->producer_epoch = (int16_t)get(r, 2);
+    if (mode == TOGETHER) {
+        for (int i = 0; i < m->count; i++) done += (uint64_t)(m->ranges[i].last - m->ranges[i].first + 1);
+        m->count = 0;
+        return;
+    }
     done++;
     Range *range = &m->ranges[m->next];
     if (range->first++ == range->last) m->next++;
@@ -317,6 +337,7 @@ static void take_ended(Member *m, Reader *r) {
 static void go_on(Member *m) { /* after records came, or after a transaction ended */
     if (mode == TRANSACTIONAL && m->next < m->count) stage(m);
     else if (mode == EXPLICIT && m->count) acknowledge(m);
+    else if (mode == TOGETHER && m->count) stage(m);
     else {
         if (mode == TRANSACTIONAL) m->count = 0; /* its ranges are acknowledged already */
         fetch(m);
@@ -330,7 +351,7 @@ static void answered(Member *m, size_t size) {
     get(&r, 4); /* the throttle time */
     if (m->asked == FETCH || m->asked == ACKNOWLEDGE) {
         /* what the request acknowledged is acknowledged */
-        if (mode != TRANSACTIONAL && (m->asked == ACKNOWLEDGE || mode == IMPLICIT))
+        if (m->asked == ACKNOWLEDGE || mode == IMPLICIT)
             for (int i = 0; i < m->count; i++) done += (uint64_t)(m->ranges[i].last - m->ranges[i].first + 1);
         if (m->asked == ACKNOWLEDGE) {
             take_acknowledged(&r);

@@ -49,7 +49,7 @@ MAX_BYTES = 50 * 1024 * 1024
 MAX_WAIT_MS = 500
 SOME_SESSION_EPOCH = 0x5A5B5C5D  # is looked for in requests, and replaced
 SESSION_EPOCH = struct.Struct(">i")
-IMPLICIT, EXPLICIT, TRANSACTIONAL = range(3)  # as shares.c has them
+IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER = range(4)  # as shares.c has them
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION, END_TXN_VERSION = 1, 2, 2, 0, 5
 GROUP_CONFIGS, SET = 32, 0  # resource type and operation of IncrementalAlterConfigs
 UPGRADE = 1
@@ -70,17 +70,23 @@ class ShareConsumers:
 
     is_explicit   with a ShareAcknowledge for each fetch and a type for each record; else with the next ShareFetch
     records       that are measured; a quarter as many are read before
+    is_in_transactions  like `is_explicit`, but a transaction (TxnShareAcknowledge and EndTxn) takes the place of each
+                        ShareAcknowledge: the same load, so that the two can be compared
     """
 
     members: int
     is_explicit: bool
     records: int
+    is_in_transactions: bool = False
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
         """records_s, and cpu_us_per_record of the broker."""
         measured = int(self.records * share)
         mode = EXPLICIT if self.is_explicit else IMPLICIT
         with topic(subject.bootstrap, PARTITIONS) as name, Wire(subject.bootstrap) as wire:
+            if self.is_in_transactions:
+                mode = TOGETHER
+                finalise_share_version_2(wire)
             fill(wire, name, measured + measured // 2)
             found = _run(subject, wire, name, mode, self.members, measured // 4, measured)
         return {
@@ -190,7 +196,7 @@ def _run(
         file.write(struct.pack("=4i", mode, count, before, measured) + members[0].topic_id)
         for number, member in enumerate(members):
             transactional_id = f"{name}-{number}"
-            pair = new_pair(wire, transactional_id) if mode == TRANSACTIONAL else (0, 0)
+            pair = new_pair(wire, transactional_id) if mode in (TRANSACTIONAL, TOGETHER) else (0, 0)
             partitions = member.partitions
             file.write(struct.pack(f"={1 + len(partitions)}i", len(partitions), *partitions))
             file.write(struct.pack("=qi", *pair) + _heads(group_id, member, transactional_id, mode))
