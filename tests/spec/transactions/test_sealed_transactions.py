@@ -14,6 +14,7 @@ import pytest
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
+from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.entry import MAX_EPOCH
 from odradek.broker.transactions.records import encode_record
@@ -26,7 +27,7 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.storage.log import Origin
 from odradek.storage.validation import CHEAP_RECORDS
-from tests.support.broker_scene import NOW_MS, answer_of
+from tests.support.broker_scene import NODE_ID, NOW_MS, answer_of
 from tests.support.kept_transactions import kept
 from tests.support.peer import Peer, server_around
 from tests.support.transaction_scene import S as States
@@ -162,6 +163,14 @@ def test_lowering_the_transaction_version_does_not_break_the_seal(scene: Clients
 def test_a_transaction_with_a_timeout_that_is_kept_is_sealed_as_well(scene: Clients) -> None:
     pair, owner = sealed(scene, two_phase=False)
     assert scene.produce(pair, 1, b"late") is E.INVALID_PRODUCER_EPOCH
+    assert_as_prepared(scene, owner)
+
+
+def test_each_of_several_nodes_over_one_log_knows_the_seal(scene: Clients) -> None:
+    pair, owner = sealed(scene)
+    scene.broker.partitions = LedPartitions(scene.partitions, NODE_ID)
+    assert scene.produce(pair, 1, b"late") is E.INVALID_PRODUCER_EPOCH
+    assert scene.commit_offset_in_transaction(pair, 7, version=3) is E.INVALID_PRODUCER_EPOCH
     assert_as_prepared(scene, owner)
 
 
