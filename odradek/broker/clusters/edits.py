@@ -37,6 +37,24 @@ class NotMade(Exception):
     """This answer does not have what the edit is about; the words say what it lacks."""
 
 
+class NoSuchField(NotMade):
+    """The version of this answer has no such field."""
+
+
+def make_all(edits: Sequence[Edit], answer: Struct, version: int) -> None:
+    """Makes the edits of a rule. One of a field that this version has not is left out if another one is made, since
+    clients of old versions see nothing of that field. Raises NotMade, maybe with the answer half changed.
+    """
+    lacking: list[NoSuchField] = []
+    for edit in edits:
+        try:
+            edit.apply(answer, version)
+        except NoSuchField as why:
+            lacking.append(why)
+    if edits and len(lacking) == len(edits):
+        raise lacking[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all.
@@ -56,7 +74,7 @@ class Edit:
         """Raises NotMade, maybe with the answer half changed."""
         for name, versions in self.versions:
             if version not in versions:
-                raise NotMade(f"version {version} of the answer has no {name}")
+                raise NoSuchField(f"version {version} of the answer has no {name}")
         places: list[object] = [answer]
         steps = self.path if self.how in OF_ARRAYS else self.path[:-1]
         for count, step in enumerate(steps, 1):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import partition_errors
-from odradek.broker.clusters.edits import NotMade
+from odradek.broker.clusters.edits import NotMade, make_all
 from odradek.broker.clusters.exchanges import Exchanges
 from odradek.broker.clusters.holds import Holds, Released, held_at
 from odradek.broker.clusters.odd import Odd
@@ -481,8 +481,7 @@ class FaultyExchange:
             if not answer:
                 raise NotMade("the request has no answer")
             message, correlation_id = self._decoded(answer)
-            for edit in action.edits:
-                edit.apply(message, version)
+            make_all(action.edits, message, version)
             return response_writer(api.value, type(message), version)(correlation_id, message)
         except Exception as error:  # of the codec, too: a value may be none of this version's
             why = str(error) or type(error).__name__

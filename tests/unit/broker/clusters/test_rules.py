@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.broker.clusters.edits import NotMade
+from odradek.broker.clusters.edits import NotMade, make_all
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
@@ -307,6 +307,16 @@ def test_a_field_is_understood_in_each_spelling_and_answered_in_one(path: str) -
         "api": "Metadata",
         "when": ["allowAutoTopicCreation == true", "allowAutoTopicCreation != false"],
     }
+
+
+def test_a_field_that_an_old_version_lacks_is_left_out_beside_others() -> None:
+    both = {"Topics[*].ErrorCode": 3, "Topics[*].TopicId": ZERO}
+    alone = rule(match={"api": "Metadata"}, at="applied", do={"edit": {"Topics[*].TopicId": ZERO}})
+    answer = MetadataResponse(topics=[MetadataResponseTopic(name="a")])
+    make_all(rule(match={"api": "Metadata"}, at="applied", do={"edit": both}).do.edits, answer, 9)
+    assert answer.topics[0].error_code == 3
+    with pytest.raises(NotMade, match="version 9 of the answer has no topicId"):
+        make_all(alone.do.edits, answer, 9)
 
 
 def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
