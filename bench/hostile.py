@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,6 +26,8 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from bench import long_arrays as long_arrays_bench
+from bench.hostile_contents import Content, contents
+from bench.lifecycle import free_port
 from bench.process_usage import MIB, rss_bytes
 from bench.subjects import KAFKA, PURE, Subject, maker
 from bench.variants import NotThere
@@ -104,11 +106,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`prepare` makes what takes the attacker's time, and returns what is measured."""
+    """`prepare` makes what takes the attacker's time, and returns what is measured.
+
+    settings  of a broker of its own; None: the broker that most attacks share
+    is_ours   Kafka does not serve it, or cannot be set up alike
+    """
 
     name: str
     prepare: Callable[[Target], Callable[[], None]]
     is_http: bool = False
+    settings: Mapping[str, object] | None = None
+    is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,12 @@ def attacks(extent: Extent) -> Iterator[Attack]:
     yield Attack(f"{extent.bombs:,} gzip batches of 500 MiB each", bombs(extent.bombs))
     yield Attack(f"{SLOW_CONNECTIONS} HTTP connections that never end their request", slow_http(HEAD), is_http=True)
     yield Attack(f"{SLOW_CONNECTIONS} pages that are kept up to date", slow_http(LIVE), is_http=True)
+    for content in contents():
+        yield Attack(content.name, by_content(content, extent), settings=content.settings, is_ours=content.is_ours)
+
+
+def by_content(content: Content, extent: Extent) -> Callable[[Target], Callable[[], None]]:
+    return lambda target: content.prepare(target.bootstrap, extent.seconds)
 
 
 def long(array: LongArray, entries: int) -> Callable[[Target], Callable[[], None]]:
@@ -300,6 +314,18 @@ def peak_bytes(pid: int) -> int:
 
 
 @contextmanager
+def own_target(name: str, work: Path, settings: Mapping[str, object]) -> Iterator[Target]:
+    """A broker with these settings. Raises NotThere."""
+    subject = Subject(name, maker(name), Path(tempfile.mkdtemp(dir=work)))
+    try:
+        ports = [int(each.rpartition(":")[2]) for each in str(settings.get("listeners", "")).split(",") if each]
+        own = subject.variant("hostile", settings, ports[0] if ports else free_port())
+        yield Target(own.bootstrap, own.pid, None)
+    finally:
+        subject.end()
+
+
+@contextmanager
 def target_of(name: str, work: Path) -> Iterator[Target]:
     """A broker with a topic of the known name. Raises NotThere."""
     subject = Subject(name, maker(name), work)
@@ -339,11 +365,15 @@ def main() -> int:
                 continue
             cells = []
             for name, target in targets.items():
-                if attack.is_http and target.http_port is None:
+                if (attack.is_http and target.http_port is None) or (attack.is_ours and name == KAFKA):
                     cells.append(" | ")
                     continue
                 try:
-                    cells.append(str(cost(attack, target)))
+                    if attack.settings is None:
+                        cells.append(str(cost(attack, target)))
+                        continue
+                    with own_target(name, Path(work), attack.settings) as own:
+                        cells.append(str(cost(attack, own)))
                 except (RuntimeError, OSError, ClosedByBroker) as error:
                     cells.append(f"{error or type(error).__name__} | ")
                     if name != KAFKA:

@@ -1,0 +1,288 @@
+"""Hostile requests by what is in them, not by how long their arrays are: patterns, names, ranges.
+
+Each attack is prepared on a broker of its own, whose settings it may ask for, since it leaves topics, ids or groups
+behind. What is measured is another client of that broker (`bench.hostile`).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import TypeAlias
+
+from bench.coordinators import GROUP, await_coordinator
+from bench.lifecycle import free_port
+from bench.shares import finalise_share_version_2, joined
+from bench.transactions import new_pair
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.alter_client_quotas_request import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
+from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
+from odradek.protocol.messages.txn_share_acknowledge_request import (
+    TxnShareAcknowledgeBatch,
+    TxnShareAcknowledgePartition,
+    TxnShareAcknowledgeRequest,
+    TxnShareAcknowledgeTopic,
+)
+from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
+from odradek.protocol.records import NewRecord, build_batch
+from tests.support.certificates import Authority
+from tests.support.wire import ClosedByBroker, Wire
+
+PATIENCE_S = 120.0
+HOSTILE_PATTERN = ".*a.{%d}"  # a state for each position, in sets that never repeat
+STATES = 100
+NAMES = 2_000
+NAME_LENGTH = 240
+LONG_TEXT = 30_000
+LOCKS = 10_000
+FORBIDDEN = 80_000
+SHARE_KEY = 2  # of FindCoordinator
+HANDSHAKES = 20
+RULE = "RULE:CN=((a+)+)b/$1/"  # a backtracking matcher tries 2^60 ways through the name below
+BACKTRACKED_NAME = "a" * 60
+
+Run: TypeAlias = Callable[[], None]
+Prepare: TypeAlias = Callable[[str, float], Run]  # from the address of a broker and the seconds that it may go on
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An attack.
+
+    settings  of the broker
+    is_ours   Kafka does not serve it, or cannot be set up alike
+    """
+
+    name: str
+    prepare: Prepare
+    settings: Mapping[str, object] = field(default_factory=dict)
+    is_ours: bool = False
+
+
+def contents() -> Iterator[Content]:
+    yield Content("FindCoordinator, 20 keys of 32,000 colons", colons)
+    yield Content(f"10 groups with expressions such as `.*a.{{{STATES}}}`, {NAMES:,} topics", subscriptions)
+    yield Content(f"ListTransactions by such a pattern, 10 times, {NAMES:,} ids", listings)
+    yield Content("quotas of 20 users whose names are 30,000 backslashes", backslashes)
+    locks = "group.share.{}partition.max.record.locks"
+    yield Content(
+        f"TxnShareAcknowledge of every second of {LOCKS:,} locks",
+        alternating,
+        {locks.format("max."): LOCKS, locks.format(""): LOCKS},
+        is_ours=True,
+    )
+    yield Content(
+        f"Metadata of {FORBIDDEN:,} forbidden topics",
+        forbidden,
+        {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+        is_ours=True,
+    )
+    tls = certificates()
+    yield Content(
+        f"{HANDSHAKES} handshakes of a certificate for {RULE}",
+        handshakes,
+        {
+            "listeners": f"PLAINTEXT://127.0.0.1:{tls.plain_port},SSL://127.0.0.1:{tls.port}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": tls.folder / "broker.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": tls.folder / "ca.pem",
+            "ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": RULE,
+        },
+        is_ours=True,
+    )
+
+
+def names() -> list[str]:
+    choice = Random(37)
+    return ["".join(choice.choice("ab") for _ in range(NAME_LENGTH)) for _ in range(NAMES)]
+
+
+def colons(bootstrap: str, seconds: float) -> Run:
+    with Wire(bootstrap, timeout_s=PATIENCE_S) as first:  # which has the state topic created
+        first.ask(FindCoordinatorRequest(key_type=SHARE_KEY, coordinator_keys=["g"]), 6)
+
+    def run() -> None:
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            for _ in range(20):
+                wire.ask(FindCoordinatorRequest(key_type=SHARE_KEY, coordinator_keys=[":" * 32_000]), 6)
+
+    return run
+
+
+def subscriptions(bootstrap: str, seconds: float) -> Run:
+    with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+        await_coordinator(wire, GROUP, "hostile-0")
+        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names()]
+        for begin in range(0, NAMES, 500):
+            request = CreateTopicsRequest(topics=topics[begin : begin + 500], timeout_ms=60_000)
+            answer = wire.ask(request, 7, CreateTopicsResponse)
+            if any(each.error_code for each in answer.topics):
+                raise RuntimeError(f"the topics were refused: {answer.topics[0].error_message}")
+
+    def run() -> None:
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            for number in range(10):
+                request = ConsumerGroupHeartbeatRequest(
+                    group_id=f"hostile-{number}",
+                    member_id=str(uuid.uuid4()),
+                    member_epoch=0,
+                    rebalance_timeout_ms=60_000,
+                    subscribed_topic_regex=HOSTILE_PATTERN % (STATES + number),
+                    topic_partitions=[],
+                )
+                wire.ask(request, 1)
+            time.sleep(max(seconds, 3.0))  # the expressions are resolved beside the heartbeats
+
+    return run
+
+
+def listings(bootstrap: str, seconds: float) -> Run:
+    with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+        for name in names():
+            new_pair(wire, name)
+
+    def run() -> None:
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            for number in range(10):
+                wire.ask(ListTransactionsRequest(transactional_id_pattern=HOSTILE_PATTERN % (STATES + number)), 2)
+
+    return run
+
+
+def backslashes(bootstrap: str, seconds: float) -> Run:
+    def run() -> None:
+        entity = [EntityData(entity_type="\\" * LONG_TEXT, entity_name="\\" * LONG_TEXT)]
+        entry = EntryData(entity=entity, ops=[OpData(key="\\" * LONG_TEXT, value=1.0)])
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            for _ in range(20):
+                wire.ask(AlterClientQuotasRequest(entries=[entry]), 1)
+
+    return run
+
+
+def alternating(bootstrap: str, seconds: float) -> Run:
+    """Acquires all records before, so that only the acknowledgement and the end of its transaction are measured."""
+    name, group_id, transactional_id = "alternating", "hostile", "pay"
+    wire = Wire(bootstrap, timeout_s=PATIENCE_S)
+    finalise_share_version_2(wire)
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
+    batch = bytes(build_batch([NewRecord(None, b"x", time.time_ns() // 1_000_000)] * 1_000))
+    data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
+    for _ in range(LOCKS // 1_000):
+        wire.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), 9)
+    (member,) = joined(wire, group_id, name, 1, 1)
+    acquired = epoch = 0
+    while acquired < LOCKS:
+        request = ShareFetchRequest(
+            group_id=group_id,
+            member_id=member.member_id,
+            share_session_epoch=epoch,
+            max_wait_ms=500,
+            max_records=1_000,
+            batch_size=1_000,
+            topics=[FetchTopic(topic_id=member.topic_id, partitions=[FetchPartition(partition_index=0)])],
+        )
+        answer = wire.ask(request, 1, ShareFetchResponse)
+        if answer.error_code:
+            raise RuntimeError(f"the ShareFetch was refused: {answer.error_message}")
+        epoch += 1
+        for partition in (each for topic in answer.responses for each in topic.partitions):
+            acquired += sum(each.last_offset - each.first_offset + 1 for each in partition.acquired_records)
+    producer_id, producer_epoch = new_pair(wire, transactional_id)
+    batches = [
+        TxnShareAcknowledgeBatch(first_offset=offset, last_offset=offset, acknowledge_types=[1])
+        for offset in range(0, LOCKS, 2)
+    ]
+    asked = TxnShareAcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+
+    def run() -> None:
+        request = TxnShareAcknowledgeRequest(
+            transactional_id=transactional_id,
+            group_id=group_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            topics=[TxnShareAcknowledgeTopic(topic_id=member.topic_id, partitions=[asked])],
+        )
+        answer = wire.ask(request, 0, TxnShareAcknowledgeResponse)
+        wire.close()
+        codes = [answer.error_code, *(each.error_code for topic in answer.responses for each in topic.partitions)]
+        if any(codes):
+            raise RuntimeError(f"the TxnShareAcknowledge was refused: {codes}")
+
+    return run
+
+
+def forbidden(bootstrap: str, seconds: float) -> Run:
+    topics = [MetadataRequestTopic(name=f"{'x' * NAME_LENGTH}-{number}") for number in range(FORBIDDEN)]
+
+    def run() -> None:
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            wire.ask(MetadataRequest(topics=topics), 12)
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    folder: Path
+    plain_port: int
+    port: int
+
+
+@cache
+def certificates() -> Tls:
+    """An authority, the broker's certificate, and that of a client whose name the rule backtracks on."""
+    folder = Path(tempfile.mkdtemp(prefix="odradek-bench-hostile-"))
+    authority = Authority.make("Bench CA")
+    (folder / "ca.pem").write_text(authority.pem)
+    authority.issue("broker").write(folder / "broker.pem")
+    authority.issue(BACKTRACKED_NAME).write(folder / "client.pem")
+    return Tls(folder, free_port(), free_port())
+
+
+def handshakes(bootstrap: str, seconds: float) -> Run:
+    tls = certificates()
+    context = ssl.create_default_context(cafile=tls.folder / "ca.pem")
+    context.load_cert_chain(tls.folder / "client.pem")
+    asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    request = request_bytes(asked, 3, 1, "hostile")
+
+    def run() -> None:
+        for _ in range(HANDSHAKES):
+            with (
+                suppress(OSError, ClosedByBroker),
+                socket.create_connection(("127.0.0.1", tls.port), PATIENCE_S) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+            ):
+                secured.sendall(request)
+                secured.recv(1)  # the broker closes: no rule is for this subject
+
+    return run
