@@ -56,11 +56,11 @@ USES: Mapping[str, Mapping[str, str]] = {
         "[^\\s\\\"'\\\\=;/,\\x00-\\x1f]+": ONE_PASS,
     },
     "odradek/broker/clusters/edits.py": {
-        r"\d+|\*|[A-Za-z]\w*": ONE_PASS,
-        "(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])": FIXED_LENGTH,
+        r"[A-Za-z]\w*|\d+|\*": ONE_PASS,
+        r"[A-Za-z]\w*(\[(\d{1,9}|\*)\])?(\.([A-Za-z]\w*(\[(\d{1,9}|\*)\])?|\d{1,9}|\*))*": ONE_PASS,
     },
     "odradek/broker/clusters/rules.py": {
-        r"([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)": ONE_PASS,
+        r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)": ONE_PASS,
         r"(\d{1,5})(?:-(\d{1,5})|(\+))?": FIXED_LENGTH,
     },
     "odradek/broker/configuration/topic_settings.py": {
