@@ -273,12 +273,13 @@ class ShareConsumer(ConnectedClient):
         Call it anew for each transaction, since the member's epoch changes. It may be called while another task waits
         in `getmany`.
 
-        timeout_ms   how long to wait for the group to accept the member; `default_api_timeout_ms` if left out
+        timeout_ms   how long to wait for the group to accept the member, and for brokers that cannot be reached;
+                     `default_api_timeout_ms` if left out
 
         Raises IllegalState with implicit acknowledgement, which accepts records outside the transaction, and before
-        `start` or `subscribe`; RetriableError (REQUEST_TIMED_OUT) if the member has not joined in time; ClientError
-        with the code UNSUPPORTED_VERSION if a broker does not serve KIP-1289; any other ClientError if the group does
-        not take this member.
+        `start` or `subscribe`; RetriableError if the member has not joined in time (REQUEST_TIMED_OUT), or if a broker
+        cannot be reached for so long; ClientError with the code UNSUPPORTED_VERSION if a broker does not serve
+        KIP-1289; any other ClientError if the group does not take this member.
         """
         self._metrics.metadata_fetches.record()
         group_id = self._settings.group_id
@@ -290,11 +291,15 @@ class ShareConsumer(ConnectedClient):
             )
         self._check_can_ask()
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        joined = await self._member.joined(asyncio.get_running_loop().time() + timeout_ms / 1000)
+        ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
+        joined = await self._member.joined(ends_at)
         if joined is None:
             told = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
             raise RetriableError(told, ErrorCode.REQUEST_TIMED_OUT)
-        await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, STAGING_NEEDS)
+        await self._cluster.patiently(  # a broker may be starting again
+            lambda: self._cluster.check_all_serve(TxnShareAcknowledgeRequest, STAGING_NEEDS),
+            ends_at - asyncio.get_running_loop().time(),
+        )
         return replace(joined, claim=self._claim)
 
     @property

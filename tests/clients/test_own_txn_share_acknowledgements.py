@@ -255,6 +255,19 @@ def test_the_metadata_are_told_while_another_thread_polls(at: str, queue: str) -
         assert polling.result() == {}
 
 
+def test_a_broker_that_is_down_is_waited_for(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", BROKER) as broker, ThreadPoolExecutor(1) as threads:
+        upgrade(broker.bootstrap)
+        with transactional_worker(broker.bootstrap, queue_of_ten(broker.bootstrap, "down")) as consumer:
+            first_of(consumer)
+            broker.kill9()
+            with pytest.raises(RetriableError):
+                consumer.share_group_metadata(timeout_ms=200)
+            waiting = threads.submit(consumer.share_group_metadata)
+            broker.start()
+            assert waiting.result(60).member_epoch > 0
+
+
 def test_a_group_that_refuses_the_member_is_told_by_the_metadata(at: str, queue: str) -> None:
     with (
         Consumer(queue, bootstrap_servers=at, group_id=f"{queue}-classic") as classic,
