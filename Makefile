@@ -113,7 +113,7 @@ check: .make/dev
 	$(DENO) lint --quiet $(ASSETS)
 	$(DENO) check --quiet $(ASSETS)/page.js
 	.ci/workflows $(RUN)
-	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py tests/unit/test_prose_width.py
+	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_patterns_are_bounded.py tests/unit/test_citations.py tests/unit/test_prose_width.py
 
 # What Windows and macOS get: the client, the commands and the fixtures, without the broker.
 ELSEWHERE := $(addprefix -p odradek.,client dualwrite testing.sync testing.asynchronous testing.pytest_plugin)
