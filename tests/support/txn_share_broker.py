@@ -70,8 +70,12 @@ class TxnShareBroker(ShareBroker):
 
     @property
     def pending(self) -> int:
-        """TxnPendingRecordsCount."""
-        return self.shares.pending_record_count
+        """TxnPendingRecordsCount as the share coordinator has it; what leaders have in memory has to agree with it."""
+        stored = self.share_coordinator.pending_count()
+        in_memory = {live.key: live.core.pending.record_count for live in self.shares.live if live.is_loaded}
+        for key, count in in_memory.items():
+            assert count == sum(each.record_count for each in self.share_coordinator.pending_in(key)), key
+        return stored
 
     def kill(self) -> None:
         """kill -9 of the process: all that is in memory is gone, members' connections and sessions too."""

@@ -154,7 +154,7 @@ class Shares:
 
     @property
     def pending_record_count(self) -> int:
-        """Records whose acknowledgement waits for the end of a transaction."""
+        """The number of records that leaders have in memory as TX_PENDING. The share coordinator counts all of them."""
         return sum(
             live.core.pending.record_count for live in self._live.values() if live.phase is SharePartitionPhase.ACTIVE
         )
