@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +34,8 @@ from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
 FORMAT = "odradek"
+OF_WORKERS = "odradek.spark.task"  # imports all that workers need, but for pyspark, which Spark brings along
+IMPORT_TIMEOUT_S = 60
 TIMEOUT_MS = 15_000  # the end of the driver's process waits for it
 ROUNDS_S = (0.0, 1.0, 3.0)  # Spark gives the Python worker of a task that it cancels 2 s
 _log = logging.getLogger(__name__)
@@ -223,12 +228,44 @@ def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
         return None
 
 
+class WrongWorkerPython(Exception):
+    """Workers of the session run a Python without odradek."""
+
+
+def require_worker_python(executable: str) -> None:
+    """Raises WrongWorkerPython, with a message of one line, if this Python cannot be started or lacks odradek."""
+    if shutil.which(executable) == sys.executable:
+        return
+    try:
+        tried = subprocess.run(
+            [executable, "-c", f"import {OF_WORKERS}"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=IMPORT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = str(error)
+    else:
+        if tried.returncode == 0:
+            return
+        reason = (tried.stderr.strip().splitlines() or [f"exit status {tried.returncode}"])[-1]
+    raise WrongWorkerPython(
+        f"the workers of this session run {executable!r}, which cannot load odradek ({reason}): set"
+        f" PYSPARK_PYTHON={sys.executable} before the session is made"
+    )
+
+
 def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = DEFAULT_PREFIX) -> SinkListener:
     """Registers `format("odradek")` with this session, and adds the listener to it.
 
     Spark finds the format by itself where `pyspark_odradek` is on the path of the driver's Python; after `--py-files`,
     and on a Spark Connect server, it has to be registered. The listener ends what a stopped query has left open at
     once, rather than when the query is started again.
+
+    Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Spark itself says that there is no
+    such data source, or gives a traceback of a worker, when a query is planned.
 
     spark              a session, also one of Spark Connect; queries that it runs already are watched too
     bootstrap_servers  where the session's queries write. Under Spark Connect the listener cannot find out, and does
@@ -238,6 +275,9 @@ def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = D
     """
     from odradek.spark.data_source import OdradekSource
 
+    context = getattr(spark, "_sc", None)  # Spark Connect has none, and its server's Python is not here
+    if context is not None and not context.getConf().get("spark.submit.pyFiles", ""):
+        require_worker_python(context.pythonExec)
     spark.dataSource.register(OdradekSource)
     written = None if bootstrap_servers is None else Written(Brokers(bootstrap_servers, TIMEOUT_MS, TIMEOUT_MS), prefix)
     listener = SinkListener(spark, written)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from odradek.spark import install
-from odradek.spark.listener import SinkListener
+from odradek.spark.listener import SinkListener, WrongWorkerPython, require_worker_python
 from tests.clients.speakers import wait_for
 from tests.spark.checks import ROWS, Numbers, open_ids
 from tests.spark.faults import FORMAT, WAIT, Plan
@@ -79,3 +82,36 @@ def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers,
     assert late.wait(PATIENCE_S)
     spark.streams.removeListener(late)
     assert numbers.check() == LAST_BATCH
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo Traceback >&2; echo \"ModuleNotFoundError: No module named 'odradek'\" >&2; exit 1", "No module named"),
+        ("exit 7", "exit status 7"),
+        (None, "No such file"),
+    ],
+    ids=["without odradek", "broken", "missing"],
+)
+def test_workers_whose_python_lacks_odradek_are_told_of_in_one_line(
+    tmp_path: Path, script: str | None, reason: str
+) -> None:
+    """As where PYSPARK_PYTHON is not set, and Spark takes `python3` of the PATH."""
+    python = tmp_path / "python3"
+    if script is not None:
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+    context = SimpleNamespace(pythonExec=str(python), getConf=dict)
+    with pytest.raises(WrongWorkerPython) as raised:
+        install(SimpleNamespace(_sc=context))
+    message = str(raised.value)
+    assert message.count("\n") == 0
+    assert reason in message
+    assert message.endswith(f"set PYSPARK_PYTHON={sys.executable} before the session is made")
+
+
+def test_workers_may_run_another_python_that_has_odradek(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    require_worker_python(str(python))
