@@ -103,7 +103,7 @@ release-check: compile check-elsewhere
 	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
 # What browsers get of the page. Deno needs no network for it: the modules import one another only.
-ASSETS := odradek/broker/control/page/assets
+ASSETS := odradek/broker/http/page/assets
 DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno
 check: .make/dev
 	$(VENV)/bin/ruff check .

@@ -24,10 +24,10 @@ from odradek.storage.log import LogWriteFailed
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from odradek.broker.clusters.clusters import Clusters
-    from odradek.broker.clusters.recorder import Recorder
-    from odradek.broker.clusters.releases import Release
     from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.control.clusters.clusters import Clusters
+    from odradek.broker.control.clusters.releases import Release
+    from odradek.broker.control.recording.recorder import Recorder
 
 __all__ = ["CannotStart", "First", "serve"]
 
@@ -60,8 +60,8 @@ class First:
         """Raises CannotStart."""
         if self.emulate is None:
             return None
-        from odradek.broker.clusters.problems import Problem  # here: most brokers are not controlled
-        from odradek.broker.clusters.releases import release_named
+        from odradek.broker.control.clusters.releases import release_named
+        from odradek.broker.control.problems import Problem  # here: most brokers are not controlled
 
         try:
             return release_named(self.emulate)
@@ -70,8 +70,8 @@ class First:
 
     def begin(self, clusters: Clusters) -> None:
         """Raises CannotStart, OSError."""
-        from odradek.broker.clusters.clusters import DEFAULT  # here: most brokers are not controlled
-        from odradek.broker.clusters.problems import Problem
+        from odradek.broker.control.clusters.clusters import DEFAULT  # here: most brokers are not controlled
+        from odradek.broker.control.problems import Problem
 
         faults = clusters.get(DEFAULT).faults
         if self.rules is not None:
@@ -188,7 +188,7 @@ async def _serve(
 
 
 def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
-    from odradek.broker.clusters.clusters import Clusters  # here: most brokers are not controlled
+    from odradek.broker.control.clusters.clusters import Clusters  # here: most brokers are not controlled
 
     return Clusters(loop)
 
@@ -204,13 +204,13 @@ async def _recorded(config: BrokerConfig, loop: asyncio.AbstractEventLoop, recor
 
 
 def _recorder(path: Path, loop: asyncio.AbstractEventLoop) -> Recorder:
-    from odradek.broker.clusters.recorder import Recorder  # here: most brokers record nothing
+    from odradek.broker.control.recording.recorder import Recorder  # here: most brokers record nothing
 
     return Recorder(path.open("wb"), loop)
 
 
 def _add_control(clusters: Clusters, app: web.Application) -> None:
-    from odradek.broker.clusters.routes import add_control  # here: with the first connection, as the pages
+    from odradek.broker.control.http.routes import add_control  # here: with the first connection, as the pages
 
     add_control(app, clusters)
 

@@ -15,9 +15,9 @@ from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.broker import Broker
 from odradek.broker.client_limits import ClientLimits
 from odradek.broker.configuration.listener_settings import SASL_PROTOCOLS
-from odradek.broker.control.listener import ControlListener, listen
-from odradek.broker.control.measures import Traffic
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.http.listener import ControlListener, listen
+from odradek.broker.http.measures import Traffic
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.admission import Admissions
 from odradek.broker.network.connection import Connection
@@ -31,7 +31,7 @@ from odradek.broker.security.listeners import load_certificates, tls_handshakes
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
-    from odradek.broker.control.http_connections import AddRoutes
+    from odradek.broker.http.connections import AddRoutes
     from odradek.broker.network.addresses import ClientAddresses
     from odradek.broker.network.connection_host import FrameReceiver, RequestReceiver
     from odradek.broker.runtime.controlled_time import ControlledTime

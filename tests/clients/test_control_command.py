@@ -154,7 +154,7 @@ def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
 
 
 def test_every_call_of_the_interface_has_an_action() -> None:
-    document = json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
+    document = json.loads(resources.files("odradek.broker.control.http").joinpath("openapi.json").read_bytes())
     told = {
         (method.upper(), path.removeprefix("/clusters/{id}"))
         for path, calls in document["paths"].items()

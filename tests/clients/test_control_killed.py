@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.broker.clusters.copies import parent_of_roots
+from odradek.broker.control.clusters.copies import parent_of_roots
 
 STARTS = """
 import signal

@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from odradek.broker.broker import Broker
-from odradek.broker.clusters.clusters import GONE_PER_RETURN, Cluster, Clusters
-from odradek.broker.clusters.copies import PREFIX, parent_of_roots
+from odradek.broker.control.clusters.clusters import GONE_PER_RETURN, Cluster, Clusters
+from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30

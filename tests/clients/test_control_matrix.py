@@ -1,6 +1,6 @@
 """Rules of each point, action and API that go together, against librdkafka and `odradek.client`.
 
-The matrix is made from the tables of `odradek.broker.clusters.rules`: a point or an action that is added there is
+The matrix is made from the tables of `odradek.broker.control.faults.rules`: a point or an action that is added there is
 missing here until it has a row. A rule acts on the first such request of a client at work, or on the first such step.
 The form of its action says what must be seen: an error or a closed connection in the exchange, or a client that waits
 until the rule lets it go on. Whether the broker has done what was asked is looked at while the client waits: in the
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odradek.broker.clusters.rules import ACTIONS, OF_REQUESTS, POINTS_OF, Point
+from odradek.broker.control.faults.rules import ACTIONS, OF_REQUESTS, POINTS_OF, Point
 from odradek.client import sync as own
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest

@@ -13,7 +13,7 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from odradek.broker.clusters.odd import PERCENT
+from odradek.broker.control.odd.odd import PERCENT
 from odradek.client import sync as own
 from odradek.protocol.errors import ErrorCode
 from odradek.testing.sync import Cluster, Odradek, Refused

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 import odradek.client as own_client
-from odradek.broker.clusters.odd import PERCENT
+from odradek.broker.control.odd.odd import PERCENT
 from odradek.client import sync as own
 from odradek.protocol.batch_header import CONTROL, BatchHeader, batches
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from odradek.broker.clusters.odd import PERCENT
+from odradek.broker.control.odd.odd import PERCENT
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse

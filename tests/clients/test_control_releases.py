@@ -25,7 +25,9 @@ from odradek.testing.sync import Cluster, Odradek, Refused
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import ClosedByBroker, Wire
 
-RECORDED: dict[str, Any] = json.loads(resources.files("odradek.broker.clusters").joinpath("releases.json").read_text())
+RECORDED: dict[str, Any] = json.loads(
+    resources.files("odradek.broker.control.clusters").joinpath("releases.json").read_text()
+)
 NAMES = sorted(RECORDED)
 
 

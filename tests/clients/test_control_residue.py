@@ -26,12 +26,12 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.clusters.clusters import Cluster as ServedCluster
-from odradek.broker.clusters.clusters import Clusters
-from odradek.broker.clusters.exchanges import Exchanges
-from odradek.broker.clusters.presets.table import PRESETS
-from odradek.broker.clusters.routes import add_control
 from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.control.clusters.clusters import Cluster as ServedCluster
+from odradek.broker.control.clusters.clusters import Clusters
+from odradek.broker.control.http.routes import add_control
+from odradek.broker.control.presets.table import PRESETS
+from odradek.broker.control.recording.exchanges import Exchanges
 from odradek.broker.network.kept_exchanges import KeptExchanges
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.loop_watch import LoopWatch

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.clusters.clusters import Clusters
-from odradek.broker.clusters.presets.table import PRESETS
-from odradek.broker.clusters.routes import add_control
 from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.control.clusters.clusters import Clusters
+from odradek.broker.control.http.routes import add_control
+from odradek.broker.control.presets.table import PRESETS
 from odradek.broker.serving import ServingBroker
 from odradek.testing.asynchronous import Cluster, Odradek
 

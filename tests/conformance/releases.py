@@ -1,7 +1,8 @@
 """Releases of Apache Kafka as they run: what each offers, recorded for the broker that takes their place.
 
-`python -m tests.conformance.releases` writes `odradek/broker/clusters/releases.json` anew: it starts each release from
-Maven with its defaults, formatted by its own tool, and asks it for ApiVersions v4 and the defaults of its settings.
+`python -m tests.conformance.releases` writes `odradek/broker/control/clusters/releases.json` anew: it starts each
+release from Maven with its defaults, formatted by its own tool, and asks it for ApiVersions v4 and the defaults of its
+settings.
 """
 
 import json
@@ -25,7 +26,7 @@ from odradek.protocol.messages.describe_configs_response import DescribeConfigsR
 from tests.support.oracle import REPOSITORY, run_kafka
 from tests.support.wire import ClosedByBroker, Wire
 
-RECORDED = REPOSITORY / "odradek" / "broker" / "clusters" / "releases.json"
+RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
 # By the name that a cluster is created with: the release, and features that it is formatted with.
 RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "3.9": ("3.9.1", {}),

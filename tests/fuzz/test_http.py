@@ -38,7 +38,7 @@ CONTROL: tuple[tuple[str, object], ...] = (
     ("clusters/c1/rewind", {"name": "c"}), ("clusters/c1/crash", {}), ("clusters/c1/lease", {"ttl_s": 1}),
 )  # fmt: skip
 # Every call of the interface, with values that may mean something in its path; bodies are those above.
-DOCUMENT = json.loads(resources.files("odradek.broker.clusters").joinpath("openapi.json").read_bytes())
+DOCUMENT = json.loads(resources.files("odradek.broker.control.http").joinpath("openapi.json").read_bytes())
 CALLS = [(method.upper(), path.lstrip("/")) for path, calls in DOCUMENT["paths"].items() for method in calls]
 VALUES = ("c1", "default", "t", "0", "1", "group", "advance", "open-transaction", "h")
 ODD = (

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from odradek.broker.configuration.config import configure
-from odradek.broker.control.access import Access, refusal
+from odradek.broker.http.access import Access, refusal
 from odradek.broker.security.tls.context import load
 from odradek.broker.security.tls.handshake import AlertingObject
 from odradek.broker.security.tls.principals import (

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from odradek.broker.clusters.presets.table import PRESETS
+from odradek.broker.control.presets.table import PRESETS
 from odradek.testing.judge.reports import lines
 from odradek.testing.judge.verdicts import BROKEN, KEPT, RuleVerdict, Software
 from odradek.testing.sync import Cluster, Refused, Unused

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.broker.control.exposition import exposition
-from odradek.broker.control.measures import (
+from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
+from odradek.broker.http.exposition import exposition
+from odradek.broker.http.measures import (
     LATE_AFTER_MS,
     MOST_PENDING,
     DiskMeasure,
@@ -27,7 +28,6 @@ from odradek.broker.control.measures import (
     share_measure,
     transaction_measure,
 )
-from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.errors import ErrorCode

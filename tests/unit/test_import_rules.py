@@ -61,9 +61,10 @@ BROKER_ORDER = (
     "broker.py",  # what handlers reach for
     "handlers",
     "client_limits.py",  # puts quotas into force
-    "control",  # HTTP pages
+    "in_process",  # a client of the broker's own, without a socket
+    "http",  # metrics, health and the page
     "serving.py",  # sockets, dispatch and pages around the broker
-    "clusters",  # brokers that tests of clients control
+    "control",  # brokers that tests of clients control
     "process.py",
 )
 
@@ -377,18 +378,18 @@ OTHER_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "now",
 OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeout_at", "sleep", "Timer"})
 BY_THE_SYSTEM = {
     "odradek/broker/broker.py": {"time"},  # the steady time of a broker that is given none
-    "odradek/broker/clusters/chosen_listeners.py": {"now"},  # when certificates begin, which clients judge
-    "odradek/broker/clusters/clusters.py": {"time"},  # real time, which exchanges are kept for
-    "odradek/broker/clusters/live_recording.py": {"wait_for"},  # HTTP
-    "odradek/broker/clusters/nodes.py": {"sleep"},  # until the disk is done
-    "odradek/broker/clusters/presets/preset_client.py": {"sleep", "timeout"},  # how long a caller waits, and asks again
-    "odradek/broker/clusters/recorder.py": {"call_later", "monotonic_ns", "time_ns"},  # when bytes really came
-    "odradek/broker/clusters/request_events.py": {"sleep"},  # HTTP
-    "odradek/broker/clusters/waiting.py": {"sleep", "time"},  # how long a caller waits, and looks again
-    "odradek/broker/control/http_connections.py": {"sleep"},  # HTTP
-    "odradek/broker/control/page/actions.py": {"sleep"},  # HTTP: an action asks again
-    "odradek/broker/control/page/routes.py": {"timeout"},  # HTTP
-    "odradek/broker/control/pages.py": {"timeout"},  # HTTP
+    "odradek/broker/control/clusters/chosen_listeners.py": {"now"},  # when certificates begin, which clients judge
+    "odradek/broker/control/clusters/clusters.py": {"time"},  # real time, which exchanges are kept for
+    "odradek/broker/control/http/live_recording.py": {"wait_for"},  # HTTP
+    "odradek/broker/control/nodes/nodes.py": {"sleep"},  # until the disk is done
+    "odradek/broker/control/presets/preset_client.py": {"sleep", "timeout"},  # how long a caller waits, and asks again
+    "odradek/broker/control/recording/recorder.py": {"call_later", "monotonic_ns", "time_ns"},  # when bytes really came
+    "odradek/broker/control/http/request_events.py": {"sleep"},  # HTTP
+    "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # how long a caller waits, and looks again
+    "odradek/broker/http/connections.py": {"sleep"},  # HTTP
+    "odradek/broker/http/page/actions.py": {"sleep"},  # HTTP: an action asks again
+    "odradek/broker/http/page/routes.py": {"timeout"},  # HTTP
+    "odradek/broker/http/pages.py": {"timeout"},  # HTTP
     "odradek/broker/network/server.py": {"timeout"},  # for what is in flight when the process stops
     "odradek/broker/partitions/cleaning.py": {"sleep"},  # how much of the disk a worker takes
 }

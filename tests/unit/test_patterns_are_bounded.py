@@ -51,15 +51,15 @@ ONE_PASS = (
 )
 
 USES: Mapping[str, Mapping[str, str]] = {
-    "odradek/broker/clusters/chosen_listeners.py": {
+    "odradek/broker/control/clusters/chosen_listeners.py": {
         "[A-Za-z][A-Za-z0-9_]*": ONE_PASS,
         "[^\\s\\\"'\\\\=;/,\\x00-\\x1f]+": ONE_PASS,
     },
-    "odradek/broker/clusters/edits.py": {
+    "odradek/broker/control/faults/edits.py": {
         r"[A-Za-z]\w*|\d+|\*": ONE_PASS,
         r"[A-Za-z]\w*(\[(\d{1,9}|\*)\])?(\.([A-Za-z]\w*(\[(\d{1,9}|\*)\])?|\d{1,9}|\*))*": ONE_PASS,
     },
-    "odradek/broker/clusters/rules.py": {
+    "odradek/broker/control/faults/rules.py": {
         r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)": ONE_PASS,
         r"(\d{1,5})(?:-(\d{1,5})|(\+))?": FIXED_LENGTH,
     },
@@ -70,7 +70,7 @@ USES: Mapping[str, Mapping[str, str]] = {
         ): ONE_PASS,
         "([0-9]+:[0-9]+)?": ONE_PASS,
     },
-    "odradek/broker/control/page/document.py": {
+    "odradek/broker/http/page/document.py": {
         r'^import (?P<names>\{[^}]*\}) from "(?P<path>[^"]+)";$': OWN,
         r"^export const (?P<names>\w+|\{[^}]*\})": OWN,
     },

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from odradek.broker.clusters.odd import ODDITIES
-from odradek.broker.clusters.presets.behaviour import BEHAVIOUR
-from odradek.broker.clusters.presets.table import PRESETS
-from odradek.broker.clusters.rules import parse_rule
+from odradek.broker.control.faults.rules import parse_rule
+from odradek.broker.control.odd.odd import ODDITIES
+from odradek.broker.control.presets.behaviour import BEHAVIOUR
+from odradek.broker.control.presets.table import PRESETS
 from odradek.testing.sync import Cluster, Odradek
 from tests.unit.client_bugs import BY_CALLS, BY_NOTHING, BY_ODDITY, BY_PRESET, BY_RULES
 
@@ -18,7 +18,7 @@ HEAD = """# Presets
 
 Rare states by name: `kafka.preset("aborted-tail", topic="orders")`; [testing.md](testing.md) tells how.
 [Answers that are lawful but rare](#lawful-but-rare) are below.
-Written by `python -m tests.unit.test_presets_page` from `odradek/broker/clusters/presets/` and `odd.py`.
+Written by `python -m tests.unit.test_presets_page` from `odradek/broker/control/presets/` and `odd.py`.
 
 | preset | parameters | state | a correct client | wrong clients |
 |---|---|---|---|---|

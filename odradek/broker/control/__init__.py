@@ -1,9 +1,11 @@
-"""HTTP on loopback for operators: /metrics, /healthz, /readyz.
+"""The broker under the control of a test, which `odradek serve --control` switches on.
 
-listener    the socket, from the start; everything else is imported with the first connection
-pages       the HTTP pages, with aiohttp; http_connections: what a connection to them may cost
-measures    the metrics as plain numbers, collected on the loop
-exposition  the metrics in Prometheus' text form
-access      who is answered
-page/       the page
+clusters/   brokers that come and go: their directories, checkpoints, listeners, and the release that each emulates
+nodes/      the nodes of a cluster, each with the partitions that it leads
+faults/     rules: at which point of a request or of the broker something is delayed, held, changed, refused or lost
+odd/        answers that are lawful, and that Kafka seldom gives
+recording/  the exchanges of clients: the last ones in memory, all of them in a file
+presets/    states of a cluster that are made by one call
+http/       the calls below /control/v1
+problems    refusals: which field of a call is wrong, and what it may be
 """

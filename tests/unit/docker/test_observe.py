@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.broker.control.test_exposition import MEASURES, samples
+from tests.unit.broker.http.test_exposition import MEASURES, samples
 
 OBSERVE = Path(__file__).resolve().parents[3] / "docker/observe"
 DASHBOARD = json.loads((OBSERVE / "grafana/odradek.json").read_text())

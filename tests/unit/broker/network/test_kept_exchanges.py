@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from odradek.broker.clusters.exchanges import Exchanges
-from odradek.broker.clusters.problems import Problem
+from odradek.broker.control.problems import Problem
+from odradek.broker.control.recording.exchanges import Exchanges
 from odradek.broker.network.controlled_connection import ControlledConnection, observe
 from odradek.broker.network.kept_exchanges import (
     MOST_BYTES,

@@ -1,0 +1,295 @@
+"""The listeners and users that a test chooses for its cluster: ports, TLS and logins, and the settings that follow.
+
+Certificates that the test does not bring are issued by an authority of this cluster alone, so a client that trusts it
+trusts no other cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from odradek.broker.configuration.listener_settings import PREFIX, SASL_PROTOCOLS, SSL_PROTOCOLS
+from odradek.broker.configuration.listeners import SECURITY_PROTOCOLS
+from odradek.broker.control.problems import Problem, bad, mapping, only, text, whole
+from odradek.broker.metadata.records import Decision
+from odradek.broker.security.sasl.credential_changes import CredentialUpsertion, alter_credentials
+from odradek.protocol.scram import MIN_ITERATIONS, SCRAM_MECHANISMS, salted_password
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.slices import Steps
+
+MOST_LISTENERS = 8
+MOST_USERS = 100
+MOST_PEM = 1_000_000  # characters
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
+CLIENT_AUTH = ("none", "requested", "required")
+HOST = "localhost"
+CERTIFIED = (HOST, "127.0.0.1", "::1")  # names of the broker in certificates that are made here
+CERTIFIED_DAYS = 365
+SALT_BYTES = 16
+LISTENER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+USER_NAME = re.compile(r"[^\s\"'\\=;/,\x00-\x1f]+")
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAndChain:
+    """PEM of a private key, and of its certificate and those above it."""
+
+    key: str = field(repr=False)
+    chain: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenListener:
+    """
+    ports        by the position of the node, 0 for any free port; empty: any free port for all of them
+    certificate  the one that the test brings; None if one is made, or if there is no TLS
+    client_ca    PEM of the authorities of clients' certificates; None for the cluster's own
+    """
+
+    name: str
+    protocol: str = "PLAINTEXT"
+    ports: tuple[int, ...] = ()
+    mechanisms: tuple[str, ...] = ()
+    client_auth: str = "none"
+    certificate: KeyAndChain | None = None
+    client_ca: str | None = None
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol in SSL_PROTOCOLS
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCertificates:
+    """What the cluster's own authority has issued: PEM.
+
+    ca       its certificate, which clients trust
+    server   of the broker
+    clients  key, certificate and authority in one text, by user
+    """
+
+    ca: str
+    server: KeyAndChain
+    clients: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Entrances:
+    """Listeners and users of one cluster. The users' passwords count for each mechanism that a listener offers."""
+
+    listeners: tuple[ChosenListener, ...] = (ChosenListener("PLAINTEXT"),)
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    issued: IssuedCertificates | None = None
+
+    def forked(self) -> Entrances:
+        """Returns those of a copy of the cluster, which cannot have the same ports."""
+        free = tuple(
+            ChosenListener(one.name, one.protocol, (), one.mechanisms, one.client_auth, one.certificate, one.client_ca)
+            for one in self.listeners
+        )
+        return Entrances(free, self.users, self.issued)
+
+    def ports(self, node_ids: Sequence[int]) -> dict[tuple[int, str], int]:
+        """Returns the chosen ports by node and listener."""
+        return {
+            (node, one.name): port for one in self.listeners for node, port in zip(node_ids, one.ports, strict=False)
+        }
+
+    def settings(self, node: int, ports: Mapping[tuple[int, str], int]) -> dict[str, str]:
+        """Returns the broker's settings. node: the first one. ports: by node and listener; 0 where there is none."""
+        names = [(one, ports.get((node, one.name), 0)) for one in self.listeners]
+        found = {
+            "listeners": ",".join(f"{one.name}://{HOST}:{port}" for one, port in names),
+        }
+        if any(one.name != one.protocol for one in self.listeners):
+            protocols = (f"{one.name}:{one.protocol}" for one in self.listeners)
+            found["listener.security.protocol.map"] = ",".join(protocols)
+        for one in self.listeners:
+            prefix = f"{PREFIX}{one.name.lower()}."
+            found |= {prefix + name: value for name, value in self._settings_of(one)}
+        return found
+
+    def _settings_of(self, one: ChosenListener) -> Iterator[tuple[str, str]]:
+        certificate = one.certificate or (self.issued.server if self.issued is not None and one.has_tls else None)
+        if certificate is not None:
+            yield "ssl.keystore.type", "PEM"
+            yield "ssl.keystore.key", certificate.key
+            yield "ssl.keystore.certificate.chain", certificate.chain
+            yield "ssl.client.auth", one.client_auth
+        trusted = one.client_ca or (self.issued.ca if self.issued is not None and one.has_tls else None)
+        if trusted is not None:
+            yield "ssl.truststore.type", "PEM"
+            yield "ssl.truststore.certificates", trusted
+        if one.mechanisms:
+            yield "sasl.enabled.mechanisms", ",".join(one.mechanisms)
+        for mechanism in one.mechanisms:
+            users = "".join(f" user_{name}={_quoted(password)}" for name, password in self.users.items())
+            module = f"{PLAIN_MODULE}{users};" if mechanism == PLAIN else SCRAM_MODULE
+            yield f"{mechanism.lower()}.sasl.jaas.config", module
+
+    def scram_decision(self, image: MetadataImage) -> Steps[Decision[None]]:
+        """Stores the passwords for the mechanisms of SCRAM that a listener offers."""
+        offered = {mechanism for one in self.listeners for mechanism in one.mechanisms} & SCRAM_MECHANISMS.keys()
+        records = []
+        for name in sorted(offered):
+            mechanism = SCRAM_MECHANISMS[name]
+            changes = []
+            for user, password in self.users.items():
+                yield
+                salt = os.urandom(SALT_BYTES)
+                salted = salted_password(mechanism, password.encode(), salt, MIN_ITERATIONS)
+                changes.append(CredentialUpsertion(user, mechanism.value, MIN_ITERATIONS, salt, salted))
+            _, made = yield from alter_credentials(image.scram_credentials, changes)
+            records += made
+        return Decision(None, tuple(records))
+
+
+def _quoted(password: str) -> str:
+    return '"' + password.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def parse_entrances(told: object, users: object, nodes: int, source: Entrances | None = None) -> Entrances:
+    """Reads `listeners` and `users` of a request for a cluster. Raises Problem.
+
+    nodes   how many there are
+    source  of the cluster that is forked, for what is not said
+    """
+    inherited = Entrances() if source is None else source.forked()
+    named = {**inherited.users, **_users(users)}
+    listeners = inherited.listeners
+    if told is not None:
+        listeners = _listeners(told, nodes)
+    if users is not None and not any(one.mechanisms or one.client_auth != "none" for one in listeners):
+        raise Problem(400, "users need a listener that knows them: with SASL, or with client_auth", field="users")
+    issued = inherited.issued
+    if any(one.has_tls and one.certificate is None for one in listeners) and (issued is None or users is not None):
+        issued = issue(named if any(one.client_auth != "none" for one in listeners) else ())
+    return Entrances(listeners, named, issued)
+
+
+def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
+    """Makes an authority, and what it issues to the broker and to these clients."""
+    from odradek.protocol.certificates import new_authority, new_client, new_server  # here: most clusters have no TLS
+
+    now = datetime.now(UTC)  # clients compare it with their own clocks, not with that of the cluster
+    authority = new_authority(now, CERTIFIED_DAYS)
+    ca = authority.certificate_pem.decode()
+    server = new_server(authority, CERTIFIED, now, CERTIFIED_DAYS)
+    issued = {name: new_client(authority, name, now, CERTIFIED_DAYS) for name in clients}
+    return IssuedCertificates(
+        ca,
+        KeyAndChain(server.key_pem.decode(), server.certificate_pem.decode() + ca),
+        {name: (each.key_pem + each.certificate_pem).decode() + ca for name, each in issued.items()},
+    )
+
+
+def _users(told: object) -> dict[str, str]:
+    found = {}
+    for name, password in mapping({} if told is None else told, "users").items():
+        if not USER_NAME.fullmatch(name):
+            raise Problem(
+                400, "a user's name has no spaces, quotes, commas, = ; / or backslashes", field=f"users.{name}"
+            )
+        found[name] = text(password, f"users.{name}")
+        if any(not each.isprintable() for each in found[name]):
+            raise bad(f"users.{name}", "a password of printable characters")
+    if len(found) > MOST_USERS:
+        raise Problem(400, f"at most {MOST_USERS} users", field="users")
+    return found
+
+
+def _listeners(told: object, nodes: int) -> tuple[ChosenListener, ...]:
+    if not isinstance(told, list) or not 1 <= len(told) <= MOST_LISTENERS:
+        raise bad("listeners", f"a list of 1 to {MOST_LISTENERS} listeners")
+    found: list[ChosenListener] = []
+    for index, each in enumerate(told):
+        one = _listener(each, f"listeners[{index}]", nodes)
+        if any(one.name == other.name for other in found):
+            raise Problem(400, f"two listeners are named {one.name}", field=f"listeners[{index}].name")
+        found.append(one)
+    ports = [port for one in found for port in one.ports if port]
+    if twice := next((port for port in ports if ports.count(port) > 1), None):
+        raise Problem(400, f"port {twice} is named twice", field="listeners")
+    return tuple(found)
+
+
+def _listener(told: object, field: str, nodes: int) -> ChosenListener:
+    found = mapping(told, field)
+    only(found, ("name", "protocol", "port", "ports", "mechanisms", "client_auth", "certificate", "client_ca"), field)
+    protocol = _one_of(found.get("protocol", "PLAINTEXT"), f"{field}.protocol", SECURITY_PROTOCOLS)
+    name = text(found.get("name", protocol), f"{field}.name")
+    if not LISTENER_NAME.fullmatch(name):
+        raise bad(f"{field}.name", "a letter, and letters, digits and _")
+    has_tls, has_sasl = protocol in SSL_PROTOCOLS, protocol in SASL_PROTOCOLS
+    for needed, allows, what in (
+        ("mechanisms", has_sasl, "SASL_PLAINTEXT or SASL_SSL"),
+        ("client_auth", has_tls, "SSL or SASL_SSL"),
+        ("certificate", has_tls, "SSL or SASL_SSL"),
+        ("client_ca", has_tls, "SSL or SASL_SSL"),
+    ):
+        if found.get(needed) is not None and not allows:
+            raise Problem(400, f"{needed} needs the protocol {what}", field=f"{field}.{needed}")
+    return ChosenListener(
+        name.upper(),
+        protocol,
+        _ports(found, field, nodes),
+        _mechanisms(found.get("mechanisms"), f"{field}.mechanisms") if has_sasl else (),
+        _one_of(found.get("client_auth") or "none", f"{field}.client_auth", CLIENT_AUTH),
+        _certificate(found.get("certificate"), f"{field}.certificate"),
+        None if found.get("client_ca") is None else _pem(found["client_ca"], f"{field}.client_ca"),
+    )
+
+
+def _ports(found: Mapping[str, object], field: str, nodes: int) -> tuple[int, ...]:
+    if found.get("port") is not None and found.get("ports") is not None:
+        raise Problem(400, "port is for one node, and ports for several: say one of them", field=f"{field}.ports")
+    if found.get("port") is not None:
+        if nodes > 1:
+            raise Problem(400, f"{nodes} nodes need ports, a list with one for each", field=f"{field}.port")
+        return (whole(found["port"], f"{field}.port", 0, 65535),)
+    told = found.get("ports")
+    if told is None:
+        return ()
+    if not isinstance(told, list) or len(told) != nodes:
+        raise bad(f"{field}.ports", f"a list with a port for each node, {nodes} in all")
+    return tuple(whole(port, f"{field}.ports[{index}]", 0, 65535) for index, port in enumerate(told))
+
+
+def _mechanisms(told: object, field: str) -> tuple[str, ...]:
+    if told is None:
+        return MECHANISMS
+    if not isinstance(told, list) or not told:
+        raise bad(field, f"a list of {', '.join(MECHANISMS)}")
+    return tuple(dict.fromkeys(_one_of(each, f"{field}[{index}]", MECHANISMS) for index, each in enumerate(told)))
+
+
+def _certificate(told: object, field: str) -> KeyAndChain | None:
+    if told is None:
+        return None
+    found = mapping(told, field)
+    only(found, ("key", "chain"), field)
+    return KeyAndChain(_pem(found.get("key"), f"{field}.key"), _pem(found.get("chain"), f"{field}.chain"))
+
+
+def _pem(told: object, field: str) -> str:
+    found = text(told, field)
+    if "-----BEGIN " not in found or len(found) > MOST_PEM:
+        raise bad(field, "PEM, the text itself")
+    return found
+
+
+def _one_of(told: object, field: str, allowed: Sequence[str]) -> str:
+    if told not in allowed:
+        raise bad(field, f"one of {', '.join(allowed)}")
+    assert isinstance(told, str)
+    return told

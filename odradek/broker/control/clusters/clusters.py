@@ -1,0 +1,527 @@
+"""Clusters: many brokers in one process, each with its own port, directory, clock and faults.
+
+The broker that `serve` starts is the cluster `default`. The others live below one directory of the process, in memory
+where the machine has such a file system, and go with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import ref
+
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
+from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
+from odradek.broker.configuration.listener_settings import setting_named
+from odradek.broker.control.clusters.chosen_listeners import Entrances, parse_entrances
+from odradek.broker.control.clusters.copies import Copy, beside, copy, fresh_root, nothing_more, remove
+from odradek.broker.control.clusters.releases import Release
+from odradek.broker.control.faults.faults import Faults
+from odradek.broker.control.faults.steps import put_steps
+from odradek.broker.control.nodes.nodes import Nodes, ids_of_nodes
+from odradek.broker.control.problems import Problem, bad, unknown
+from odradek.broker.network.controlled_connection import ControlledConnection
+from odradek.broker.runtime.allocator import FrozenObjects, return_freed_memory
+from odradek.broker.runtime.clock import LoopTimers, TimerHandle
+from odradek.broker.runtime.controlled_time import ControlledTime
+from odradek.broker.runtime.slices import work_in_slices
+from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.serving import ServingBroker
+from odradek.protocol.errors import KafkaError
+from odradek.storage.disk import NotingDisk
+from odradek.storage.log import LogWriteFailed
+from odradek.storage.log_state import CopiedLogs, KnownLog
+
+if TYPE_CHECKING:
+    from odradek.broker.control.recording.recorder import Recorder
+    from odradek.broker.http.connections import AddRoutes
+    from odradek.broker.in_process.client import InProcessClient
+    from odradek.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger("odradek.clusters")
+
+DEFAULT = "default"
+MOST_CLUSTERS = 2000
+MOST_CHECKPOINTS = 100  # of a cluster
+GONE_PER_RETURN = 50  # deleted clusters, after which what the C library has kept of them goes back to the kernel
+RETURN_MS = 1_000  # after these, for what is deleted meanwhile
+LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened; then, its parts have gone
+KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
+MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
+QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
+LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
+OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    now_ms: int
+    known_logs: KnownLogs
+
+
+@dataclass(slots=True)
+class Cluster:
+    id: str
+    settings: Mapping[str, str]
+    directory: Path
+    time: ControlledTime
+    faults: Faults
+    release: Release | None = None  # that it emulates
+    serving: ServingBroker | None = None  # None: it has crashed
+    nodes: Nodes | None = None
+    node_ids: Sequence[int] = ()  # its broker's own first
+    entrances: Entrances = field(default_factory=Entrances)
+    ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener, over restarts
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    known_logs: KnownLogs = field(default_factory=dict)  # as its next start finds them, where it has a copy
+    is_cut_off: bool = False  # its clients, while it crashes
+    lease: TimerHandle | None = None
+    ttl_s: int | None = None
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    preset_clients: list[InProcessClient] = field(default_factory=list)
+    token: str = field(default_factory=token_urlsafe)  # for its calls alone, where the process asks for one
+    disk: NotingDisk = field(default_factory=NotingDisk)
+    end: str | None = None  # why it has ended, or is about to
+
+    @property
+    def running(self) -> ServingBroker:
+        """Raises Problem."""
+        if self.serving is None:
+            raise self._not_running()
+        return self.serving
+
+    @property
+    def running_nodes(self) -> Nodes:
+        """Raises Problem."""
+        if self.nodes is None:
+            raise self._not_running()
+        return self.nodes
+
+    def _not_running(self) -> Problem:
+        self.require_there()
+        if self.is_restarting:
+            return Problem(409, f"cluster {self.id} is restarting: try again")
+        return Problem(409, f"cluster {self.id} has crashed: restart it first")
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether a call is under way that stops it and starts it again, or one of both."""
+        return self.serving is None and self.changing.locked()
+
+    def require_there(self) -> None:
+        """Raises Problem with the reason if it has ended."""
+        if self.end is not None:
+            raise Problem(404, f"there is no cluster {self.id} any more: {self.end}")
+
+    @asynccontextmanager
+    async def change(self) -> AsyncIterator[None]:
+        """One call at a time changes it. Raises Problem if it has ended meanwhile."""
+        async with self.changing:
+            self.require_there()
+            yield
+
+    async def settled(self, gives_up: Callable[[], bool] = bool) -> None:
+        """Returns when its broker waits for nothing but clients and time. gives_up: whether to return before that."""
+        quiet = 0
+        while quiet < QUIET_TURNS and self.serving is not None and not gives_up():
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self.serving.broker.is_settled else 0
+
+    def told(self) -> dict[str, object]:
+        nodes = [] if self.nodes is None else [node.told() for node in self.nodes]
+        return {
+            "id": self.id,
+            "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),
+            "nodes": nodes,
+            "listeners": [] if self.nodes is None else [*self._listeners(self.nodes)],
+            "ca_certificate": None if self.entrances.issued is None else self.entrances.issued.ca,
+            "state": "crashed" if self.serving is None else "running",
+            "emulates": None if self.release is None else self.release.name,
+            "checkpoints": sorted(self.checkpoints),
+        }
+
+    def _listeners(self, nodes: Nodes) -> Iterator[dict[str, object]]:
+        sasl = self.running.broker.sasl_listeners
+        for first, *others in zip(*(node.listeners for node in nodes), strict=True):
+            yield {
+                "name": first.name,
+                "protocol": first.security_protocol,
+                "bootstrap": ",".join(f"{each.host}:{each.port}" for each in (first, *others)),
+                "mechanisms": list(sasl.offers(first.name)) if sasl is not None and first.name in sasl else [],
+            }
+
+
+class Clusters:
+    """Loop thread only."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        return_memory: Callable[[], object] = return_freed_memory,
+        *,
+        copy: Copy = copy,
+    ) -> None:
+        """
+        return_memory  called soon after many clusters are gone
+        copy           of files; another one in its place can fail
+        """
+        self._loop = loop
+        self._return_memory = return_memory
+        self._copy = copy
+        self._system = LoopTimers(loop)
+        self._clusters: dict[str, Cluster] = {}
+        self._numbers = 0
+        self._objects = FrozenObjects()
+        self._let_gone = 0  # brokers since freed memory was returned
+        self._root: Path | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def start_default(
+        self,
+        config: BrokerConfig,
+        add_routes: AddRoutes,
+        recorder: Recorder | None = None,
+        release: Release | None = None,
+    ) -> ServingBroker:
+        """Starts the broker of the process. Raises what `ServingBroker.start` does.
+
+        add_routes  puts the control interface on its HTTP port
+        recorder    stands in front of all else that answers requests
+        release     that it emulates
+        """
+        time = ControlledTime(self._loop)
+        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)
+        serving = self._serving(cluster, config, add_routes)
+        cluster.node_ids = (config.node_id,)
+        self._clusters[DEFAULT] = cluster
+        await self._start(cluster, serving)
+        return serving
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return iter(self._clusters.values())
+
+    def named(self, name: str | None) -> Cluster | None:
+        return None if name is None else self._clusters.get(name)
+
+    def get(self, name: str) -> Cluster:
+        """Raises Problem."""
+        cluster = self.named(name)
+        if cluster is None:
+            raise Problem(404, f"there is no cluster {name}")
+        return cluster
+
+    async def create(
+        self,
+        settings: Mapping[str, object],
+        fork: str | None,
+        ttl_s: int | None,
+        nodes: int | Sequence[int] | None = None,
+        release: Release | None = None,
+        listeners: object = None,
+        users: object = None,
+    ) -> Cluster:
+        """Starts one more.
+
+        fork       the cluster whose log, coordinators, clock, listeners and users it begins with, on other ports
+        nodes      how many, or their ids; None for those of the fork, or one
+        release    that it emulates; a fork emulates what its source does
+        listeners  a list of objects, `chosen_listeners.py`; None for those of the fork, or one without TLS and logins
+        users      their passwords by name; None for those of the fork
+        raises     Problem
+        """
+        if len(self._clusters) >= MOST_CLUSTERS:
+            raise Problem(409, f"at most {MOST_CLUSTERS} clusters at a time: delete some")
+        source = None if fork is None else self.get(fork)
+        if source is not None and release is not None:
+            raise Problem(400, "a fork emulates what its source does", field="emulate")
+        checked = _checked(settings)
+        node_ids = ids_of_nodes(nodes, checked, None if source is None else source.node_ids)
+        entrances = parse_entrances(listeners, users, len(node_ids), None if source is None else source.entrances)
+        self._numbers += 1
+        name = f"c{self._numbers}"
+        time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
+        inherited = source.settings if source is not None else {} if release is None else release.defaults
+        cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time, self._loop.time))
+        cluster.release = release if source is None else source.release
+        cluster.node_ids = node_ids
+        cluster.entrances, cluster.ports = entrances, entrances.ports(node_ids)
+        self._clusters[name] = cluster
+        async with cluster.changing:
+            try:
+                if source is not None:
+                    await self._fork(source, cluster)
+                await self._start_again(cluster)
+                if entrances.users:
+                    await cluster.running_nodes.decide(entrances.scram_decision)
+            except (Problem, OSError, KafkaError):
+                await self._end(cluster)
+                await self._forget(cluster)
+                raise
+        self.lease(cluster, ttl_s)
+        return cluster
+
+    def lease(self, cluster: Cluster, ttl_s: int | None) -> None:
+        """It is deleted then, by the system's time, unless it is leased again. None: it stays."""
+        if cluster.lease is not None:
+            cluster.lease.cancel()
+        cluster.ttl_s = ttl_s
+        cluster.lease = None if ttl_s is None else self._system.after(ttl_s * 1000, lambda: self._lapse(cluster))
+
+    async def delete(self, name: str, why: str = "it was deleted") -> None:
+        """Raises Problem. why: is told to whoever still waits for something in it."""
+        cluster = self.own(name)
+        cluster.require_there()
+        cluster.end = why
+        async with cluster.changing:
+            await self._end(cluster)
+        await self._forget(cluster)
+
+    async def crash(self, name: str) -> None:
+        """Leaves what `kill -9` would: what the broker has written, and nothing of what it has not.
+
+        Raises Problem. Where its files cannot be copied, it runs on; if clients are cut off already, it is stopped in
+        good order, and can be restarted."""
+        cluster = self.own(name)
+        async with cluster.change():
+            left = beside(cluster.directory, "left")
+            # What is acknowledged from then on would be lost.
+            cut = partial(_cut, cluster, cluster.running_nodes)
+            try:
+                await self._copied(cluster, left, flushes=False, and_then=cut)
+            except Problem:
+                if cluster.is_cut_off:
+                    await self._end(cluster, keeps_data=True)
+                raise
+            await self._go_on_from(left, cluster)
+
+    async def restart(self, name: str, *, is_clean: bool) -> Cluster:
+        """Raises Problem."""
+        cluster = self.own(name)
+        if not is_clean and cluster.serving is not None:
+            await self.crash(name)
+        async with cluster.change():
+            await self._end(cluster, keeps_data=True)
+            await self._start_again(cluster)
+        return cluster
+
+    async def checkpoint(self, name: str, mark: str) -> None:
+        """Raises Problem."""
+        cluster = self.get(name)
+        if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
+            raise Problem(409, f"at most {MOST_CHECKPOINTS} checkpoints of a cluster")
+        async with cluster.change():
+            await cluster.settled()
+            cluster.checkpoints.pop(mark, None)
+            cluster.checkpoints[mark] = await self._copied(cluster, self._checkpoint(cluster, mark))
+
+    async def rewind(self, name: str, mark: str) -> Cluster:
+        """Raises Problem. Where the checkpoint cannot be copied, it runs on."""
+        cluster = self.own(name)
+        if mark not in cluster.checkpoints:
+            raise unknown("name", mark, cluster.checkpoints)
+        checkpoint = cluster.checkpoints[mark]
+        async with cluster.change():
+            await self._write_copy(cluster, self._checkpoint(cluster, mark), beside(cluster.directory, "left"))
+            await self._go_on_from(beside(cluster.directory, "left"), cluster)
+            self._set_to(cluster, checkpoint, is_frozen=cluster.time.is_frozen)
+            await self._start_again(cluster)
+        return cluster
+
+    async def close(self) -> None:
+        """All but the default, which its process stops."""
+        for cluster in list(self._clusters.values()):
+            if cluster.id != DEFAULT and cluster.end is None:
+                await self.delete(cluster.id, "its process stops")
+        self._clusters.pop(DEFAULT, None)
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def _serving(self, cluster: Cluster, config: BrokerConfig, add_routes: AddRoutes | None = None) -> ServingBroker:
+        cluster.faults.exchanges.are_kept = config.odradek_control_requests_enable
+        return ServingBroker(
+            config,
+            self._loop,
+            time=cluster.time,
+            add_routes=add_routes,
+            is_alone=cluster.id == DEFAULT,
+            make_connection=ControlledConnection,
+            disk=cluster.disk,
+        )
+
+    async def _start_again(self, cluster: Cluster) -> None:
+        node_id = cluster.node_ids[0]
+        own = {"log.dirs": str(cluster.directory), "odradek.http.port": "-1", "node.id": str(node_id)}
+        entrances = cluster.entrances.settings(node_id, cluster.ports)
+        own |= {name: entrances[name] for name in LISTENER_SETTINGS & entrances.keys()}
+        began = self._objects.begin()
+        try:
+            settings = {**MADE_WITH, **entrances, **cluster.settings, **own}
+            config, _ = configure({}, {}, settings, brokers=len(cluster.node_ids))
+            await self._start(cluster, self._serving(cluster, config))
+        except (CannotStart, ConfigError, KafkaError, OSError) as error:
+            raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
+        finally:
+            self._objects.made(began)
+
+    async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
+        put_steps(serving.broker, cluster.faults)
+        serving.broker.known_logs, cluster.known_logs = cluster.known_logs, {}
+        if cluster.release is not None:
+            serving.broker.offered = cluster.release.offered
+        await serving.start()
+        cluster.serving, cluster.is_cut_off = serving, False
+        nodes = Nodes(serving, cluster.node_ids, cluster.ports)
+        try:
+            await nodes.open()
+        except (CannotStart, OSError, KafkaError):
+            await nodes.close()
+            await serving.stop(0)
+            cluster.serving = None
+            raise
+        cluster.nodes = nodes
+        cluster.faults.attach(serving, nodes)
+
+    async def _end(self, cluster: Cluster, *, keeps_data: bool = False) -> None:
+        serving, cluster.serving = cluster.serving, None
+        nodes, cluster.nodes = cluster.nodes, None
+        cluster.faults.detach()
+        for client in cluster.preset_clients:
+            client.close()
+        cluster.preset_clients.clear()
+        if nodes is not None:
+            await nodes.close()
+        if serving is not None:
+            try:
+                await serving.stop(0, keeps_data=keeps_data)
+            except (LogWriteFailed, OSError) as error:
+                log.warning(
+                    "cluster %s could not be left clean, so its next start reads its logs: %s", cluster.id, error
+                )
+            self._system.after(LET_GO_MS, partial(self._let_go, serving))
+        cluster.time.stop()
+
+    async def _fork(self, source: Cluster, cluster: Cluster) -> None:
+        async with source.change():
+            begins = await self._copied(source, cluster.directory)
+            self._set_to(cluster, begins, is_frozen=source.time.is_frozen)
+
+    def _set_to(self, cluster: Cluster, checkpoint: Checkpoint, *, is_frozen: bool) -> None:
+        cluster.known_logs = checkpoint.known_logs
+        cluster.time = ControlledTime(self._loop, checkpoint.now_ms, is_frozen=is_frozen)
+        cluster.faults.follow(cluster.time)
+
+    async def _copied(
+        self, cluster: Cluster, to: Path, *, flushes: bool = True, and_then: Callable[[], None] = nothing_more
+    ) -> Checkpoint:
+        """Copies all that its files hold in one turn of the loop, in which `and_then` is called.
+
+        flushes  whether what is appended is written first
+        raises   Problem; nothing is left of the copy
+        """
+        serving, disk = cluster.serving, cluster.disk
+        logs = CopiedLogs({} if serving is None else serving.broker.log_directory.logs)
+
+        now_ms = cluster.time.now_ms()
+
+        def changed() -> list[str]:
+            nonlocal now_ms
+            now_ms = cluster.time.now_ms()
+            if serving is not None and flushes:
+                serving.broker.flush_appends()
+            return [*disk.end_notes(), *logs.look_again()]
+
+        disk.begin_notes()
+        try:
+            await work_in_slices(logs.looking())
+            await self._write_copy(cluster, cluster.directory, to, changed, and_then)
+        finally:
+            disk.end_notes()
+        return Checkpoint(now_ms, logs.known)
+
+    async def _write_copy(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        to: Path,
+        changed: Callable[[], list[str]] = list,
+        and_then: Callable[[], None] = nothing_more,
+    ) -> None:
+        try:
+            await self._copy(directory, to, changed=changed, and_then=and_then)
+        except OSError as error:
+            await remove([to])
+            raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
+
+    async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
+        """Ends its broker; a copy takes the place of its files."""
+        await self._end(cluster)
+        gone = beside(cluster.directory, "gone")
+        cluster.directory.rename(gone)
+        copied.rename(cluster.directory)
+        await remove([gone])
+
+    async def _forget(self, cluster: Cluster) -> None:
+        self.lease(cluster, None)
+        self._clusters.pop(cluster.id, None)
+        await remove([cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)])
+
+    def _let_go(self, serving: ServingBroker) -> None:
+        serving.let_go()
+        self._system.after(LET_GO_MS, partial(self._objects.gone, ref(serving.broker), self._clusters))
+        self._let_gone += 1
+        if self._let_gone == GONE_PER_RETURN:
+            self._system.after(RETURN_MS, self._return)
+
+    def _return(self) -> None:
+        self._let_gone = 0
+        self._return_memory()
+
+    def _lapse(self, cluster: Cluster) -> None:
+        if cluster.end is not None:
+            return
+        task = self._loop.create_task(self.delete(cluster.id, f"its lease of {cluster.ttl_s} s has ended"))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def own(self, name: str) -> Cluster:
+        if name == DEFAULT:
+            raise Problem(409, "the cluster default is the process itself: create another one for this")
+        return self.get(name)
+
+    def _directory(self, name: str) -> Path:
+        if self._root is None:
+            self._root = fresh_root()
+        return self._root / name
+
+    def _checkpoint(self, cluster: Cluster, mark: str) -> Path:
+        return self._directory(f"{cluster.id}-at-{mark.encode().hex()}")
+
+
+def _checked(settings: Mapping[str, object]) -> dict[str, str]:
+    checked = {}
+    for name, value in settings.items():
+        if name.removeprefix("advertised.") in OWNED:
+            raise Problem(400, f"settings.{name} is the cluster's own affair", field=f"settings.{name}")
+        if setting_named(name) is None:
+            raise unknown(f"settings.{name}", name, BROKER_SETTINGS)
+        if isinstance(value, dict | list) or value is None:
+            raise bad(f"settings.{name}", "a text, a number, or true or false")
+        checked[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return checked
+
+
+def _cut(cluster: Cluster, nodes: Nodes) -> None:
+    cluster.is_cut_off = True
+    for client in cluster.preset_clients:
+        client.close()
+    cluster.preset_clients.clear()
+    for server, _, _ in nodes.doors():
+        server.cut()

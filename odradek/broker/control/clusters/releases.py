@@ -1,0 +1,78 @@
+"""Releases of Apache Kafka that a cluster can emulate: what each offers, as it was recorded from the release itself.
+
+`releases.json` is made by `python -m tests.conformance.releases`. Of what a release offers, a cluster offers what is
+served here: nothing is shown that nothing answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from odradek.broker.api.served import Offered
+from odradek.broker.broker import OFFERED
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
+from odradek.broker.control.problems import text, unknown
+from odradek.protocol.api_keys import ApiKey
+
+APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
+# Defaults of a release that are left out: names of its classes, and what concerns a part of Kafka that is not here.
+LEFT_OUT = ("group.consumer.assignors", "metric.", "remote.")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One release.
+
+    name      as a cluster asks for it, such as 4.0
+    kafka     its version in full
+    defaults  settings whose defaults were others
+    """
+
+    name: str
+    kafka: str
+    offered: Offered
+    defaults: Mapping[str, str]
+
+
+@cache
+def releases() -> Mapping[str, Release]:
+    """All of them by name, the oldest first."""
+    recorded = json.loads(resources.files("odradek.broker.control.clusters").joinpath("releases.json").read_bytes())
+    return {name: _release(name, each) for name, each in recorded.items()}
+
+
+def release_named(value: object) -> Release:
+    """Raises Problem."""
+    name = text(value, "emulate")
+    if name not in releases():
+        raise unknown("emulate", name, releases())
+    return releases()[name]
+
+
+def _release(name: str, recorded: Mapping[str, Any]) -> Release:
+    apis = {}
+    for api, (lowest, highest) in recorded["apis"].items():
+        served = None if api not in APIS else OFFERED.apis.get(APIS[api])
+        if served is not None:
+            lowest, highest = max(lowest, served.min_version), min(highest, served.max_version)
+            apis[APIS[api]] = replace(served, min_version=lowest, max_version=highest)
+    known = OFFERED.features
+    return Release(
+        name,
+        recorded["kafka"],
+        Offered(
+            apis,
+            {each: (least, most) for each, (least, most) in recorded["supported"].items() if each in known},
+            {each: level for each, level in recorded["finalized"].items() if each in known},
+        ),
+        {
+            each: value
+            for each, value in recorded["defaults"].items()
+            if each in BROKER_SETTINGS and not each.startswith(LEFT_OUT) and value is not None
+        },
+    )

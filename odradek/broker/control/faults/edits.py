@@ -1,0 +1,335 @@
+"""Edits of answers: what a rule sets, removes, repeats or puts in another order, by the path of a field. Pure.
+
+A path and its value are checked against the schema of the answer when the rule is made. Whether the elements of the
+path are there, and whether the version of the answer has the field, only each answer shows.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from base64 import b64decode, urlsafe_b64decode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.control.problems import Problem, bad, mapping, unknown, whole
+from odradek.protocol.messages import response_class
+from odradek.protocol.schema import INTEGERS, NO_VERSIONS, Versions, load, snake_case
+from odradek.protocol.struct import Struct
+
+if TYPE_CHECKING:
+    from odradek.protocol.api_keys import ApiKey
+    from odradek.protocol.schema import Field, Schema
+
+OF_ARRAYS: Final = frozenset({"reverse", "order"})
+OF_ELEMENTS: Final = frozenset({"remove", "duplicate"})
+EDITS: Final = (
+    'a value, {"remove": true}, {"duplicate": true}, {"reverse": true}, {"order": [2, 0]} or {"corrupt": true}'
+)
+PATH: Final = re.compile(r"[A-Za-z]\w*(\[(\d{1,9}|\*)\])?(\.([A-Za-z]\w*(\[(\d{1,9}|\*)\])?|\d{1,9}|\*))*")
+UUID_BYTES: Final = 16
+
+
+class NotMade(Exception):
+    """This answer does not have what the edit is about; the words say what it lacks."""
+
+
+class NoSuchField(NotMade):
+    """The version of this answer has no such field."""
+
+
+def make_all(edits: Sequence[Edit], answer: Struct, version: int) -> None:
+    """Makes the edits of a rule. One of a field that this version has not is left out if another one is made, since
+    clients of old versions see nothing of that field. Raises NotMade, maybe with the answer half changed.
+    """
+    lacking: list[NoSuchField] = []
+    for edit in edits:
+        try:
+            edit.apply(answer, version)
+        except NoSuchField as why:
+            lacking.append(why)
+    if edits and len(lacking) == len(edits):
+        raise lacking[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all.
+
+    how       `set`, to a value of which each answer gets a copy; `corrupt` of bytes, whose last bit turns over; of an
+              array `remove` or `duplicate` of its element, `reverse`, or `order`, whose `value` holds the indexes of
+              elements as they are to come; those that it does not name follow
+    versions  the fields on the path, and the versions of the answer that have them
+    """
+
+    path: tuple[str | int, ...]
+    value: object
+    how: str = "set"
+    versions: tuple[tuple[str, Versions], ...] = ()
+
+    def apply(self, answer: Struct, version: int) -> None:
+        """Raises NotMade, maybe with the answer half changed."""
+        for name, versions in self.versions:
+            if version not in versions:
+                raise NoSuchField(f"version {version} of the answer has no {name}")
+        places: list[object] = [answer]
+        steps = self.path if self.how in OF_ARRAYS else self.path[:-1]
+        for count, step in enumerate(steps, 1):
+            below = [each for place in places for each in _below(place, step)]
+            if not below:
+                raise NotMade(f"{shown(self.path[:count])} is not there: {_lack(places, step)}")
+            places = below
+        if not sum([self._change(place) for place in places]):
+            raise NotMade(f"{shown(self.path)} leaves nothing to {self.how}: {_lack(places, self.path[-1])}")
+
+    def _change(self, place: object) -> bool:
+        """Returns whether there was anything to change."""
+        last = self.path[-1]
+        if self.how in OF_ARRAYS or self.how in OF_ELEMENTS:
+            return isinstance(place, list) and self._reshape(place, last)
+        if not isinstance(place, Struct) or not isinstance(last, str):
+            return False
+        if self.how == "set":
+            setattr(place, last, deepcopy(self.value))
+            return True
+        value = getattr(place, last)
+        if not value:
+            return False
+        setattr(place, last, b"".join((value[:-1], bytes(each ^ 1 for each in value[-1:]))))
+        return True
+
+    def _reshape(self, array: list[object], index: str | int) -> bool:
+        if self.how == "reverse":
+            array.reverse()
+        elif isinstance(self.value, tuple):  # of `order`
+            first = [each for each in self.value if each < len(array)]
+            array[:] = [array[each] for each in [*first, *(each for each in range(len(array)) if each not in first)]]
+        elif isinstance(index, int):
+            if index >= len(array):
+                return False
+            if self.how == "remove":
+                del array[index]
+            else:
+                array.insert(index, array[index])
+        elif self.how == "remove":
+            had = bool(array)
+            array.clear()
+            return had
+        else:
+            array[:] = [each for each in array for _ in range(2)]
+        return bool(array) or self.how == "remove"
+
+
+def _below(place: object, step: str | int) -> list[object]:
+    if isinstance(place, list):
+        return list(place) if step == "*" else [place[step]] if isinstance(step, int) and step < len(place) else []
+    found = getattr(place, step, None) if isinstance(step, str) else None
+    return [] if found is None else [found]
+
+
+def _lack(places: Iterable[object], step: str | int) -> str:
+    sizes = [len(each) for each in places if isinstance(each, list)]
+    if not sizes:
+        return "it is null or empty"
+    most = max(sizes)
+    return f"the array has {most} element{'s' * (most != 1)}" if step != "*" else "the array is empty"
+
+
+def shown(path: Sequence[str | int]) -> str:
+    """Spells a path as the interface answers with it: `topics[0].errorCode`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int) or step == "*":
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + json_name(step)
+    return text
+
+
+def _steps(path: str) -> list[str | int]:
+    return [int(each) if each.isdecimal() else each for each in re.findall(r"[A-Za-z]\w*|\d+|\*", path)]
+
+
+def edits_told(edits: Mapping[str, object]) -> dict[str, object]:
+    """Spells the paths of edits, and the fields of their values, as the interface answers with them."""
+    return {shown(_steps(path)): _respelled(value) for path, value in edits.items()}
+
+
+def _respelled(value: object) -> object:
+    if isinstance(value, list):
+        return [_respelled(each) for each in value]
+    return {json_name(name): _respelled(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def json_name(name: str) -> str:
+    """Spells a field as Kafka's JSON does, `errorCode`; as `GET …/requests` shows it."""
+    first, *others = attribute_of(name).split("_")
+    return first + "".join(each[:1].upper() + each[1:] for each in others)
+
+
+def attribute_of(name: str) -> str:
+    """`MemberEpoch`, `memberEpoch` or `member_epoch` → `member_epoch`, as the message classes spell it."""
+    return snake_case(name)
+
+
+def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] | None = None) -> Edit:
+    """versions: that the rule matches; None for all. Raises Problem."""
+    at = f"do.edit.{path}"
+    if PATH.fullmatch(path) is None:
+        raise bad(at, "a path to a field, as in topics[0].partitions[*].errorCode")
+    how = "set"
+    if isinstance(value, dict):
+        if len(value) != 1 or not value.keys() <= OF_ARRAYS | OF_ELEMENTS | {"corrupt"}:
+            raise bad(at, EDITS)
+        ((how, order),) = value.items()
+        if how != "order" and order is not True:
+            raise bad(at, EDITS)
+        if how == "order":
+            value = _indexes(order, path)
+    walk = _Walk(api, at)
+    for step in _steps(path):
+        walk.take(step)
+    field, is_element = walk.field, walk.is_element
+    assert field is not None, "a path begins with a name"
+    if how in OF_ELEMENTS and not is_element:
+        raise bad(at, "a path to an element, as in topics[0] or topics[*]")
+    if how not in OF_ELEMENTS and is_element:
+        raise bad(at, "a path to a field, as in topics[0].partitions[*].errorCode, and its value")
+    if how in OF_ARRAYS and not field.is_array:
+        raise bad(at, f"a path to an array; {json_name(field.name)} is none")
+    if how == "corrupt" and (field.is_array or field.type not in ("bytes", "records")):
+        raise bad(at, f"a path to bytes; {json_name(field.name)} holds {field.type_name}")
+    if how == "set":
+        value = walk.values.made(field, value, at)
+    known = tuple((json_name(each.name), each.versions) for each in walk.fields)
+    served = range(response_class(api.value).MIN_VERSION, response_class(api.value).MAX_VERSION + 1)
+    matched = [each for each in served if versions is None or versions[0] <= each <= versions[1]]
+    for name, having in known:
+        if matched and not any(each in having for each in matched):
+            raise Problem(400, f"{at}: no version that the rule matches has {name}", field=at, allowed=_told(having))
+    return Edit(tuple(walk.path), value, how, known)
+
+
+def _told(versions: Versions) -> str:
+    return f"versions {versions.lowest}{'+' if versions.highest is None else f'-{versions.highest}'}"
+
+
+class _Walk:
+    """A path on its way through the schema of an answer."""
+
+    def __init__(self, api: ApiKey, at: str) -> None:
+        answer = response_class(api.value)
+        schema = load(answer.__module__.rpartition(".")[2])
+        self.values = _Values(schema, vars(sys.modules[answer.__module__]))
+        self._schema = schema
+        self._at = at
+        self._known = schema.fields
+        self.path: list[str | int] = []
+        self.fields: list[Field] = []
+        self.is_element = False
+
+    @property
+    def field(self) -> Field | None:
+        return self.fields[-1] if self.fields else None
+
+    def take(self, step: str | int) -> None:
+        """Raises Problem."""
+        field = self.field
+        if isinstance(step, int) or step == "*":
+            if field is None or not field.is_array or self.is_element:
+                raise bad(self._at, f"a path without {step} behind {shown(self.path)}, which is no array")
+            self.is_element = True
+            self.path.append(step)
+            return
+        if field is not None and field.is_array and not self.is_element:
+            name = shown(self.path)
+            raise bad(self._at, f"a path with an element of the array {name}, as in {name}[0] or {name}[*]")
+        found = named(self._known, step, self._at)
+        self.fields.append(found)
+        self._known = self._schema.structs.get(found.type, ())
+        self.is_element = False
+        self.path.append(found.attribute)
+
+
+def named(fields: Sequence[Field], name: str, at: str) -> Field:
+    """Raises Problem with the nearest name."""
+    known = {each.attribute: each for each in fields}
+    found = known.get(attribute_of(name))
+    if found is None:
+        raise unknown(at, json_name(name), [json_name(each.name) for each in fields])
+    return found
+
+
+class _Values:
+    """Makes of JSON what a field of a message holds, in the form of `odradek.protocol.kafka_json`."""
+
+    def __init__(self, schema: Schema, classes: Mapping[str, Callable[..., Struct]]) -> None:
+        self._schema = schema
+        self._classes = classes
+
+    def made(self, field: Field, value: object, at: str) -> object:
+        """Raises Problem."""
+        if value is None:
+            if field.nullable == NO_VERSIONS:
+                raise bad(at, f"{_kind(field)}; it cannot be null")
+            return None
+        if not field.is_array:
+            return self._element(field, value, at)
+        if not isinstance(value, list):
+            raise bad(at, f"a list of {field.type}")
+        return [self._element(field, each, f"{at}[{index}]") for index, each in enumerate(value)]
+
+    def _element(self, field: Field, value: object, at: str) -> object:
+        if field.is_struct:
+            fields = self._schema.structs[field.type]
+            inner = {}
+            for name, each in mapping(value, at).items():
+                found = named(fields, name, f"{at}.{name}")
+                inner[found.attribute] = self.made(found, each, f"{at}.{name}")
+            return self._classes[field.type](**inner)
+        kind = field.type
+        if kind in INTEGERS:
+            bits = 8 * INTEGERS[kind][0] - (kind[0] != "u")
+            if isinstance(value, bool) or not isinstance(value, int) or not -(2**bits) <= value < 2**bits:
+                raise bad(at, _kind(field))
+            if kind[0] == "u" and value < 0:
+                raise bad(at, _kind(field))
+        elif kind in ("uuid", "bytes", "records"):
+            return _decoded(field, value, at)
+        elif kind == "bool" and not isinstance(value, bool):
+            raise bad(at, "true or false")
+        elif kind == "float64" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise bad(at, "a number")
+        elif kind == "string" and not isinstance(value, str):
+            raise bad(at, "a text")
+        return value
+
+
+def _kind(field: Field) -> str:
+    if field.is_array:
+        return f"a list of {field.type}"
+    return f"a whole number, {field.type}" if field.type in INTEGERS else f"a value of type {field.type}"
+
+
+def _decoded(field: Field, value: object, at: str) -> bytes:
+    decode = urlsafe_b64decode if field.type == "uuid" else b64decode
+    try:
+        data = decode(value + "=" * (-len(value) % 4)) if isinstance(value, str) else None
+    except (NotBase64, ValueError):
+        data = None
+    if data is None or (field.type == "uuid" and len(data) != UUID_BYTES):
+        raise bad(at, f"{field.type} in base64, as GET …/requests shows them")
+    return data
+
+
+def _indexes(value: object, path: str) -> tuple[int, ...]:
+    field = f"do.edit.{path}.order"
+    if not isinstance(value, list) or not value:
+        raise bad(field, "a list of indexes, as in [2, 0]")
+    indexes = tuple(whole(each, field, 0, 2**31 - 1) for each in value)
+    if len(set(indexes)) < len(indexes):
+        raise bad(field, "a list of indexes, each of them once")
+    return indexes

@@ -1,0 +1,499 @@
+"""Faults at work: they stand in the place of what answers frames while there are rules. `steps.py` has those between
+the steps of the broker itself.
+
+A broker without control has the dispatcher itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.api.error_replies import partition_errors
+from odradek.broker.control.faults.edits import NotMade, make_all
+from odradek.broker.control.faults.holds import Holds, Released, held_at
+from odradek.broker.control.faults.partition_errors import keep_only, leave_out, put_in_place
+from odradek.broker.control.faults.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
+from odradek.broker.control.faults.sightings import named_in, places_in
+from odradek.broker.control.odd.odd import Odd
+from odradek.broker.control.odd.odd_requests import OddRequests
+from odradek.broker.control.problems import Problem, nearest
+from odradek.broker.control.recording.exchanges import Exchanges
+from odradek.broker.network.controlled_connection import observe
+from odradek.broker.network.paced_answers import PacedAnswer, slow
+from odradek.broker.produce.request import WITHOUT_LOG_START
+from odradek.broker.runtime.delayed import CloseConnection, Deferred, Parked
+from odradek.protocol.api_facts import API_OF_KEY, facts_of
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode, reader
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.frames import (
+    RESPONSE_START,
+    read_client_id,
+    request_header_version,
+    response_has_tags,
+    response_writer,
+)
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.control.nodes.nodes import Nodes
+    from odradek.broker.control.recording.recorder import Recorder
+    from odradek.broker.metadata.records import Decision
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.network.controlled_connection import ObservesConnections
+    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.runtime.controlled_time import ControlledTime
+    from odradek.broker.serving import ServingBroker
+    from odradek.protocol.struct import Struct
+
+log = logging.getLogger("odradek.control")
+
+MOST_RULES = 1000
+REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
+FUTURE_VERSION = 0x7FFF
+NO_LINGERING = struct.pack("ii", 1, 0)
+CODES = {code.value: code for code in ErrorCode}
+
+
+class Faults:
+    """The rules of one cluster."""
+
+    def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
+        """recorder: sees what clients see, as all in `recorders` do from the next `put` on"""
+        self.recorders = [] if recorder is None else [recorder]
+        self.timers: Timers = time
+        self.exchanges = Exchanges(time, now_s)
+        self.holds = Holds()
+        self.rules: dict[str, Rule] = {}
+        self.odd: Odd | None = None
+        self._serving: ServingBroker | None = None
+        self._nodes: Nodes | None = None
+        self._numbers = 0
+
+    def follow(self, time: ControlledTime) -> None:
+        """Goes by this clock from now on."""
+        self.timers = self.exchanges.kept.time = time
+
+    def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
+        """To a broker that has just started."""
+        self._serving = serving
+        self._nodes = nodes
+        metadata = serving.broker.metadata
+        metadata.placed = partial(self._placed, metadata.placed)
+        self.put()
+
+    def _placed(self, plain: Callable[[Decision[Any]], Decision[Any]], decision: Decision[Any]) -> Decision[Any]:
+        placed = plain(decision)
+        return placed if self.odd is None else self.odd.placed(placed)
+
+    def detach(self) -> None:
+        """Before the broker stops: requests that wait go on, so that they can be answered or cut off."""
+        self._serving = self._nodes = None
+        self.holds.end()
+
+    def add(self, told: object) -> list[Rule]:
+        """One rule or a list of them; all or none. Raises Problem."""
+        parsed: dict[str, Rule] = {}
+        for each in told if isinstance(told, list) else [told]:
+            self._numbers += 1
+            rule = parse_rule(each, f"rule-{self._numbers}")
+            if rule.name in self.rules or rule.name in parsed:
+                raise Problem(409, f"there is a rule named {rule.name}", field="name")
+            parsed[rule.name] = rule
+        if len(self.rules) + len(parsed) > MOST_RULES:
+            raise Problem(409, f"at most {MOST_RULES} rules at a time")
+        self.rules.update(parsed)
+        self.put()
+        return list(parsed.values())
+
+    def note(self, method: str, path: str, body: object) -> None:
+        """Tells recorders of a call of the control interface, before what it does, and who waits at holds."""
+        for recorder in self.recorders:
+            recorder.tell({"called": {"method": method, "path": path, "body": body, "holds": self.holds.counts()}})
+
+    def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
+        """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more.
+
+        percent: of those that have another one than usual
+        """
+        if self.odd is not None:
+            self.odd.is_over = True
+        self.odd = Odd.of(seed, percent or {}) if seed else None
+        self.put()
+
+    def release(self, name: str) -> Released:
+        """Whatever waits for the hold goes on. Raises Problem where no rule has such a hold and nothing waits there."""
+        names = {rule.do.hold for rule in self.rules.values() if rule.do.hold is not None} | self.holds.counts().keys()
+        if name not in names:
+            raise Problem(404, f"no rule holds anything as {name}{nearest(name, names)}", field="name")
+        return self.holds.release(name)
+
+    def remove(self, name: str | None) -> tuple[list[Rule], Sequence[Deferred[None]]]:
+        """Whatever waits for a hold of these goes on. name: None for all. Raises Problem.
+
+        Returns them, and answers that come when the effects of what went on are there.
+        """
+        if name is not None and name not in self.rules:
+            raise Problem(404, f"there is no rule named {name}")
+        gone = list(self.rules.values()) if name is None else [self.rules[name]]
+        for rule in gone:
+            del self.rules[rule.name]
+        kept = {rule.do.hold for rule in self.rules.values()}
+        effects: list[Deferred[None]] = []
+        for rule in gone:
+            if rule.do.hold is not None and rule.do.hold not in kept:
+                effects += self.holds.release(rule.do.hold).effects
+        self.put()
+        return gone, effects
+
+    def action(self, point: Point, seen: Seen) -> Action:
+        """Returns that of the first rule that acts; all of them count."""
+        found = OBSERVE
+        for rule in self.rules.values():
+            if rule.at is point and rule.hit(seen) and found.only_observes:
+                found = rule.do
+        return found
+
+    def refuses_for_good(self, seen: Seen) -> bool:
+        """Whether a rule refuses this marker, and each further attempt at it, for as long as the rule is there."""
+        for rule in self.rules.values():
+            if rule.at is Point.MARKER and rule.acts_on(seen) and not rule.do.only_observes:
+                return rule.do.error is not None and rule.acts_always
+        return False
+
+    def not_made(self, action: Action, why: str) -> None:
+        """Takes back the hit of the rule whose edits an answer does not allow."""
+        for rule in self.rules.values():
+            if rule.do is action:
+                rule.not_made(why)
+
+    def places(self, seen: Seen, action: Action) -> set[tuple[str, int | None]]:
+        """The partitions of a request that an action is about."""
+        topics = {rule.match.get("topic") for rule in self.rules.values() if rule.do is action} - {None}
+        numbers = action.partitions or ()
+        return {(topic, index) for topic, index in seen.places if index in numbers and (not topics or topic in topics)}
+
+    def put(self) -> None:
+        """Stands before whatever answers requests, at each node that runs; whoever observes sees what clients do."""
+        if self._serving is None or self._nodes is None:
+            return
+        is_needed = any(rule.at in REQUEST_POINTS for rule in self.rules.values())
+        for server, plain, node in self._nodes.doors():
+            if self.odd is not None:
+                plain = OddRequests(plain, self.odd, self._serving, self.timers, node)
+            answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
+            observers: list[ObservesConnections] = [recorder.at(node) for recorder in self.recorders]
+            if self.exchanges.are_kept:
+                observers.append(self.exchanges.kept)
+            server.requests = answering
+            observe(server, observers)
+
+
+class FaultyRequests:
+    """Between connections and the dispatcher; `odradek.broker.network.connection_host.FrameReceiver`."""
+
+    def __init__(self, plain: FrameReceiver, faults: Faults, serving: ServingBroker, node: int) -> None:
+        self.plain = plain
+        self.node = node
+        self.faults = faults
+        self.serving = serving
+        self._doomed: set[int] = set()  # connections that are cut in the next turn of the loop
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self.plain.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self.plain.connected(connection)
+        about = {"listener": connection.listener, "node": self.node, "connection": connection.connection_id}
+        action = self.faults.action(Point.ACCEPTED, Seen(None, about=about))
+        if action.disconnects:
+            self._doomed.add(connection.connection_id)
+            self.serving.broker.loop.call_soon(self._cut, connection, action.resets)
+
+    def _cut(self, connection: ConnectionInfo, resets: bool) -> None:
+        self._doomed.discard(connection.connection_id)
+        cut(connection, resets)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self.plain.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        if connection.connection_id in self._doomed:  # its first request may come with the connection
+            raise CloseConnection("a fault disconnects it")
+        seen = self._seen(frame, connection)
+        if seen is None:
+            return self.plain.start(frame, connection)
+        return FaultyExchange(self, memoryview(bytearray(frame)), connection, seen).begin()
+
+    def _seen(self, frame: memoryview, connection: ConnectionInfo) -> Seen | None:
+        """None where no rule can match."""
+        if len(frame) < REQUEST_START.size:
+            return None
+        number, version = KEY_AND_VERSION.unpack_from(frame)
+        api = API_OF_KEY.get(number)
+        if api is None or not any(rule.may_match(api, version) for rule in self.faults.rules.values()):
+            return None
+        if not self.serving.dispatcher.serves(number, version):
+            return None
+        _, _, client_id_size = REQUEST_START.unpack_from(frame)
+        client_id, position = read_client_id(frame, client_id_size, request_header_version(number, version) == 2)
+        request = reader(request_class(number), version)(frame, position)[0]
+        about = {
+            "client_id": client_id,
+            "software": connection.client_software_name,
+            "principal": connection.principal,
+            "connection": connection.connection_id,
+            "listener": connection.listener,
+            "node": self.node,
+        }
+        return Seen(api, version, request, about, named_in(request), places_in(request, self.topic_named), position)
+
+    def tell_log_start(self, refusal: Message) -> None:
+        """Says in a refused Produce where the logs begin, as Kafka does; clients decide by it."""
+        if not isinstance(refusal, ProduceResponse):
+            return
+        for topic in refusal.responses:
+            name = topic.name or self.topic_named(topic.topic_id)
+            for answer in topic.partition_responses:
+                code = CODES.get(answer.error_code)
+                if name is None or code is None or code in WITHOUT_LOG_START:
+                    continue
+                with suppress(KafkaError):
+                    answer.log_start_offset = self.serving.broker.partitions.get(
+                        name, answer.index
+                    ).log.log_start_offset
+
+    def topic_named(self, topic_id: bytes) -> str | None:
+        topic = self.serving.broker.metadata.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+
+def cut(connection: ConnectionInfo, resets: bool) -> None:
+    """Ends it without another byte. resets: by RST in place of FIN."""
+    transport = connection.transport
+    if transport is None:
+        return
+    if resets:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGERING)
+    transport.abort()
+
+
+class FaultyExchange:
+    """A request that rules may act on: received → (pause) → dispatched → applied → (pause) → replying
+    → (pause) → answered."""
+
+    overlapping_key = None
+    waits_for_others = True
+
+    def __init__(self, host: FaultyRequests, frame: memoryview, connection: ConnectionInfo, seen: Seen) -> None:
+        self.size_bytes = len(frame)
+        self.is_done = False
+        self._host = host
+        self._frame = frame
+        self._connection = connection
+        self._seen = seen
+        self._reply: Parked | None = None
+        self._outcome: list[Chunk] | CloseConnection = []
+        self._on_done: Callable[[object], None] | None = None
+        self._is_dispatched = False
+        self._stop_waiting: Callable[[], None] | None = None
+        self._refused: Struct | None = None  # what the answer says of partitions that a rule refuses
+        self._bytes_per_s: int | None = None  # at which the answer leaves; the last point that says so decides
+
+    def begin(self) -> list[Chunk] | Parked:
+        """Raises MalformedMessage, CloseConnection."""
+        self._at(Point.RECEIVED, self._dispatch)
+        return self.chunks() if self.is_done else self
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        if self.is_done:
+            action(self)
+        else:
+            self._on_done = action
+
+    def chunks(self) -> list[Chunk]:
+        if isinstance(self._outcome, CloseConnection):
+            raise self._outcome
+        return self._outcome
+
+    def abandon(self) -> None:
+        """The client is gone. As at Kafka, what was received is handled, though nobody hears the answer."""
+        self._on_done = None
+        ends = self._is_dispatched or facts_of(self._seen.api).is_of_connection or self._host.faults.holds.are_many
+        if self._stop_waiting is not None and ends:
+            self._stop_waiting()
+        if self._reply is not None:
+            self._reply.abandon()
+
+    def _at(self, point: Point, go_on: Callable[[Action], None]) -> None:
+        faults = self._host.faults
+        action = faults.action(point, self._seen)
+        self._bytes_per_s = action.slow_bytes_per_s or self._bytes_per_s
+
+        def resumed() -> None:
+            self._stop_waiting = None
+            go_on(action)
+
+        if action.hold is not None:
+            name = action.hold
+            faults.holds.wait(name, self, resumed, held_at(point, self._seen))
+            self._stop_waiting = lambda: faults.holds.forget(name, self)
+        elif action.delay_ms:
+            self._stop_waiting = faults.timers.after(action.delay_ms, resumed).cancel
+        else:
+            go_on(action)
+
+    def _dispatch(self, action: Action) -> None:
+        self._is_dispatched = True
+        if action.disconnects:
+            self._disconnect(action)
+        elif action.drops:
+            self._done([])
+        elif action.error is not None and action.partitions is None:
+            self._answered(self._refusal(action.error))
+        else:
+            if action.error is not None:
+                self._refuse_partitions(action, before=True)
+            try:
+                reply = self._host.plain.start(self._frame, self._connection)
+            except (CloseConnection, MalformedMessage) as closes:
+                self._done(closes if isinstance(closes, CloseConnection) else CloseConnection(str(closes)))
+                return
+            if isinstance(reply, list):
+                self._answered(reply)
+            else:
+                self._reply = reply
+                reply.when_done(self._replied)
+
+    def _replied(self, _: object) -> None:
+        reply, self._reply = self._reply, None
+        assert reply is not None, "it has been replied to"
+        try:
+            answer = reply.chunks()
+        except CloseConnection as closes:
+            self._done(closes)
+            return
+        self._answered(answer)
+
+    def _answered(self, answer: list[Chunk]) -> None:
+        answer = self._with_refused(answer)
+
+        def finish(action: Action) -> None:
+            if action.disconnects:
+                self._disconnect(action)
+            elif action.drops:
+                self._done([])
+            elif action.error is not None and action.partitions is None:
+                self._replying(self._refusal(action.error))
+            elif action.error is not None:
+                self._refuse_partitions(action, before=False)
+                self._replying(self._with_refused(answer))
+            else:
+                self._replying(self._edited(answer, action) if action.edits else answer)
+
+        self._at(Point.APPLIED, finish)
+
+    def _replying(self, outcome: list[Chunk] | CloseConnection) -> None:
+        if isinstance(outcome, CloseConnection) or not outcome:
+            self._done(outcome)
+            return
+
+        def finish(action: Action) -> None:
+            if action.disconnects:
+                self._disconnect(action)
+            else:
+                self._done([] if action.drops else outcome)
+
+        self._at(Point.REPLYING, finish)
+
+    def _disconnect(self, action: Action) -> None:
+        if action.resets:
+            cut(self._connection, resets=True)
+        self._done(CloseConnection("a fault disconnects it"))
+
+    def _refuse_partitions(self, action: Action, *, before: bool) -> None:
+        """before: the request is handled without them."""
+        api, version, request = self._seen.api, self._seen.version, self._seen.request
+        assert api is not None, "it is a request"
+        assert isinstance(request, Message)
+        assert action.error is not None
+        places = self._host.faults.places(self._seen, action)
+        refusal = partition_errors(api, version, request, action.error)
+        self._host.tell_log_start(refusal)
+        keep_only(refusal, places, self._host.topic_named)
+        self._refused = refusal
+        if before and api is not ApiKey.FETCH:  # which changes nothing, and whose session names them anyway
+            leave_out(request, places, self._host.topic_named)
+            head = self._frame[: self._seen.body_at]
+            self._frame = memoryview(bytearray(bytes(head) + encode(request, version)))
+
+    def _with_refused(self, answer: list[Chunk]) -> list[Chunk]:
+        refused, self._refused = self._refused, None
+        if refused is None or not answer:
+            return answer
+        message, correlation_id = self._decoded(answer)
+        put_in_place(message, refused, self._host.topic_named)
+        api, version = self._seen.api, self._seen.version
+        assert api is not None, "it is a request"
+        return response_writer(api.value, type(message), version)(correlation_id, message)
+
+    def _decoded(self, answer: list[Chunk]) -> tuple[Message, int]:
+        api, version = self._seen.api, self._seen.version
+        assert api is not None, "it is a request"
+        answer_class = response_class(api.value)
+        data = b"".join(in_memory(answer))
+        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
+        _, correlation_id = RESPONSE_START.unpack_from(data)
+        return decode(answer_class, version, data, position), correlation_id
+
+    def _refusal(self, code: ErrorCode) -> list[Chunk]:
+        if code is ErrorCode.UNSUPPORTED_VERSION and self._seen.api is ApiKey.API_VERSIONS and self._seen.version >= 3:
+            # As a version of the future: a body of version 0 that says what to ask with (KIP-511).
+            frame = bytearray(self._frame)
+            KEY_AND_VERSION.pack_into(frame, 0, ApiKey.API_VERSIONS.value, FUTURE_VERSION)
+            answer = self._host.serving.dispatcher.start(memoryview(frame), self._connection)
+            assert isinstance(answer, list), "it is answered at once"
+            return answer
+        refusal = self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
+        if not refusal or self._seen.api is not ApiKey.PRODUCE:
+            return refusal
+        message, correlation_id = self._decoded(refusal)
+        self._host.tell_log_start(message)
+        return response_writer(ApiKey.PRODUCE.value, type(message), self._seen.version)(correlation_id, message)
+
+    def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk]:
+        """Makes all edits of the rule, or none: then the answer stays as it is, and the rule has no hit of it."""
+        api, version = self._seen.api, self._seen.version
+        assert api is not None, "it is a request"
+        try:
+            if not answer:
+                raise NotMade("the request has no answer")
+            message, correlation_id = self._decoded(answer)
+            make_all(action.edits, message, version)
+            return response_writer(api.value, type(message), version)(correlation_id, message)
+        except Exception as error:  # of the codec, too: a value may be none of this version's
+            why = str(error) or type(error).__name__
+            log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, why)
+            self._host.faults.not_made(action, why)
+            return answer
+
+    def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
+        self.is_done = True
+        if self._bytes_per_s is not None and isinstance(outcome, list) and outcome:
+            outcome = PacedAnswer(outcome, slow(self._bytes_per_s))
+        self._outcome = outcome
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)

@@ -1,0 +1,399 @@
+"""Rules of faults: match, point, action. Pure; `faults.py` carries them out.
+
+{"name": "slow", "match": {"api": "EndTxn", "transactional_id": "t"}, "at": "received",
+ "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3}
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any
+
+from odradek.broker.api.error_replies import answers_partitions
+from odradek.broker.control.faults.edits import Edit, edits_told, json_name, named, parse_edit
+from odradek.broker.control.problems import Problem, bad, mapping, only, text, unknown, whole
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import REQUESTS, request_class, response_class
+from odradek.protocol.schema import load
+from odradek.protocol.struct import Struct
+
+
+class Point(Enum):
+    ACCEPTED = "accepted"  # a connection, before its first request
+    RECEIVED = "received"  # nothing is done yet
+    APPLIED = "applied"  # done, and not answered
+    REPLYING = "replying"  # the answer is as it will be sent, whatever other rules made of it
+    VERIFIED = "verified"  # the coordinator expects the records of a transaction, and none is written
+    PREPARED = "prepared"  # the decision about a transaction is in the log, and nobody has been told
+    MARKER = "marker"  # before the marker of a transaction is written to a partition
+    COMPLETED = "completed"  # the last marker is written, and the coordinator has not heard of it
+    SHARE_STATE = "share_state"  # before the state of a share partition is stored
+    LOADING = "loading"  # before a coordinator reads partitions of its topic
+
+
+APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey if key.value in REQUESTS}
+LONGEST_DELAY_MS = 7 * 24 * 3600 * 1000
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # of a text without blanks at its ends
+ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
+OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
+MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
+MATCHES_OF: Mapping[Point, frozenset[str]] = {  # elsewhere all of MATCHES
+    Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
+    Point.VERIFIED: MATCHES_OF_MARKERS | {"transactional_id"},
+    Point.PREPARED: MATCHES_OF_MARKERS | {"transactional_id"},
+    Point.MARKER: MATCHES_OF_MARKERS,
+    Point.COMPLETED: MATCHES_OF_MARKERS | {"transactional_id"},
+    Point.SHARE_STATE: frozenset({"group", "topic", "partition"}),
+    Point.LOADING: frozenset({"topic"}),
+}
+MATCHES = MATCHES_OF_MARKERS | {
+    "api",
+    "versions",
+    "client_id",
+    "software",
+    "principal",
+    "transactional_id",
+    "group",
+    "connection",
+    "listener",
+    "node",
+    "when",
+}
+COUNTS = ("after", "every", "times", "probability", "seed")
+ACTIONS = frozenset(
+    {
+        *("error", "partitions", "edit", "delay_ms", "throttle_ms", "hold"),
+        *("slow_bytes_per_s", "drop", "disconnect", "observe"),
+    }
+)
+STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
+POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something; elsewhere it is refused
+    "edit": frozenset({Point.APPLIED}),
+    "throttle_ms": frozenset({Point.APPLIED}),
+    "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
+    "partitions": ANSWERED_AT,
+    "drop": OF_REQUESTS,
+    "slow_bytes_per_s": OF_REQUESTS,
+    "disconnect": OF_REQUESTS | {Point.ACCEPTED},
+    "delay_ms": OF_REQUESTS | STEPS,
+    "hold": OF_REQUESTS | STEPS | {Point.MARKER},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldComparison:
+    attribute: str
+    compare: Callable[[Any, Any], bool]
+    value: object
+
+    def holds(self, request: Struct) -> bool:
+        try:
+            return self.compare(getattr(request, self.attribute), self.value)
+        except TypeError:  # null has no order
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    error: ErrorCode | None = None
+    partitions: frozenset[int] | None = None  # of the places that match; None: the whole request is refused
+    edits: tuple[Edit, ...] = ()
+    delay_ms: int = 0
+    hold: str | None = None
+    slow_bytes_per_s: int | None = None  # at which the answer leaves
+    drops: bool = False
+    disconnects: bool = False
+    resets: bool = False  # the connection, in place of an orderly end
+
+    @property
+    def only_observes(self) -> bool:
+        return self == OBSERVE
+
+
+OBSERVE = Action()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request, or one marker, as rules look at it.
+
+    named   the values of fields that name what it is about: transactional_id, group, producer_id
+    places  topics with their partitions; a partition of None: the topic alone is named
+    body_at where the request begins in its frame, behind the header
+    """
+
+    api: ApiKey | None
+    version: int = 0
+    request: Struct | None = None
+    about: Mapping[str, object] = field(default_factory=dict)
+    named: Mapping[str, Collection[object]] = field(default_factory=dict)
+    places: Collection[tuple[str, int | None]] = ()
+    body_at: int = 0
+
+
+@dataclass(slots=True)
+class Rule:
+    name: str
+    match: Mapping[str, object]
+    at: Point
+    do: Action
+    source: Mapping[str, object]
+    apis: frozenset[ApiKey] | None = None
+    versions: tuple[int, int] | None = None
+    when: tuple[FieldComparison, ...] = ()
+    after: int = 0
+    every: int = 1
+    times: int | None = None
+    probability: float = 1.0
+    random: Random = field(default_factory=lambda: Random(0))
+    matched: int = 0
+    hits: int = 0
+    may_be_unused: bool = False
+    unmade: int = 0  # answers that its edits could not be made of
+    unmade_because: str | None = None  # of the last of them
+
+    def may_match(self, api: ApiKey, version: int) -> bool:
+        """Tells what can be told before the request is decoded."""
+        if self.at not in OF_REQUESTS or (self.times is not None and self.hits >= self.times):
+            return False
+        if self.apis is not None and api not in self.apis:
+            return False
+        return self.versions is None or self.versions[0] <= version <= self.versions[1]
+
+    @property
+    def acts_always(self) -> bool:
+        """Whether it acts on whatever matches from now on, for as long as it is there."""
+        is_counted = self.times is not None or self.every > 1 or self.matched < self.after
+        return not is_counted and self.probability >= 1
+
+    def acts_on(self, seen: Seen) -> bool:
+        """Whether it may act on this one, by its `match` and `times`; counts nothing."""
+        return (self.times is None or self.hits < self.times) and self._matches(seen)
+
+    def hit(self, seen: Seen) -> bool:
+        """Whether it acts on this one; counts it."""
+        if not self.acts_on(seen):
+            return False
+        self.matched += 1
+        if self.matched <= self.after or (self.matched - self.after - 1) % self.every:
+            return False
+        if self.probability < 1 and self.random.random() >= self.probability:
+            return False
+        self.hits += 1
+        return True
+
+    def _matches(self, seen: Seen) -> bool:
+        match = self.match
+        if seen.api is not None and not self.may_match(seen.api, seen.version):
+            return False
+        if any(name in match and seen.about.get(name) != match[name] for name in BY_CONNECTION):
+            return False
+        if any(name in match and match[name] not in seen.named.get(name, ()) for name in BY_NAME):
+            return False
+        numbers = self.do.partitions
+        if numbers is not None and (seen.api is None or not answers_partitions(seen.api, seen.version)):
+            return False
+        if numbers is not None and not any(
+            each in numbers for topic, each in seen.places if self._is_place(topic, each)
+        ):
+            return False
+        if ("topic" in match or "partition" in match) and not any(self._is_place(*each) for each in seen.places):
+            return False
+        return not self.when or (seen.request is not None and all(each.holds(seen.request) for each in self.when))
+
+    def _is_place(self, topic: str, partition: int | None) -> bool:
+        return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition
+
+    def told(self) -> dict[str, object]:
+        told = {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
+        if "when" in self.match:
+            told["match"] = {**mapping(self.source["match"], "match"), "when": _when_told(self.match["when"])}
+        do = mapping(self.source["do"], "do")
+        if "edit" in do:
+            told["do"] = {**do, "edit": edits_told(mapping(do["edit"], "do.edit"))}
+        return {**told, "unmade": self.unmade, "unmade_because": self.unmade_because}
+
+    def not_made(self, why: str) -> None:
+        """Takes back a hit: the answer does not have what the edits are about."""
+        self.hits -= 1
+        self.unmade += 1
+        self.unmade_because = why
+
+
+BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
+BY_NAME = ("transactional_id", "group", "producer_id")
+
+
+def parse_rule(value: object, name: str) -> Rule:
+    """name: what it is called unless it says so itself. Raises Problem."""
+    told = mapping(value, "rule")
+    only(told, {"name", "match", "at", "do", "unused", *COUNTS})
+    match = dict(mapping(told.get("match", {}), "match"))
+    counts = {each: match.pop(each) for each in COUNTS if each in match}
+    counts |= {each: told[each] for each in COUNTS if each in told}
+    only(match, MATCHES, "match")
+    at = _point(told.get("at", "received"))
+    only(match, MATCHES_OF.get(at, MATCHES), "match")
+    if told.get("unused", "ok") != "ok":
+        raise bad("unused", '"ok"')
+    api = _api(match.get("api"))
+    for each in ("client_id", "software", "principal", "transactional_id", "group", "topic", "listener"):
+        if each in match:
+            text(match[each], f"match.{each}")
+    for each in ("producer_id", "partition", "connection", "node"):
+        if each in match:
+            whole(match[each], f"match.{each}")
+    probability = counts.get("probability", 1.0)
+    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
+        raise bad("probability", "a number from 0 to 1")
+    if "do" not in told:
+        raise bad("do", "an object with one of " + ", ".join(sorted(ACTIONS)))
+    return Rule(
+        name=text(told.get("name", name), "name"),
+        match=match,
+        at=at,
+        do=_action(mapping(told["do"], "do"), at, api, _versions(match.get("versions"))),
+        source=told,
+        apis=None if api is None else frozenset({api}),
+        versions=_versions(match.get("versions")),
+        when=_when(match.get("when"), api),
+        after=whole(counts.get("after", 0), "after"),
+        every=whole(counts.get("every", 1), "every", 1),
+        may_be_unused="unused" in told,
+        times=None if counts.get("times") is None else whole(counts["times"], "times", 1),
+        probability=float(probability),
+        random=Random(whole(counts.get("seed", 0), "seed")),
+    )
+
+
+def _point(value: object) -> Point:
+    names = {each.value: each for each in Point}
+    name = text(value, "at")
+    if name not in names:
+        raise unknown("at", name, names)
+    return names[name]
+
+
+def _api(value: object) -> ApiKey | None:
+    if value is None:
+        return None
+    name = text(value, "match.api")
+    if name not in APIS:
+        raise unknown("match.api", name, APIS)
+    return APIS[name]
+
+
+def _versions(value: object) -> tuple[int, int] | None:
+    """`3`, `"3"`, `"3-5"` or `"3+"`."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5})|(\+))?", str(value)) if isinstance(value, str | int) else None
+    if found is None:
+        raise bad("match.versions", 'a version, or versions as in "3-5" or "3+"')
+    first = int(found[1])
+    return first, int(found[2]) if found[2] else 2**15 if found[3] else first
+
+
+def versions_of(api: ApiKey) -> range:
+    return range(request_class(api.value).MIN_VERSION, request_class(api.value).MAX_VERSION + 1)
+
+
+def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
+    if value is None:
+        return ()
+    made = []
+    for each in value if isinstance(value, list) else [value]:
+        found = WHEN.fullmatch(text(each, "match.when").strip())
+        if found is None:
+            raise bad("match.when", "a comparison such as memberEpoch == 0")
+        if api is None:
+            raise Problem(400, "match.when needs match.api: it names fields of that request", field="match.api")
+        fields = load(request_class(api.value).__module__.rpartition(".")[2]).fields
+        attribute = named(fields, found[1], "match.when").attribute
+        try:
+            literal = json.loads(found[3])
+        except ValueError:
+            raise bad("match.when", 'a comparison with a JSON value, as in protocolType == "consumer"') from None
+        made.append(FieldComparison(attribute, COMPARISONS[found[2]], literal))
+    return tuple(made)
+
+
+def _when_told(value: object) -> object:
+    """Spells the fields of comparisons as the interface answers with them."""
+    if isinstance(value, list):
+        return [_when_told(each) for each in value]
+    found = WHEN.fullmatch(str(value))
+    return value if found is None else f"{json_name(found[1])} {found[2]} {found[3]}"
+
+
+def _action(
+    told: Mapping[str, object], at: Point, api: ApiKey | None, versions: tuple[int, int] | None = None
+) -> Action:
+    only(told, ACTIONS, "do")
+    if not told:
+        raise bad("do", "one of " + ", ".join(sorted(ACTIONS)))
+    for each in told:
+        if at not in POINTS_OF.get(each, frozenset(Point)):
+            points = ", ".join(sorted(point.value for point in POINTS_OF[each]))
+            raise Problem(400, f"do.{each} has no meaning at {at.value}", field="at", allowed=points)
+    for each in ("drop", "observe"):
+        if told.get(each, True) is not True:
+            raise bad(f"do.{each}", "true")
+    if told.get("disconnect", True) not in (True, "fin", "rst"):
+        raise bad("do.disconnect", 'true, "fin" or "rst"')
+    partitions = told.get("partitions")
+    if partitions is not None:
+        if "error" not in told or not isinstance(partitions, list) or not partitions:
+            raise bad("do.partitions", "a list of numbers, beside error")
+        if api is not None and not any(answers_partitions(api, each) for each in versions_of(api)):
+            raise Problem(400, f"answers of {api.kafka_name} say no error of single partitions", field="do.partitions")
+        partitions = frozenset(whole(each, "do.partitions") for each in partitions)
+    error = None
+    if "error" in told:
+        name = text(told["error"], "do.error")
+        if name not in ErrorCode.__members__:
+            raise unknown("do.error", name, ErrorCode.__members__)
+        error = ErrorCode[name]
+    return Action(
+        error=error,
+        partitions=partitions,
+        edits=tuple(_edits(told, api, versions)),
+        delay_ms=whole(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
+        hold=None if "hold" not in told else text(told["hold"], "do.hold"),
+        slow_bytes_per_s=None
+        if "slow_bytes_per_s" not in told
+        else whole(told["slow_bytes_per_s"], "do.slow_bytes_per_s", 1, 2**31 - 1),
+        drops="drop" in told,
+        disconnects="disconnect" in told,
+        resets=told.get("disconnect") == "rst",
+    )
+
+
+def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, int] | None) -> Iterator[Edit]:
+    if "throttle_ms" in told:
+        if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
+            raise Problem(
+                400, "do.throttle_ms needs match.api, one whose answers hold throttleTimeMs", field="match.api"
+            )
+        yield parse_edit(api, "throttleTimeMs", whole(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions)
+    if "edit" not in told:
+        return
+    if api is None:
+        raise Problem(400, "do.edit needs match.api: it names fields of that answer", field="match.api")
+    for path, value in mapping(told["edit"], "do.edit").items():
+        yield parse_edit(api, path, value, versions)

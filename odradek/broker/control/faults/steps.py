@@ -1,0 +1,329 @@
+"""Rules between the steps of the broker itself: behind verifications, around decisions and markers of transactions,
+before the state of share partitions is stored, and before coordinators load. Each stands in place of the plain step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from odradek.broker.control.faults.holds import held_at
+from odradek.broker.control.faults.rules import OBSERVE, Action, Point, Seen
+from odradek.broker.control.odd.odd_logs import OddProducerIds, begin_log
+from odradek.broker.coordinators.verification import Verifier
+from odradek.broker.runtime.clock import Scan
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.transactions.core import MARKER_RETRY_MS
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.control.faults.faults import Faults
+    from odradek.broker.coordinators.share_coordinator import Persister
+    from odradek.broker.coordinators.transaction_markers import (
+        MarkerRound,
+        MarkerRounds,
+        MarkerWriter,
+        OnWritten,
+        TxnMarker,
+    )
+    from odradek.broker.coordinators.verification import TransactionalProducer, Unverified, VerificationResults
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.clock import TimerHandle
+    from odradek.broker.shares.core.in_flight import StateWrite
+    from odradek.broker.shares.core.state import SharePartitionKey
+    from odradek.broker.transactions.turn import MarkersOwed
+    from odradek.protocol.batch_header import BatchHeader
+    from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+    from odradek.storage.verification import VerificationGuard
+
+
+def put_steps(broker: Broker, faults: Faults) -> None:
+    """Before the broker has any coordinator."""
+    broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
+    broker.marker_round = lambda plain: partial(faulty_round(plain), faults)  # type: ignore[arg-type]  # a type is hashable
+    broker.wrap_verifier = lambda plain: FaultyVerifier(plain, faults)
+    broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
+    broker.member_id = lambda plain: plain if faults.odd is None else faults.odd.member_id(plain)
+    broker.first_epoch = lambda: 0 if faults.odd is None else faults.odd.first_epoch()
+    broker.session_id = lambda plain: plain if faults.odd is None else faults.odd.session_id(plain)
+    broker.wrap_producer_ids = lambda plain: OddProducerIds(plain, lambda: faults.odd)
+    broker.log_begun = lambda partition: begin_log(faults.odd, partition, broker.clock.now_ms())
+    plain_loader = broker.loader
+
+    def load(coroutine: Coroutine[Any, Any, None], topic: str) -> None:
+        pause(faults, Point.LOADING, Seen(None, places=((topic, None),)), lambda: plain_loader(coroutine, topic))
+
+    broker.loader = load
+
+
+def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False) -> None:
+    """Goes on at once, after a delay, or when a hold is released. is_begun_again: see `Holds.wait`"""
+    pause_for(faults, faults.action(point, seen), point, seen, go_on, is_begun_again=is_begun_again)
+
+
+def pause_for(
+    faults: Faults, action: Action, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False
+) -> None:
+    if action.hold is not None:
+        faults.holds.wait(action.hold, object(), go_on, held_at(point, seen), is_begun_again=is_begun_again)
+    elif action.delay_ms:
+        faults.timers.after(action.delay_ms, go_on)
+    else:
+        go_on()
+
+
+@cache
+def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, MarkersOwed], MarkerRound]:
+    """Makes one class for all clusters: a class refers to itself, and goes with the garbage collector only."""
+
+    class FaultyRound(plain):  # type: ignore[valid-type, misc]
+        def __init__(self, faults: Faults, rounds: MarkerRounds, owed: MarkersOwed) -> None:
+            super().__init__(rounds, owed)
+            self.owed: MarkersOwed
+            self._faults = faults
+            self._own: frozenset[TopicPartition] = frozenset()  # that this round sends again, not the coordinator
+            self._again: TimerHandle | None = None
+
+        def prepared(self) -> None:
+            self._pause(Point.PREPARED, super().prepared)
+
+        def completed(self) -> None:
+            self._pause(Point.COMPLETED, super().completed)
+
+        def _pause(self, point: Point, go_on: Callable[[], None]) -> None:
+            if not self._faults.rules:
+                go_on()
+                return
+
+            def unless_away() -> None:
+                """Another coordinator may have taken over meanwhile: the decision is its own to carry out."""
+                if not self._rounds.shard.is_away:
+                    go_on()
+
+            pause(self._faults, point, self._seen(), unless_away, is_begun_again=True)
+
+        def late(self, done: frozenset[TopicPartition]) -> None:
+            """If a rule refuses all markers that are missing until somebody deletes it, this round sends them again,
+            as often as the coordinator would. A clock that is moved ahead leaves out those attempts."""
+            super().late(done)
+            if self._again is not None:
+                self._again.cancel()
+                self._again = None
+            missing = self.owed.partitions - self._done - self._pending
+            self._own = missing if missing and self._is_refused_for_good(missing) else frozenset()
+            if self._own:
+                attempt = Scan(self._send_again, MARKER_RETRY_MS, self._attempt_due_ms)
+                self._again = self._faults.timers.after(MARKER_RETRY_MS, attempt)
+
+        def not_to_be_asked_for(self) -> frozenset[TopicPartition]:
+            pending: frozenset[TopicPartition] = super().not_to_be_asked_for()
+            return pending | self._own
+
+        def _is_refused_for_good(self, places: Collection[TopicPartition]) -> bool:
+            return all(self._faults.refuses_for_good(marker_seen(self.owed.producer_id, place)) for place in places)
+
+        def _attempt_due_ms(self) -> int | None:
+            return None if self._is_refused_for_good(self._own) else 0
+
+        def _send_again(self) -> None:
+            self._again = None
+            if not self._rounds.shard.is_away:
+                self.owed = replace(self.owed, partitions=self.owed.partitions - self._done)
+                self.send()
+
+        def _seen(self) -> Seen:
+            owed = self.owed
+            named = {"transactional_id": (owed.transactional_id,), "producer_id": (owed.producer_id,)}
+            return Seen(None, named=named, places=tuple(owed.partitions))
+
+    return FaultyRound
+
+
+def marker_seen(producer_id: int, place: TopicPartition) -> Seen:
+    return Seen(None, named={"producer_id": (producer_id,)}, places=(place,))
+
+
+MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoch, and where the marker is to be written
+
+
+@dataclass(slots=True)
+class HeldMarker:
+    """A marker that a rule holds. hold: its name; askers: coordinators, and others, who wait for its end."""
+
+    hold: str
+    marker: TxnMarker  # of the newest coordinator, for this partition alone
+    askers: list[Callable[[ErrorCode], None]]
+
+
+class FaultyMarkers:
+    """Between transaction coordinators and the logs; `MarkerWriter`.
+
+    A marker that is held is pending: its coordinator answers the client, and is told when the marker is written.
+    """
+
+    def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
+        self._plain = plain
+        self._faults = faults
+        self._held: dict[MarkerKey, HeldMarker] = {}
+        self._released: set[MarkerKey] = set()  # and refused by their leaders: no rule holds them again
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        if not self._faults.rules and not self._held and not self._released:
+            self._plain.write(markers, then)
+            return
+        known: list[dict[TopicPartition, ErrorCode]] = []  # what rules refuse
+        passed: list[TxnMarker] = []
+        for number, marker in enumerate(markers):
+            codes: dict[TopicPartition, ErrorCode] = {}
+            going = []
+            for place in marker.partitions:
+                action = self._action(marker, place)
+                if action.hold is not None:
+                    self._hold(action.hold, marker, place, partial(_tell, then, len(markers), number, place))
+                elif action.error is not None:
+                    codes[place] = action.error
+                else:
+                    going.append(place)
+            known.append(codes)
+            passed.append(replace(marker, partitions=going))
+        sent = [number for number, marker in enumerate(passed) if marker.partitions or not markers[number].partitions]
+        if not sent:
+            then(known)
+            return
+
+        def written(results: Sequence[PartitionCodes]) -> None:
+            for number, codes in zip(sent, results, strict=True):
+                known[number].update(codes)
+                for place, code in codes.items():
+                    if code is ErrorCode.NONE:
+                        self._released.discard(_key(markers[number], place))
+            then(known)
+
+        self._plain.write([passed[number] for number in sent], written)
+
+    def _action(self, marker: TxnMarker, place: TopicPartition) -> Action:
+        key = _key(marker, place)
+        if key in self._held:
+            return Action(hold=self._held[key].hold)
+        if key in self._released:
+            return OBSERVE
+        return self._faults.action(Point.MARKER, marker_seen(marker.producer_id, place))
+
+    def _hold(self, hold: str, marker: TxnMarker, place: TopicPartition, asker: Callable[[ErrorCode], None]) -> None:
+        key, alone = _key(marker, place), replace(marker, partitions=[place])
+        held = self._held.get(key)
+        if held is not None:
+            held.askers.append(asker)
+            if alone.coordinator_epoch >= held.marker.coordinator_epoch:
+                held.marker = alone
+            return
+        self._held[key] = HeldMarker(hold, alone, [asker])
+        about = held_at(Point.MARKER, marker_seen(marker.producer_id, place))
+        self._faults.holds.wait(hold, key, partial(self._release, key), about, is_begun_again=True)
+
+    def _release(self, key: MarkerKey) -> Deferred[None]:
+        """Writes the marker. The answer is there when the leader has reported its end."""
+        held = self._held.pop(key)
+        ended: Deferred[None] = Deferred()
+        self._released.add(key)
+
+        def written(results: Sequence[PartitionCodes]) -> None:
+            (code,) = results[0].values()
+            if code is ErrorCode.NONE:
+                self._released.discard(key)
+            for tell in held.askers:
+                tell(code)
+            ended.resolve(None)
+
+        self._plain.write([held.marker], written)
+        return ended
+
+    def topic_deleted(self, topic: str) -> None:
+        for key, held in [(key, held) for key, held in self._held.items() if key[2][0] == topic]:
+            del self._held[key]
+            self._faults.holds.forget(held.hold, key)
+            for tell in held.askers:
+                tell(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
+    return marker.producer_id, marker.producer_epoch, place
+
+
+def _tell(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
+    """Reports the end of one marker, in one partition, of `count`."""
+    then([{place: code} if each == number else {} for each in range(count)])
+
+
+class FaultyVerifier(Verifier):
+    """Between partitions that transactions write to and their coordinators. A rule behind the answer needs the way of
+    `verify`, which may wait."""
+
+    def __init__(self, plain: Verifier, faults: Faults) -> None:
+        super().__init__(
+            plain.settings, plain.clock, plain.timers, coordinator=plain.coordinator, two_phase=plain.two_phase
+        )
+        self._faults = faults
+
+    def verified_at_once(
+        self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """Raises KafkaError."""
+        if any(rule.at is Point.VERIFIED for rule in self._faults.rules.values()):
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return super().verified_at_once(transactional_id, header, partition, adds, now_ms)
+
+    def verify(
+        self,
+        producer: TransactionalProducer,
+        batches: Sequence[Unverified],
+        adds: bool,
+        then: Callable[[VerificationResults], None],
+        *,
+        waits_for_the_last: bool,
+    ) -> None:
+        named = {"transactional_id": (producer.transactional_id,), "producer_id": (producer.producer_id,)}
+        places = tuple((each.partition.topic, each.partition.index) for each in batches)
+
+        def verified(results: VerificationResults) -> None:
+            if any(isinstance(each, KafkaError) for each in results.values()):
+                then(results)
+                return
+            seen = Seen(None, named=named, places=places)
+            pause(self._faults, Point.VERIFIED, seen, lambda: then(results))
+
+        super().verify(producer, batches, adds, verified, waits_for_the_last=waits_for_the_last)
+
+
+class FaultyPersister:
+    """Between leaders of share partitions and the share coordinator; `Persister`. Only writes wait or fail."""
+
+    def __init__(self, plain: Persister, faults: Faults, broker: Broker) -> None:
+        self._faults = faults
+        self._broker = broker
+        self._plain = plain
+        self.initialize = plain.initialize
+        self.read = plain.read
+        self.delete = plain.delete
+        self.summarize = plain.summarize
+
+    def write(
+        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
+    ) -> Deferred[bool]:
+        topic = self._broker.metadata.image.topics_by_id.get(key.topic_id)
+        places = () if topic is None else ((topic.name, key.partition),)
+        seen = Seen(None, named={"group": (key.group_id,)}, places=places)
+        action = self._faults.action(Point.SHARE_STATE, seen)
+        answer: Deferred[bool] = Deferred()
+
+        def go_on() -> None:
+            if action.error is not None:
+                answer.fail(KafkaError(action.error))
+            else:
+                answer.follow(self._plain.write(key, state_epoch, leader_epoch, write, must_sync=must_sync))
+
+        pause_for(self._faults, action, Point.SHARE_STATE, seen, go_on)
+        return answer

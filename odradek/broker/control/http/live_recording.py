@@ -1,0 +1,116 @@
+"""A recording that goes over HTTP while it is made: to a judge in a process of its own.
+
+Nothing is recorded while nobody reads. MOST_UNREAD_BYTES of blocks may wait for the reader; one who lets
+more gather is told, and cut off, since a recording with holes would accuse clients of what they did not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from odradek.broker.control.problems import Problem, only
+from odradek.broker.control.recording.recorder import Recorder
+from odradek.protocol.compression import Compression
+from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from odradek.broker.control.clusters.clusters import Cluster
+
+log = logging.getLogger("odradek.recording")
+
+MOST_UNREAD_BYTES: Final = 64 * 1024 * 1024
+MOST_READERS: Final = 4  # of a cluster
+LOOK_S: Final = 0.5  # how soon a reader that hung up is noticed while nothing happens
+
+
+class UnreadBlocks:
+    """Blocks between the recorder, maybe in a thread, and the reader: a `RecordingOutput` of `recorder.py`.
+
+    left_out: bytes that were not taken, because more than `most_bytes` would have waited.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most_bytes: int = MOST_UNREAD_BYTES) -> None:
+        self.left_out = 0
+        self._loop = loop
+        self._most_bytes = most_bytes
+        self._lock = Lock()
+        self._blocks: list[bytes] = []
+        self._bytes = 0
+        self._is_there = asyncio.Event()
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            if self.left_out or self._bytes + len(data) > self._most_bytes:
+                self.left_out += len(data)
+            else:
+                self._blocks.append(data)
+                self._bytes += len(data)
+        self._loop.call_soon_threadsafe(self._is_there.set)
+
+    def flush(self) -> None:
+        """There is no buffer below."""
+
+    def close(self) -> None:
+        """Keeps what waits: it can still be taken."""
+
+    async def taken(self, timeout_s: float) -> bytes:
+        """Returns all that waits; nothing after `timeout_s` without any."""
+        try:
+            await asyncio.wait_for(self._is_there.wait(), timeout_s)
+        except TimeoutError:
+            return b""
+        with self._lock:
+            blocks, self._blocks, self._bytes = self._blocks, [], 0
+            self._is_there.clear()
+        return b"".join(blocks)
+
+
+async def send_recording(
+    cluster: Cluster, request: web.Request, headers: Mapping[str, str], is_there: Callable[[], bool]
+) -> web.StreamResponse:
+    """Records for as long as the reader reads, and the cluster is there; `?records=false` leaves out what rules do not
+    look at. Raises Problem."""
+    only(request.query, frozenset({"records"}))
+    keeps_records = request.query.get("records", "true")
+    if keeps_records not in ("true", "false"):
+        raise Problem(400, "records must be true or false", field="records")
+    if len(cluster.faults.recorders) >= MOST_READERS:
+        raise Problem(409, f"at most {MOST_READERS} recordings of a cluster at a time")
+    loop = asyncio.get_running_loop()
+    unread = UnreadBlocks(loop)
+    recorder = Recorder(unread, loop, compression=Compression.NONE, keeps_records=keeps_records == "true")
+    cluster.faults.recorders.append(recorder)
+    try:
+        cluster.faults.put()
+        response = web.StreamResponse(headers=headers)
+        with suppress(ConnectionResetError):
+            await response.prepare(request)
+            while request.transport is not None and not request.transport.is_closing():
+                blocks = await unread.taken(LOOK_S)
+                if blocks:
+                    await response.write(blocks)
+                elif not is_there():
+                    break
+                if unread.left_out:
+                    await response.write(_ending(unread.left_out))
+                    break
+        return response
+    finally:
+        cluster.faults.recorders.remove(recorder)
+        cluster.faults.put()
+        recorder.close()
+
+
+def _ending(left_out: int) -> bytes:
+    why = f"the reader was too slow: {left_out} bytes of the recording were left out"
+    log.warning("%s", why)
+    return pack_block(pack_entries([RecordingEntry(Kind.TOLD, 0, 0, 0, json.dumps({"ended": why}).encode())]))

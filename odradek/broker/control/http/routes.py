@@ -1,0 +1,509 @@
+"""HTTP of the control interface: `/control/v1` for the cluster `default`, `/control/v1/clusters/{id}` for another.
+
+Bodies and answers are JSON; refusals are problem documents. Nothing is answered before it is true.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiohttp import web
+
+from odradek.broker.control.clusters.clusters import DEFAULT
+from odradek.broker.control.clusters.releases import release_named
+from odradek.broker.control.http.live_recording import send_recording
+from odradek.broker.control.http.request_events import ToldExchanges, send_requests
+from odradek.broker.control.http.shown import ShownClusters
+from odradek.broker.control.http.state import LISTS, Row, page_of, topic_facts
+from odradek.broker.control.http.waiting import LONGEST_MS, effects_are_there, wait
+from odradek.broker.control.nodes.nodes import told_nodes
+from odradek.broker.control.odd.odd import PERCENT
+from odradek.broker.control.presets.table import PRESETS, bring_about, make_topics
+from odradek.broker.control.problems import Problem, mapping, only, text, whole
+from odradek.broker.http.guard import LOCAL, refusal
+from odradek.broker.http.page.routes import CONTROLLED
+from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
+from odradek.broker.runtime.starting import CannotStart
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.control.clusters.clusters import Cluster, Clusters
+
+BASE = "/control/v1"
+CREATED_WITH = frozenset({"settings", "fork", "ttl_s", "nodes", "topics", "preset", "emulate", "listeners", "users"})
+MOST_PARTITIONS = 10_000
+LONGEST_TTL_S = 24 * 3600
+LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+DETAILS = {
+    404: "there is no such call: GET /control/v1/openapi.json lists them",
+    408: "the body did not arrive in time",
+    413: "the body is larger than a mebibyte: send less in one call, such as fewer rules",
+}
+EVENTS = "text/event-stream"
+CHANGE_NOTHING = frozenset({"/wait", "/checkpoint"})
+Told: TypeAlias = Mapping[str, object]
+Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
+
+
+def add_control(app: web.Application, clusters: Clusters) -> None:
+    app[CONTROLLED] = ShownClusters(clusters)
+    app.middlewares.insert(0, as_problems)
+    routes = Routes(clusters)
+    for method, path, handler in (
+        ("GET", "/openapi.json", openapi),
+        ("GET", "/clusters", routes.list),
+        ("POST", "/clusters", routes.create),
+        ("DELETE", "/clusters/{id}", routes.delete),
+        ("POST", "/clusters/{id}/crash", routes.crash),
+        ("POST", "/clusters/{id}/restart", routes.restart),
+        ("POST", "/clusters/{id}/rewind", routes.rewind),
+        ("POST", "/clusters/{id}/lease", routes.lease),
+        ("POST", "/clusters/{id}/nodes/{node}/stop", routes.stop_node),
+        ("POST", "/clusters/{id}/nodes/{node}/start", routes.start_node),
+    ):
+        app.router.add_route(method, BASE + path, guarded(handler))
+    for method, path, call in (
+        *CALLS,
+        ("POST", "/checkpoint", routes.checkpoint),
+        ("GET", "/recording", routes.recording),
+        ("GET", "/requests", routes.requests),
+    ):
+        is_noted = method != "GET" and path not in CHANGE_NOTHING
+        for base in (BASE, f"{BASE}/clusters/{{id}}"):
+            app.router.add_route(method, base + path, guarded(routes.of_cluster(call, is_noted=is_noted)))
+
+
+@web.middleware
+async def as_problems(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Gives refusals of the HTTP server itself, such as 404, 405 or 413, the form of the others."""
+    try:
+        return await handler(request)
+    except web.HTTPException as refused:
+        if refused.status < 400 or not request.path.startswith(BASE + "/"):
+            raise
+        detail = DETAILS.get(refused.status, f"{request.method} {request.path}: {refused.reason}")
+        allowed = refused.headers.get("Allow")
+        headers = HEADERS if allowed is None else {**HEADERS, "Allow": allowed}
+        return problem_answer(Problem(refused.status, detail, allowed=allowed), headers)
+
+
+def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> web.Response:
+    return web.Response(
+        text=json.dumps(problem.document()),
+        status=problem.status,
+        content_type="application/problem+json",
+        headers=headers,
+    )
+
+
+def guarded(
+    handler: Callable[[web.Request], Awaitable[object]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Refuses other Hosts and Origins as the page does, and says each refusal as a problem document."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), ())
+        try:
+            if why is not None:
+                raise Problem(403, why)
+            answer = await handler(request)
+        except Problem as problem:
+            return problem_answer(problem)
+        status = (
+            201
+            if request.method == "POST" and request.path.endswith(("/clusters", "/faults", "/unreachable_for"))
+            else 200
+        )
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        return web.json_response(answer, status=status, headers=HEADERS)
+
+    return handle
+
+
+async def told(request: web.Request) -> object:
+    """The body; an empty one is an empty object. Raises Problem."""
+    try:
+        body = await request.text()
+        return json.loads(body) if body.strip() else {}
+    except (ValueError, LookupError, RecursionError):
+        raise Problem(400, "the body must be JSON, in UTF-8") from None
+
+
+async def told_object(request: web.Request, known: frozenset[str]) -> Told:
+    found = mapping(await told(request), "the body")
+    only(found, known)
+    return found
+
+
+def path_within(request: web.Request) -> str:
+    """The path below that of the cluster, as it was sent."""
+    path = request.rel_url.raw_path.removeprefix(BASE)
+    return "/" + path.split("/", 3)[3] if "id" in request.match_info else path
+
+
+class Routes:
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def of_cluster(self, call: Call, *, is_noted: bool = False) -> Callable[[web.Request], Awaitable[object]]:
+        """is_noted: by recordings of the cluster."""
+
+        async def handle(request: web.Request) -> object:
+            cluster = self._cluster(request)
+            if is_noted and cluster.faults.recorders:
+                cluster.faults.note(request.method, path_within(request), await told(request))
+            return await call(cluster, request)
+
+        return handle
+
+    def _cluster(self, request: web.Request) -> Cluster:
+        return self._clusters.get(request.match_info.get("id", DEFAULT))
+
+    async def recording(self, cluster: Cluster, request: web.Request) -> object:
+        """The exchanges from now on, as `serve --record` writes them, until the reader hangs up or reads too slowly."""
+        headers = {**HEADERS, "Content-Type": "application/octet-stream"}
+        return await send_recording(cluster, request, headers, lambda: self._is_there(cluster))
+
+    async def requests(self, cluster: Cluster, request: web.Request) -> object:
+        """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: the newest `limit` of them, the oldest first; or events."""
+        if EVENTS not in request.headers.get("Accept", ""):
+            return last_requests(cluster, request)
+        query = request.query
+        only(query, frozenset({"since", "api", "client_id"}))
+        seen = request.headers.get("Last-Event-ID")
+        since = number_given("since", query.get("since", "0")) if seen is None else number_given("Last-Event-ID", seen)
+        exchanges = cluster.faults.exchanges
+        told = ToldExchanges(exchanges, since, query.get("api"), query.get("client_id"))
+        return await send_requests(exchanges, told, request, HEADERS, lambda: self._is_there(cluster))
+
+    def _is_there(self, cluster: Cluster) -> bool:
+        return any(each is cluster for each in self._clusters)
+
+    async def list(self, request: web.Request) -> object:
+        return [each.told() for each in self._clusters]
+
+    async def create(self, request: web.Request) -> object:
+        found = await told_object(request, CREATED_WITH)
+        fork = None if found.get("fork") is None else text(found["fork"], "fork")
+        nodes = None if found.get("nodes") is None else told_nodes(found["nodes"])
+        settings = mapping(found.get("settings", {}), "settings")
+        topics = mapping(found.get("topics") or {}, "topics")
+        partitions = {name: whole(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}
+        preset = _preset(found.get("preset"))
+        release = None if found.get("emulate") is None else release_named(found["emulate"])
+        listeners, users = found.get("listeners"), found.get("users")
+        cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes, release, listeners, users)
+        try:
+            await make_topics(cluster, partitions)
+            made = {**cluster.told(), "token": cluster.token}
+            issued = cluster.entrances.issued
+            if issued is not None and issued.clients:
+                made["client_certificates"] = dict(issued.clients)
+            if preset is None:
+                return made
+            return {**made, "preset": await bring_about(cluster, *preset)}
+        except Problem:
+            await self._clusters.delete(cluster.id)
+            raise
+
+    async def delete(self, request: web.Request) -> object:
+        await self._clusters.delete(request.match_info["id"])
+        return {}
+
+    async def crash(self, request: web.Request) -> object:
+        await told_object(request, frozenset())
+        await self._clusters.crash(request.match_info["id"])
+        return self._cluster(request).told()
+
+    async def restart(self, request: web.Request) -> object:
+        found = await told_object(request, frozenset({"clean"}))
+        if not isinstance(found.get("clean", True), bool):
+            raise Problem(400, "clean must be true or false", field="clean")
+        return (
+            await self._clusters.restart(request.match_info["id"], is_clean=found.get("clean", True) is True)
+        ).told()
+
+    async def rewind(self, request: web.Request) -> object:
+        found = await told_object(request, frozenset({"name"}))
+        return (await self._clusters.rewind(request.match_info["id"], text(found.get("name"), "name"))).told()
+
+    async def lease(self, request: web.Request) -> object:
+        cluster = self._cluster(request)
+        if cluster.id == DEFAULT:
+            raise Problem(409, "the cluster default lives as long as its process")
+        self._clusters.lease(cluster, _ttl_s(await told_object(request, frozenset({"ttl_s"}))))
+        return {"ttl_s": cluster.ttl_s}
+
+    async def stop_node(self, request: web.Request) -> object:
+        """`{"clean": false}`: killed, which metadata notices later."""
+        found = await told_object(request, frozenset({"clean"}))
+        if not isinstance(found.get("clean", True), bool):
+            raise Problem(400, "clean must be true or false", field="clean")
+        cluster = self._clusters.own(request.match_info["id"])
+        async with cluster.change():
+            nodes = cluster.running_nodes
+            await nodes.stop(nodes.get(number_in(request, "node")), is_clean=found.get("clean", True) is True)
+        return cluster.told()
+
+    async def start_node(self, request: web.Request) -> object:
+        await told_object(request, frozenset())
+        cluster = self._clusters.own(request.match_info["id"])
+        async with cluster.change():
+            nodes = cluster.running_nodes
+            try:
+                await nodes.start(nodes.get(number_in(request, "node")))
+            except CannotStart as error:  # another process has taken its port meanwhile
+                raise Problem(409, f"the node cannot start: {error}") from error
+            cluster.faults.put()
+        return cluster.told()
+
+    async def checkpoint(self, cluster: Cluster, request: web.Request) -> object:
+        found = await told_object(request, frozenset({"name"}))
+        await self._clusters.checkpoint(cluster.id, text(found.get("name"), "name"))
+        return cluster.told()
+
+
+async def openapi(request: web.Request) -> object:
+    return json.loads(resources.files("odradek.broker.control.http").joinpath("openapi.json").read_bytes())
+
+
+def _ttl_s(found: Told) -> int | None:
+    return None if found.get("ttl_s") is None else whole(found["ttl_s"], "ttl_s", 1, LONGEST_TTL_S)
+
+
+async def show(cluster: Cluster, request: web.Request) -> object:
+    return cluster.told()
+
+
+def number_in(request: web.Request, name: str) -> int:
+    """Raises Problem."""
+    return number_given(name, request.match_info[name])
+
+
+async def cut_off(cluster: Cluster, request: web.Request) -> object:
+    """`{"client_id": "name"}`: each of its requests ends the connection. The rule that does so can be deleted."""
+    found = await told_object(request, frozenset({"client_id"}))
+    node, client_id = number_in(request, "node"), text(found.get("client_id"), "client_id")
+    cluster.running_nodes.get(node)
+    rule = {
+        "name": f"node {node} is unreachable for {client_id}",
+        "match": {"node": node, "client_id": client_id},
+        "do": {"disconnect": True},
+    }
+    return [each.told() for each in cluster.faults.add(rule)]
+
+
+async def move_leader(cluster: Cluster, request: web.Request) -> object:
+    found = await told_object(request, frozenset({"node"}))
+    async with cluster.change():
+        nodes = cluster.running_nodes
+        await nodes.move(request.match_info["topic"], number_in(request, "partition"), nodes.get(found.get("node")))
+        await cluster.settled()
+    return {}
+
+
+async def put_in_rack(cluster: Cluster, request: web.Request) -> object:
+    """`{"rack": "name"}`; null: in none."""
+    found = await told_object(request, frozenset({"rack"}))
+    rack = None if found.get("rack") is None else text(found["rack"], "rack")
+    async with cluster.change():
+        nodes = cluster.running_nodes
+        await nodes.put_in_rack(nodes.get(number_in(request, "node")), rack)
+        await cluster.settled()
+    return {}
+
+
+async def follow(cluster: Cluster, request: web.Request) -> object:
+    """`{"node": n, "end": offset}`: how far this follower has got; null: to the end."""
+    found = await told_object(request, frozenset({"node", "end"}))
+    topic, index = request.match_info["topic"], number_in(request, "partition")
+    end = None if found.get("end") is None else whole(found["end"], "end")
+    async with cluster.change():
+        nodes = cluster.running_nodes
+        nodes.follow(topic, index, nodes.get(found.get("node")), end)
+        await cluster.settled()
+    return {}
+
+
+async def truncate(cluster: Cluster, request: web.Request) -> object:
+    """`{"offset": n, "node": n}`; node: None for whoever leads."""
+    found = await told_object(request, frozenset({"offset", "node"}))
+    topic, index = request.match_info["topic"], number_in(request, "partition")
+    async with cluster.change():
+        nodes = cluster.running_nodes
+        node = None if found.get("node") is None else nodes.get(found["node"])
+        try:
+            await nodes.truncate(topic, index, whole(found.get("offset"), "offset"), node)
+        except KafkaError as error:
+            raise Problem(409, f"{topic}-{index} is offline: {error}") from error
+        await cluster.settled()
+    return topic_facts(cluster, topic, index)
+
+
+async def move_coordinator(cluster: Cluster, request: web.Request) -> object:
+    found = await told_object(request, frozenset({"node"}))
+    async with cluster.change():
+        nodes = cluster.running_nodes
+        kind, key = request.match_info["type"], request.match_info["key"]
+        await nodes.move_coordinator(kind, key, nodes.get(found.get("node")))
+        await cluster.settled()
+    return {}
+
+
+async def faults(cluster: Cluster, request: web.Request) -> object:
+    return [rule.told() for rule in cluster.faults.rules.values()]
+
+
+async def add_faults(cluster: Cluster, request: web.Request) -> object:
+    return [rule.told() for rule in cluster.faults.add(await told(request))]
+
+
+async def remove_faults(cluster: Cluster, request: web.Request) -> object:
+    gone, effects = cluster.faults.remove(request.match_info.get("name"))
+    await effects_are_there(cluster, effects)
+    return [rule.told() for rule in gone]
+
+
+async def holds(cluster: Cluster, request: web.Request) -> object:
+    return cluster.faults.holds.told()
+
+
+async def release(cluster: Cluster, request: web.Request) -> object:
+    released = cluster.faults.release(request.match_info["name"])
+    await effects_are_there(cluster, released.effects)
+    return {"released": released.count}
+
+
+async def clock(cluster: Cluster, request: web.Request) -> object:
+    return {"now_ms": cluster.time.now_ms(), "frozen": cluster.time.is_frozen}
+
+
+async def move_clock(cluster: Cluster, request: web.Request) -> object:
+    """`{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}`, `{"set_ms": n}`; or /clock/advance {"ms": n}."""
+    how = request.match_info.get("how")
+    found = await told_object(
+        request, frozenset({"freeze", "resume", "advance_ms", "set_ms"} if how is None else {"ms"})
+    )
+    if how is None:
+        if len(found) != 1:
+            raise Problem(
+                400, "one of freeze, resume, advance_ms and set_ms", allowed="freeze, resume, advance_ms, set_ms"
+            )
+        how, value = next(iter(found.items()))
+        if how in ("freeze", "resume") and value is not True:
+            raise Problem(400, f"{how} must be true", field=how)
+        how = how.removesuffix("_ms")
+    else:
+        value = found.get("ms")
+    match how:
+        case "freeze":
+            cluster.time.freeze()
+        case "resume":
+            cluster.time.resume()
+        case "advance":
+            await cluster.time.advance(whole(value, "ms", 0, LONGEST_ADVANCE_MS), cluster.settled)
+        case "set":
+            await cluster.time.set(whole(value, "ms", 0, cluster.time.now_ms() + LONGEST_ADVANCE_MS), cluster.settled)
+        case _:
+            raise Problem(404, f"a clock cannot {how}", allowed="freeze, resume, advance, set")
+    return await clock(cluster, request)
+
+
+def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
+    """The name, or an object with `name` and `parameters`."""
+    if value is None or isinstance(value, str):
+        return None if value is None else (value, {})
+    found = mapping(value, "preset")
+    only(found, {"name", "parameters"}, "preset")
+    return text(found.get("name"), "preset.name"), mapping(found.get("parameters", {}), "preset.parameters")
+
+
+async def presets(cluster: Cluster, request: web.Request) -> object:
+    return [each.told() for each in PRESETS.values()]
+
+
+async def preset(cluster: Cluster, request: web.Request) -> object:
+    """The parameters; those that are not named have their defaults."""
+    found = mapping(await told(request), "the body")
+    return await bring_about(cluster, request.match_info["name"], found)
+
+
+def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, object]]:
+    """Raises Problem."""
+    query = request.query
+    only(query, frozenset({"since", "api", "client_id", "limit"}))
+    since = number_given("since", query.get("since", "0"))
+    limit = number_given("limit", query.get("limit", str(MOST_EXCHANGES)))
+    found = list(cluster.faults.exchanges.since(since, query.get("api"), query.get("client_id")))
+    return found[max(0, len(found) - limit) :]
+
+
+def number_given(name: str, digits: str) -> int:
+    """Raises Problem."""
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
+        raise Problem(400, f"{name} must be a number", field=name)
+    return int(digits)
+
+
+async def odd(cluster: Cluster, request: web.Request) -> object:
+    found = cluster.faults.odd
+    return {"seed": 0, "oddities": []} if found is None else found.told()
+
+
+async def be_odd(cluster: Cluster, request: web.Request) -> object:
+    """`{"seed": n, "percent": {"cut write": 100}}`; seed 0 ends it."""
+    found = await told_object(request, frozenset({"seed", "percent"}))
+    percent = mapping(found.get("percent", {}), "percent")
+    only(percent, PERCENT.keys(), "percent")
+    seed = whole(found.get("seed"), "seed")
+    cluster.faults.be_odd(seed, {name: whole(value, f"percent.{name}", 0, 100) for name, value in percent.items()})
+    return await odd(cluster, request)
+
+
+async def wait_for(cluster: Cluster, request: web.Request) -> object:
+    found = dict(mapping(await told(request), "the body"))
+    timeout_ms = whole(found.pop("timeout_ms", 10_000), "timeout_ms", 0, LONGEST_MS)
+    is_true, facts = await wait(cluster, found, timeout_ms, lambda: request.transport is None)
+    return web.json_response(facts, status=200 if is_true else 408, headers=HEADERS)
+
+
+def paged(rows: Callable[[Cluster], Iterable[Row]]) -> Call:
+    """`?skip=N&limit=N`."""
+
+    async def call(cluster: Cluster, request: web.Request) -> object:
+        return page_of(rows(cluster), request.query)
+
+    return call
+
+
+CALLS: tuple[tuple[str, str, Call], ...] = (
+    ("GET", "", show),
+    ("GET", "/faults", faults),
+    ("POST", "/faults", add_faults),
+    ("DELETE", "/faults", remove_faults),
+    ("DELETE", "/faults/{name}", remove_faults),
+    ("GET", "/holds", holds),
+    ("POST", "/holds/{name}/release", release),
+    ("GET", "/clock", clock),
+    ("POST", "/clock", move_clock),
+    ("POST", "/clock/{how}", move_clock),
+    ("POST", "/nodes/{node}/unreachable_for", cut_off),
+    ("POST", "/partitions/{topic}/{partition}/leader", move_leader),
+    ("POST", "/partitions/{topic}/{partition}/truncate", truncate),
+    ("POST", "/partitions/{topic}/{partition}/follower", follow),
+    ("POST", "/nodes/{node}/rack", put_in_rack),
+    ("POST", "/coordinators/{type}/{key}", move_coordinator),
+    ("GET", "/presets", presets),
+    ("POST", "/presets/{name}", preset),
+    ("GET", "/odd", odd),
+    ("POST", "/odd", be_odd),
+    ("POST", "/wait", wait_for),
+    *(("GET", f"/{name}", paged(rows)) for name, rows in LISTS.items()),
+)

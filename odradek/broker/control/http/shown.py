@@ -1,0 +1,101 @@
+"""Clusters as the page shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from odradek.broker.control.clusters.clusters import DEFAULT
+from odradek.broker.control.problems import Problem
+from odradek.broker.http.page.served import SHOWN, ViewedBroker
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from odradek.broker.control.clusters.clusters import Cluster, Clusters
+    from odradek.broker.control.faults.rules import Rule
+    from odradek.broker.http.page.served import JsonValue, View
+
+
+class ShownClusters:
+    """`odradek.broker.http.page.served.ControlledClusters`."""
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def list(self, part: str) -> View:
+        found = [each for each in self._clusters if part in each.id]
+        return {"total": len(found), "clusters": [row(each) for each in found[:SHOWN]]}
+
+    def show(self, name: str) -> View:
+        cluster = self._get(name)
+        rules = cluster.faults.rules.values()
+        return {
+            **row(cluster),
+            "is_default": cluster.id == DEFAULT,
+            "node_states": [] if cluster.nodes is None else [cast("View", node.told()) for node in cluster.nodes],
+            "checkpoints": sorted(cluster.checkpoints),
+            "now_ms": cluster.time.now_ms(),
+            "rule_list": [rule_row(each) for each in list(rules)[:SHOWN]],
+            "hold_list": cast("list[View]", cluster.faults.holds.told()[:SHOWN]),
+        }
+
+    def served(self, name: str, default: ViewedBroker) -> ViewedBroker:
+        cluster = self._get(name or DEFAULT)
+        holds = cast("Callable[[], list[View]]", cluster.faults.holds.told)
+        if cluster.id == DEFAULT:
+            return replace(default, clusters=self, holds=holds)
+        serving, nodes = cluster.serving, cluster.nodes
+        if serving is None or nodes is None:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"The cluster {name} has crashed. A restart brings it back."
+            )
+        servers = [server for server, _, _ in nodes.doors()]
+        traffic = serving.traffic._replace(servers=servers)
+        return ViewedBroker(serving.broker, traffic, default.warnings, self, holds)
+
+    def tokens(self, name: str | None) -> Sequence[str]:
+        cluster = self._clusters.named(name)
+        return [] if cluster is None or cluster.id == DEFAULT else [cluster.token]
+
+    def _get(self, name: str) -> Cluster:
+        try:
+            return self._clusters.get(name)
+        except Problem:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"There is no cluster {name}.") from None
+
+
+def row(cluster: Cluster) -> dict[str, JsonValue]:
+    faults = cluster.faults
+    told = cluster.told()
+    return {
+        "id": cluster.id,
+        "bootstrap": str(told["bootstrap"]),
+        "state": str(told["state"]),
+        "nodes": len(cluster.node_ids),
+        "ttl_s": cluster.ttl_s,
+        "frozen": cluster.time.is_frozen,
+        "rules": len(faults.rules),
+        "unused": sum(is_unused(rule) for rule in faults.rules.values()),
+        "waiting": sum(faults.holds.counts().values()),
+    }
+
+
+def is_unused(rule: Rule) -> bool:
+    """Whether it matched nothing, or could edit nothing, and ought to."""
+    return not rule.matched - rule.unmade and not rule.may_be_unused
+
+
+def rule_row(rule: Rule) -> JsonValue:
+    told = cast("View", rule.told())
+    return {
+        "name": rule.name,
+        "at": rule.at.value,
+        "match": cast("View", rule.match),
+        "do": told["do"],
+        "counts": {name: told[name] for name in ("after", "every", "times", "probability", "seed") if name in told},
+        "matched": rule.matched,
+        "hits": rule.hits,
+        "unused": is_unused(rule),
+    }

@@ -1,0 +1,199 @@
+"""Conditions that tests wait for. What is asked is asked of the broker as any client asks it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.broker.control.http.state import client, member, share_record, topic_facts
+from odradek.broker.control.problems import Problem, bad, only, text, unknown, whole
+from odradek.broker.in_process.client import InProcessClient
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.describe_groups_response import DescribeGroupsResponse
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.control.clusters.clusters import Cluster
+    from odradek.broker.runtime.delayed import Deferred
+
+LOOK_AGAIN_S = 0.002
+SETTLES_S = 1.0  # so long a call waits for a broker that is busy with its clients
+LONGEST_MS = 600_000
+KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may be asked of it
+    "transaction": frozenset({"state"}),
+    "group": frozenset({"state", "members"}),
+    "topic": frozenset(
+        {"partition", "leader", "leader_epoch", "log_end_offset", "last_stable_offset", "log_start_offset"}
+    ),
+    "fault": frozenset({"hits"}),
+    "hold": frozenset({"waiting"}),
+    "member": frozenset({"group", "owns"}),
+    "share_group": frozenset({"topic", "partition", "offset", "state", "deliveries"}),
+    "client": frozenset({"connections", "idle"}),
+}
+SUBJECTS = {"group": "member", "topic": "share_group"}  # which of them is a part of the other
+PLACES = frozenset({"partition", "group", "topic", "offset"})  # where to look, and nothing to wait for
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "fault": {"hits": 1},
+    "hold": {"waiting": 1},
+    "client": {"connections": 1},
+}
+OFFSETS = frozenset({"log_end_offset", "last_stable_offset", "log_start_offset"})
+AT_LEAST = OFFSETS | {"hits", "waiting", "connections", "deliveries", "leader_epoch"}
+Facts: TypeAlias = Mapping[str, object]
+
+
+async def wait(
+    cluster: Cluster, told: Mapping[str, object], timeout_ms: int, is_gone: Callable[[], bool]
+) -> tuple[bool, Facts]:
+    """Returns whether it came true in time, and what is true now. is_gone: nobody waits any more. Raises Problem."""
+    kind = _checked(told)
+    told = {**DEFAULTS.get(kind, {}), **told}
+    look = LOOKS[kind]
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + timeout_ms / 1000
+    wanted = [name for name in KINDS[kind] - PLACES if name in told]
+    facts: Facts = {kind: told[kind]}
+    while True:
+        cluster.require_there()
+        if not cluster.is_restarting:
+            facts = await look(cluster, told)
+            if "error" not in facts and all(_is_met(name, told[name], facts.get(name)) for name in wanted):
+                return True, facts
+        if loop.time() >= until_s or is_gone():
+            return False, facts
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
+    """Returns when markers that went on are in their logs, and when the broker has done what else it can do at once.
+
+    Clients that are at work keep it busy, so the latter waits SETTLES_S at most.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + SETTLES_S
+    await cluster.settled(lambda: loop.time() >= until_s)
+    serving = cluster.serving
+    while serving is not None and cluster.serving is serving and not all(each.is_done for each in effects):
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _is_met(name: str, wanted: object, found: object) -> bool:
+    if name in AT_LEAST and isinstance(found, int) and isinstance(wanted, int):
+        return found >= wanted
+    if name == "owns":
+        return isinstance(found, list) and isinstance(wanted, list) and set(wanted) <= set(found)
+    return found == wanted
+
+
+def _checked(told: Mapping[str, object]) -> str:
+    kinds = [name for name in KINDS if name in told and SUBJECTS.get(name) not in told]
+    if len(kinds) != 1:
+        for name in told:
+            if not any(name in each for each in KINDS.values()) and name not in KINDS:
+                raise unknown(name, name, KINDS)
+        raise Problem(400, "a condition names one subject", allowed=", ".join(KINDS))
+    kind = kinds[0]
+    only(told, KINDS[kind] | {kind})
+    text(told[kind], kind)
+    asked = KINDS[kind] - PLACES
+    for name in ("group",) if kind == "member" else ("topic", "offset") if kind == "share_group" else ():
+        if name not in told:
+            raise Problem(400, f"{kind} needs {name}", field=name)
+    if not asked & told.keys() and kind not in DEFAULTS:
+        raise Problem(400, f"what about the {kind}?", allowed=", ".join(sorted(asked)))
+    for name in told:
+        if name in ("state", "group", "topic"):
+            if name != "state" or told[name] is not None:  # null: what there is not
+                text(told[name], name)
+        elif name == "idle":
+            if not isinstance(told[name], bool):
+                raise bad(name, "true or false")
+        elif name == "owns":
+            owns = told[name]
+            if not isinstance(owns, list) or not all(isinstance(each, str) for each in owns):
+                raise bad(name, "a list of partitions, as in orders-0")
+        elif name != kind:
+            whole(told[name], name)
+    return kind
+
+
+async def _transaction(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    name = str(told["transaction"])
+    async with _Asking(cluster) as ask:
+        request = DescribeTransactionsRequest(transactional_ids=[name])
+        found = (await ask.ask(request, DescribeTransactionsResponse)).transaction_states[0]
+    if found.error_code not in (ErrorCode.NONE.value, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.value):
+        return {"transaction": name, "error": ErrorCode(found.error_code).name}
+    partitions = [f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions]
+    state = found.transaction_state or None
+    return {"transaction": name, "state": state, "producer_id": found.producer_id, "partitions": partitions}
+
+
+async def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    name = str(told["group"])
+    async with _Asking(cluster) as ask:
+        modern = await ask.ask(ConsumerGroupDescribeRequest(group_ids=[name]), ConsumerGroupDescribeResponse)
+        if modern.groups[0].error_code == 0:
+            return {"group": name, "state": modern.groups[0].group_state, "members": len(modern.groups[0].members)}
+        classic = (await ask.ask(DescribeGroupsRequest(groups=[name]), DescribeGroupsResponse)).groups[0]
+    return {"group": name, "state": classic.group_state, "members": len(classic.members)}
+
+
+async def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return topic_facts(cluster, str(told["topic"]), whole(told.get("partition", 0), "partition"))
+
+
+async def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    rule = cluster.faults.rules.get(str(told["fault"]))
+    if rule is None:
+        raise unknown("fault", str(told["fault"]), cluster.faults.rules)
+    found: Facts = {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
+    return {**found, "unmade_because": rule.unmade_because} if rule.unmade else found
+
+
+async def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return {"hold": told["hold"], "waiting": cluster.faults.holds.counts().get(str(told["hold"]), 0)}
+
+
+async def _member(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return member(cluster.running.broker, str(told["group"]), str(told["member"]))
+
+
+async def _share_record(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    index, offset = whole(told.get("partition", 0), "partition"), whole(told["offset"], "offset")
+    return share_record(cluster.running.broker, str(told["share_group"]), str(told["topic"]), index, offset)
+
+
+async def _client(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return client(cluster, str(told["client"]))
+
+
+LOOKS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Awaitable[Facts]]] = {
+    "transaction": _transaction,
+    "group": _group,
+    "topic": _topic,
+    "fault": _fault,
+    "hold": _hold,
+    "member": _member,
+    "share_group": _share_record,
+    "client": _client,
+}
+PORTS = count(1)
+
+
+class _Asking:
+    def __init__(self, cluster: Cluster) -> None:
+        self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", next(PORTS) % 65536)
+
+    async def __aenter__(self) -> InProcessClient:
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        self._client.close()

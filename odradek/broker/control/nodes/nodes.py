@@ -1,0 +1,515 @@
+"""Nodes of a cluster: several node ids on several ports over one log. They replicate nothing.
+
+Metadata knows them by registrations of their own, and each partition by its leader; moving one is a record in the
+metadata log, as in Kafka, and raises the leader epoch. Every node is a replica of every partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
+from odradek.broker.control.nodes.node_view import NodeRequests, node_dispatcher
+from odradek.broker.control.problems import Problem, bad, unknown, whole
+from odradek.broker.fetch.replicas import Replicas
+from odradek.broker.metadata.image import NO_LEADER
+from odradek.broker.metadata.image import Node as Place
+from odradek.broker.metadata.records import Decision
+from odradek.broker.metadata.registration import UNASSIGNED, registration_records
+from odradek.broker.network.addresses import client_addresses
+from odradek.broker.network.listening import bind_listener
+from odradek.broker.runtime.slices import work_in_slices
+from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.runtime.uuids import random_uuid
+from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from odradek.broker.broker import Broker
+    from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.metadata.cluster_metadata import Decided
+    from odradek.broker.metadata.image import MetadataImage, PartitionImage
+    from odradek.broker.network.connection_host import FrameReceiver, RequestReceiver
+    from odradek.broker.network.server import Server
+    from odradek.broker.runtime.clock import TimerHandle
+    from odradek.broker.runtime.slices import Steps
+    from odradek.broker.serving import ServingBroker
+    from odradek.protocol.struct import Message
+
+R = TypeVar("R")
+MOST_NODES = 16
+LAST_NODE_ID = 2**31 - 1
+LOOK_AGAIN_S = 0.002
+SESSION_MS = 9_000  # broker.session.timeout.ms: so long metadata takes a node that was killed for alive
+STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share": SHARE_GROUP_STATE}
+
+
+@dataclass(slots=True)
+class Door:
+    """One listener of a node.
+
+    requests  answers what comes in here while no rule stands before it, behind the logins of the listener
+    server    None while the node is stopped
+    """
+
+    listener: Listener
+    requests: FrameReceiver
+    server: Server | None = None
+
+
+@dataclass(slots=True)
+class Node:
+    """
+    requests  answers its requests, without the logins that listeners may have
+    doors     in the order of the listeners
+    lost      the timer after which metadata hears that the node was killed
+    """
+
+    id: int
+    requests: RequestReceiver
+    doors: list[Door] = field(default_factory=list)
+    lost: TimerHandle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.doors[0].server is not None
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return [door.listener for door in self.doors]
+
+    def told(self) -> dict[str, object]:
+        state, first = "running" if self.is_running else "stopped", self.doors[0].listener
+        return {"id": self.id, "host": first.host, "port": first.port, "state": state}
+
+
+class Nodes:
+    """Nodes of one running broker. With one node only, its server and dispatcher are those of the broker."""
+
+    def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
+        """
+        ids    the broker's own first
+        ports  by node and listener, those chosen for this cluster and those of its earlier lives; the ports of this
+               life are added
+        """
+        self._serving = serving
+        self._ports = ports
+        self._placings = count()
+        self._ids = ids
+        self._by_id: dict[int, Node] = {}
+
+    async def open(self) -> None:
+        """Raises CannotStart, OSError, KafkaError."""
+        serving, broker = self._serving, self._serving.broker
+        first_id = broker.config.node_id
+        self._replicas = Replicas(broker.metadata.image)
+        for node_id in self._ids:
+            node = Node(node_id, serving.dispatcher)
+            if len(self._ids) > 1:
+                node.requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas), broker, node_id)
+            for listener, server in zip(broker.bound, serving.servers, strict=True):
+                if node_id == first_id:
+                    requests = server.requests
+                    if len(self._ids) > 1:
+                        requests = serving.behind_login(listener, node.requests)
+                    node.doors.append(Door(listener, requests, server))
+                else:
+                    port = self._ports.get((node_id, listener.name), 0)
+                    requests = serving.behind_login(listener, node.requests)
+                    node.doors.append(Door(replace(listener, port=port), requests))
+            self._by_id[node_id] = node
+        self._note_ports(self._by_id[first_id])
+        if len(self._ids) == 1:
+            return
+        for server in serving.servers:
+            server.addresses = None  # else a client would be told of every node where it came in itself
+        for node in self:
+            if node.id != first_id:
+                await self._listen(node)
+        broker.metadata.placed = self._placed
+        broker.metadata.node = broker.metadata.node._replace(
+            others=tuple(one for one in self._by_id if one != first_id)
+        )
+        records: list[Message] = []
+        for node in self:
+            if node.id != first_id:
+                known = broker.metadata.image.brokers.get(node.id)  # of an earlier life
+                epoch = broker.metadata.image.next_offset + len(records)
+                records += self._registration(node, epoch, None if known is None else known.rack)
+        await self._commit(records)
+        await self._lead((topic, index, one.replicas[0]) for topic, index, one in self._partitions())
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._by_id.values()))
+
+    def get(self, number: object, field: str = "node") -> Node:
+        """Raises Problem."""
+        node = self._by_id.get(whole(number, field))
+        if node is None:
+            raise unknown(field, str(number), [str(each) for each in self._by_id])
+        return node
+
+    def doors(self) -> Iterator[tuple[Server, FrameReceiver, int]]:
+        """Yields each server, what answers there without control, and its node."""
+        for node in self:
+            for door in node.doors:
+                if door.server is not None:
+                    yield door.server, door.requests, node.id
+
+    @property
+    def live(self) -> list[Node]:
+        return [node for node in self if node.is_running]
+
+    async def close(self) -> None:
+        """Stops what the broker does not stop itself."""
+        for node in self:
+            if node.lost is not None:
+                node.lost.cancel()
+            for door in node.doors:
+                if door.server is not None and door.server not in self._serving.servers:
+                    await door.server.stop(0)
+
+    async def stop(self, node: Node, *, is_clean: bool) -> None:
+        """Connections are cut. Clean: others lead from now on; else metadata learns of it after SESSION_MS.
+
+        Raises Problem.
+        """
+        if not node.is_running:
+            raise Problem(409, f"node {node.id} is stopped")
+        stopped = [door.server for door in node.doors if door.server is not None]
+        for door in node.doors:
+            door.server = None
+        for server in stopped:
+            await server.stop(0)
+            if server in self._serving.servers:
+                self._serving.servers.remove(server)
+        if is_clean:
+            await self._fence(node)
+        else:
+            node.lost = self._serving.broker.timers.after(SESSION_MS, lambda: self._fence_later(node))
+
+    async def start(self, node: Node) -> None:
+        """On the ports that it had. It leads what nobody leads. Raises Problem, CannotStart, OSError."""
+        if node.is_running:
+            raise Problem(409, f"node {node.id} is running")
+        if node.lost is not None:
+            node.lost.cancel()
+            node.lost = None
+        await self._listen(node)
+        image = self._serving.broker.metadata.image
+        if image.brokers[node.id].is_fenced:
+            epoch = image.brokers[node.id].broker_epoch
+            await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=-1)])
+        await self.decide(partial(self._in_sync, node))
+        await self._lead(self._led_anew(None, lambda: node.id))
+
+    async def move(self, topic: str, index: int, node: Node) -> None:
+        """A new leader epoch begins, also where the node led before. Raises Problem."""
+        self._placed_at(topic, index)
+        if not node.is_running:
+            raise Problem(409, f"node {node.id} is stopped")
+        await self._lead([(topic, index, node.id)])
+
+    async def put_in_rack(self, node: Node, rack: str | None) -> None:
+        """Consumers of this rack are told to read here what the node follows (KIP-392). Raises Problem."""
+        broker = self._serving.broker
+        if len(self._ids) == 1:
+            raise Problem(409, "a cluster of one node has no followers")
+        known = broker.metadata.image.brokers[node.id]
+        records = self._registration(node, known.broker_epoch, rack)
+        await self._commit(records[:1] if known.is_fenced else records)
+        for partition in broker.partitions:
+            partition.led_anew()  # waiting consumers are told
+
+    def follow(self, topic: str, index: int, node: Node, end: int | None) -> None:
+        """The node has the log below `end`; None: all of it. Raises Problem."""
+        self._placed_at(topic, index)
+        partition = self._serving.broker.partitions.get(topic, index)
+        log, key = partition.log, (topic, index, node.id)
+        if end is None:
+            self._replicas.ends.pop(key, None)
+        elif not log.log_start_offset <= end <= log.high_watermark:
+            raise bad("end", f"a number from {log.log_start_offset} to {log.high_watermark}, or null")
+        else:
+            self._replicas.ends[key] = end
+        partition.led_anew()  # waiting consumers look again
+
+    async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:
+        """An unclean election: the leader lacks what lies above `offset`, and a new leader epoch begins there.
+
+        node     who leads from then on; None for whoever led before
+        raises   Problem; KafkaError KAFKA_STORAGE_ERROR
+        """
+        leader = self._placed_at(topic, index).leader if node is None else node.id
+        if leader is None or not self.get(leader).is_running:
+            raise Problem(409, f"{topic}-{index} has no leader that runs")
+        broker = self._serving.broker
+        if topic in INTERNAL_TOPICS:  # its coordinator has what it read in memory
+            raise Problem(409, f"{topic} is the broker's own, and keeps what it has")
+        log = broker.partitions.get(topic, index).log
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise bad("offset", f"a number from {log.log_start_offset} to {log.log_end_offset}, which the log has")
+        await self._lead([(topic, index, leader)], cut_at=offset)
+
+    def _placed_at(self, topic: str, index: int) -> PartitionImage:
+        image = self._serving.broker.metadata.image.topics.get(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            raise Problem(404, f"there is no partition {topic}-{index}")
+        return image.partitions[index]
+
+    async def move_coordinator(self, kind: str, key: str, node: Node) -> None:
+        """Raises Problem."""
+        if kind not in STATE_TOPICS:
+            raise unknown("type", kind, STATE_TOPICS)
+        topic, broker = STATE_TOPICS[kind], self._serving.broker
+        if topic not in broker.metadata.image.topics:
+            raise Problem(409, f"there is no {topic} yet: it comes with the first client that looks for a coordinator")
+        await self.move(topic, self._partition_of(kind, key), node)
+
+    def _partition_of(self, kind: str, key: str) -> int:
+        broker = self._serving.broker
+        if kind == "group":
+            return broker.groups.partition_for(key)
+        if kind == "transaction":
+            return broker.transactions.partition_for(key)
+        return broker.share_coordinator.shards.partition_for(key)
+
+    async def _listen(self, node: Node) -> None:
+        serving, config = self._serving, self._serving.broker.config
+        addresses = client_addresses(config) if len(self._ids) == 1 else None
+        sockets: list[socket] = []
+        try:
+            for door in node.doors:
+                sockets.append(bind_listener(door.listener, config))
+        except CannotStart:  # a port may have been taken while the node was stopped
+            for bound in sockets:
+                bound.close()
+            raise
+        for door, bound in zip(node.doors, sockets, strict=True):
+            door.listener = replace(door.listener, port=bound.getsockname()[1])
+            door.server = serving.new_server(door.listener, door.requests, addresses)
+            await door.server.listen(bound)
+        self._note_ports(node)
+
+    def _note_ports(self, node: Node) -> None:
+        self._ports.update({(node.id, each.name): each.port for each in node.listeners})
+
+    def _registration(self, node: Node, epoch: int, rack: str | None) -> Sequence[Message]:
+        broker = self._serving.broker
+        own = broker.metadata.node
+        endpoints = broker.advertised if node.id == own.node_id else node.listeners
+        place = Place(node.id, own.directory_id)
+        return registration_records(place, endpoints, rack=rack, incarnation_id=random_uuid(), broker_epoch=epoch)
+
+    def _fence_later(self, node: Node) -> None:
+        self._serving.broker.spawn(self._fence(node))
+
+    async def _fence(self, node: Node) -> None:
+        node.lost = None
+        image = self._serving.broker.metadata.image
+        if node.id in image.brokers:
+            epoch = image.brokers[node.id].broker_epoch
+            await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=1)])
+        await self._lead(self._led_anew(node.id, self._next_leader))
+        await self.decide(partial(self._in_sync, node))
+
+    def _led_anew(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
+        """Yields what a node leads, or nobody where `by` is None, with its next leader; None for each of the others."""
+        for topic, index, one in self._partitions():
+            yield (topic, index, leader()) if one.leader == by else None
+
+    def _in_sync(self, node: Node, image: MetadataImage) -> Steps[Decision[None]]:
+        """The changes to the in-sync replicas of what others lead, now that the node runs, or no longer does."""
+        changes: list[Message] = []
+        for topic, index, one in self._partitions():
+            yield
+            isr = [each for each in one.isr if each != node.id] + ([node.id] if node.is_running else [])
+            if one.leader not in (None, node.id) and set(isr) != set(one.isr):
+                topic_id = image.topics[topic].topic_id
+                changes.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr))
+        return Decision(None, tuple(changes))
+
+    def _partitions(self) -> Iterator[tuple[str, int, Any]]:
+        for topic in self._serving.broker.metadata.image.topics.values():
+            for partition in topic.partitions:
+                yield topic.name, partition.partition_id, partition
+
+    def _placed(self, decision: Decision[Any]) -> Decision[Any]:
+        """New partitions have all nodes for replicas, and are led by one after the other, or as assigned.
+
+        A reassignment that moves a leader tells the leader only.
+        """
+        live, moved = {node.id for node in self.live}, []
+        for record in decision.records:
+            if isinstance(record, PartitionChangeRecord) and record.isr is None:  # ours say who is in sync
+                moved.append((record.topic_id, record.partition_id))
+            if isinstance(record, PartitionRecord):
+                first = [self._next_leader()] if len(record.replicas) == 1 else record.replicas
+                ids = [node.id for node in self]
+                record.replicas = [*(one for one in first if one in ids), *(one for one in ids if one not in first)]
+                in_sync = [one for one in record.replicas if one in live]
+                record.leader, record.isr = in_sync[0] if live else NO_LEADER, in_sync or record.replicas
+                record.directories = self._directories(record.replicas)
+        if moved:
+            self._serving.broker.spawn(self._led_elsewhere(moved))
+        return decision
+
+    async def _led_elsewhere(self, moved: Sequence[tuple[bytes, int]]) -> None:
+        await self._commit([])  # behind the decision that moved them
+        topics = self._serving.broker.metadata.image.topics_by_id  # of which some may have been deleted
+        await self._begin_epochs([(topics[which].name, index) for which, index in moved if which in topics])
+
+    def _directories(self, replicas: Sequence[int]) -> list[bytes]:
+        own = self._serving.broker.metadata.node
+        return [own.directory_id if one == own.node_id else UNASSIGNED for one in replicas]
+
+    def _next_leader(self) -> int:
+        """One node after the other, of those that run."""
+        live = self.live
+        return live[next(self._placings) % len(live)].id if live else NO_LEADER
+
+    async def _lead(self, places: Iterable[tuple[str, int, int] | None], cut_at: int | None = None) -> None:
+        """Has others lead, who write to the log in the new epoch from then on.
+
+        places  topic, partition and leader, told in slices while metadata stays as it is; None: this one stays
+        cut_at  what the logs have above it goes first
+        """
+        await self._begin_epochs(await self.decide(partial(self._leading, places)), cut_at)
+
+    def _leading(
+        self, places: Iterable[tuple[str, int, int] | None], image: MetadataImage
+    ) -> Steps[Decision[Sequence[tuple[str, int]]]]:
+        led: list[tuple[str, int]] = []
+        changes: list[Message] = []
+        for place in places:
+            yield
+            topic = None if place is None else image.topics.get(place[0])
+            if place is None or topic is None:  # it has been deleted
+                continue
+            name, index, leader = place
+            known = topic.partitions[index]
+            change = PartitionChangeRecord(
+                partition_id=index,
+                topic_id=topic.topic_id,
+                leader=leader,
+                isr=[node.id for node in self.live] or known.isr,
+            )
+            new = [node.id for node in self if node.id not in known.replicas]
+            if new:  # of a fork that has more nodes than its source
+                change.replicas = [*known.replicas, *new]
+                change.directories = self._directories(change.replicas)
+            changes.append(change)
+            led.append((name, index))
+        return Decision(led, tuple(changes))
+
+    async def _begin_epochs(self, led: Sequence[tuple[str, int]], cut_at: int | None = None) -> None:
+        """Partitions whose leader and epoch are new in metadata."""
+        if cut_at is None:
+            await work_in_slices(self._beginning(led))
+            return
+        broker = self._serving.broker
+        for topic, index in led:
+            broker.flush_appends()
+            while broker.partitions.get(topic, index).log.is_busy:
+                await asyncio.sleep(LOOK_AGAIN_S)
+                broker.flush_appends()
+            broker.partitions.truncate(topic, index, cut_at)
+            self._begin_epoch(topic, index)
+
+    def _beginning(self, led: Sequence[tuple[str, int]]) -> Iterator[None]:
+        for topic, index in led:
+            yield
+            if topic in self._serving.broker.metadata.image.topics:  # it may have been deleted meanwhile
+                self._serving.broker.flush_appends()
+                self._begin_epoch(topic, index)
+
+    def _begin_epoch(self, topic: str, index: int) -> None:
+        broker = self._serving.broker
+        partition = broker.partitions.get(topic, index)
+        partition.log.assign_leader_epoch(broker.metadata.image.topics[topic].partitions[index].leader_epoch)
+        partition.led_anew()
+        if broker.has_started("shares"):  # what a share partition's leader has acquired is not the next one's
+            broker.shares.led_anew(partition.topic_id, index)
+        self._take_over(broker, topic, index)
+
+    def _take_over(self, broker: Broker, topic: str, index: int) -> None:
+        if topic == GROUP_OFFSETS and broker.has_started("groups"):
+            broker.groups.shards.reload(index)
+        elif topic == TRANSACTION_STATE and broker.has_started("transactions"):
+            broker.transactions.shards.reload(index)
+        elif topic == SHARE_GROUP_STATE and broker.has_started("share_coordinator"):
+            broker.share_coordinator.shards.reload(index)
+
+    async def _commit(self, records: Sequence[Message]) -> None:
+        """Returns once metadata says so, and what was asked before. Raises KafkaError."""
+        await self.decide(lambda _: Decision(None, tuple(records)))
+
+    async def decide(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
+        """Returns the response once metadata says what was decided. Raises KafkaError."""
+        broker = self._serving.broker
+        done = broker.loop.create_future()
+        answer = broker.metadata.submit(decide)
+        answer.when_done(lambda _: None if done.done() else done.set_result(None))
+        await done
+        return answer.outcome()
+
+
+def told_nodes(told: object) -> int | list[int]:
+    """Returns how many nodes are asked for, or their ids. Raises Problem."""
+    if not isinstance(told, list):
+        if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MOST_NODES:
+            raise bad("nodes", f"a whole number from 1 to {MOST_NODES}, or a list of node ids")
+        return told
+    if not 1 <= len(told) <= MOST_NODES:
+        raise bad("nodes", f"a list of 1 to {MOST_NODES} node ids, or their number")
+    ids: list[int] = []
+    for index, each in enumerate(told):
+        ids.append(whole(each, f"nodes[{index}]", 0, LAST_NODE_ID))
+        if each in ids[:index]:
+            raise bad(f"nodes[{index}]", f"another id than nodes[{ids.index(each)}], which is {each} too")
+    return ids
+
+
+def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Sequence[int]:
+    """Returns the ids of all nodes.
+
+    asked    their number or ids; None for the known ones
+    known    ids that come first: of the source of a fork, or the broker's own
+    raises   Problem
+    """
+    if asked is None:
+        return known
+    if isinstance(asked, int):
+        asked = [*known, *range(max(known) + 1, max(known) + 1 + asked - len(known))][:asked]
+    if list(asked[: len(known)]) != list(known):
+        raise bad("nodes", f"such that {', '.join(map(str, known))}, which are there already, come first")
+    if max(asked) > LAST_NODE_ID:
+        raise bad("nodes", f"such that no id is above {LAST_NODE_ID}")
+    return asked
+
+
+def ids_of_nodes(
+    nodes: int | Sequence[int] | None, settings: Mapping[str, str], source: Sequence[int] | None
+) -> Sequence[int]:
+    """Chooses those of a new cluster. source: of the cluster that is forked. Raises Problem."""
+    told = settings.get("node.id")
+    if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):
+        raise bad("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")
+    if source is not None:
+        ids = chosen_ids(nodes, source)
+    elif nodes is None or isinstance(nodes, int):
+        ids = chosen_ids(nodes, [int(told or BROKER_SETTINGS["node.id"].default or "")])
+    else:
+        ids = nodes
+    if told is not None and int(told) != ids[0]:
+        raise bad("settings.node.id", f"{ids[0]}, the first of its nodes")
+    return ids

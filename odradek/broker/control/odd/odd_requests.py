@@ -1,0 +1,187 @@
+"""Odd answers in the place of plain ones, before the rules: a rule sees what a client sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.control.odd.odd import AnsweredRequest, Odd, WatchedConnection
+from odradek.broker.control.odd.odd_logs import leave_hole
+from odradek.broker.network.paced_answers import PacedAnswer, cut_at
+from odradek.broker.runtime.delayed import Parked, ReplyAround
+from odradek.protocol.api_facts import API_OF_KEY, facts_of
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode, reader
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.frames import (
+    LENGTH_BYTES,
+    RESPONSE_START,
+    read_client_id,
+    request_header_version,
+    response_has_tags,
+    response_writer,
+)
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.produce_response import ProduceResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.serving import ServingBroker
+    from odradek.protocol.struct import Message
+
+MOST_RESHAPED_BYTES: Final = 1024 * 1024  # of a Fetch; a larger one stays as it is
+IDLE_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class OddRequest:
+    """One request whose answer may be odd. `encoded`: what it asks, without its header."""
+
+    api: ApiKey
+    version: int
+    message: Message
+    encoded: bytes
+    answered: AnsweredRequest
+
+
+class OddRequests:
+    """`odradek.broker.network.connection_host.FrameReceiver`."""
+
+    def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
+        """node: where they come in; the first one of a cluster always knows the newest metadata."""
+        self.plain = plain
+        self.odd = odd
+        self._broker = serving.broker
+        self._dispatcher = serving.dispatcher
+        self._timers = timers
+        self._is_first = node == serving.broker.config.node_id
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self.plain.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self.plain.connected(connection)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self.plain.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        if len(frame) < REQUEST_START.size or not connection.is_authenticated:
+            return self.plain.start(frame, connection)
+        number, version = KEY_AND_VERSION.unpack_from(frame)
+        api = API_OF_KEY.get(number)
+        if api is None or facts_of(api).is_login or not self._dispatcher.serves(number, version):
+            return self.plain.start(frame, connection)
+        _, correlation_id, size = REQUEST_START.unpack_from(frame)
+        client_id, position = read_client_id(frame, size, request_header_version(number, version) == 2)
+        message = reader(request_class(number), version)(frame, position)[0]
+        answered = self.odd.begin(api, client_id, correlation_id)
+        request = OddRequest(api, version, message, bytes(frame[position:]), answered)
+        watched = self._watched(connection)
+        code = self.odd.passing_error(api, message)
+        if code is not None:
+            return self.made_odd(request, self._dispatcher.refusal(frame, connection, code))
+        if self.odd.hurry(message):
+            frame = memoryview(bytearray(bytes(frame[:position]) + encode(message, version)))
+        reply = self.plain.start(frame, connection)
+        if isinstance(reply, list):
+            return self.made_odd(request, reply)
+        watched.in_flight += 1
+        return OddReply(reply, partial(self.made_odd, request), watched)
+
+    def _watched(self, connection: ConnectionInfo) -> WatchedConnection:
+        """Counts a request of a connection, which closes, where that is drawn, once it has been idle for IDLE_MS."""
+        key = connection.connection_id
+        watched = self.odd.connections.get(key)
+        if watched is None:
+            watched = self.odd.connections[key] = WatchedConnection()
+            connection.when_closed(lambda: self._forget(key))
+            if self.odd.draw("closed idle"):
+                self._timers.after(IDLE_MS, lambda: self._look(connection, 0))
+        watched.requests += 1
+        return watched
+
+    def _forget(self, key: int) -> None:
+        self.odd.connections.pop(key, None)
+
+    def _look(self, connection: ConnectionInfo, seen: int) -> None:
+        watched = self.odd.connections.get(connection.connection_id)
+        if watched is None or self.odd.is_over:
+            return
+        if watched.requests != seen or watched.in_flight or connection.unsent_bytes():
+            requests = watched.requests
+            self._timers.after(IDLE_MS, lambda: self._look(connection, requests))
+            return
+        self.odd.note("closed idle")
+        if connection.transport is not None:
+            connection.transport.abort()
+
+    def made_odd(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
+        self.odd.resume(request.answered)
+        answer = self._reshaped(request, answer)
+        if not answer or not self.odd.does("cut write"):
+            return answer
+        return PacedAnswer(answer, cut_at(self.odd.random.randrange(1, sum(map(len, answer)))))
+
+    def _reshaped(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
+        api, version = request.api, request.version
+        if not answer or (api is ApiKey.FETCH and sum(map(len, answer)) > MOST_RESHAPED_BYTES):
+            return answer
+        data = b"".join(in_memory(answer))
+        answer_class = response_class(api.value)
+        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
+        _, correlation_id = RESPONSE_START.unpack_from(data)
+        if api is ApiKey.METADATA and not self._is_first:
+            asked = version.to_bytes(2) + request.encoded
+            data = data[:position] + self.odd.metadata_before(asked, data[position:])
+        message = decode(answer_class, version, data, position)
+        self.odd.reshape(message, request.message)
+        if isinstance(message, ProduceResponse):
+            self._leave_holes(message)
+        again = b"".join(in_memory(response_writer(api.value, answer_class, version)(correlation_id, message)))
+        body = self.odd.tag(api, version, again[LENGTH_BYTES:])
+        return [len(body).to_bytes(LENGTH_BYTES) + body]
+
+    def _leave_holes(self, answer: ProduceResponse) -> None:
+        partitions = self._broker.partitions
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                if each.error_code:
+                    continue
+                try:
+                    named = partitions.get(topic.name, each.index) if topic.name else None
+                    partition = named or partitions.get_by_id(topic.topic_id, each.index)
+                    leave_hole(self.odd, partition, self._broker.clock.now_ms())
+                except KafkaError:  # deleted meanwhile, or offline
+                    continue
+
+
+class OddReply(ReplyAround):
+    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+
+    def __init__(
+        self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection
+    ) -> None:
+        super().__init__(reply)
+        self.is_done = False
+        self._made_odd = made_odd
+        self._watched = watched
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        def done(_: object) -> None:
+            self._watched.in_flight -= 1
+            self.is_done = True
+            action(self)
+
+        self._reply.when_done(done)
+
+    def chunks(self) -> list[Chunk]:
+        """Raises CloseConnection."""
+        return self._made_odd(self._reply.chunks())

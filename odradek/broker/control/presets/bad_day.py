@@ -1,0 +1,68 @@
+"""Preset of several rare states at once, as on a cluster that has been through much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek.broker.control.presets.parameters import Facts, Parameters
+from odradek.broker.control.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
+from odradek.broker.control.presets.producers import epoch_nearly_exhausted, producer_ids_nearly_used, sequence_wrap
+from odradek.broker.control.presets.topics import more_partitions
+from odradek.broker.control.presets.transactions import aborted_tail, open_transaction
+
+PARTITIONS = 3
+ERRORS: Mapping[str, str] = {  # by API: what it is refused with now and then
+    "Produce": "NOT_LEADER_OR_FOLLOWER",
+    "EndTxn": "CONCURRENT_TRANSACTIONS",
+    "AddOffsetsToTxn": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetCommit": "NOT_COORDINATOR",
+    "FindCoordinator": "COORDINATOR_NOT_AVAILABLE",
+}
+
+
+async def bad_day(client: PresetClient, told: Parameters) -> Facts:
+    """Several states at once. The transactional id has hardly an epoch left, and the block of producer ids hardly an
+    id; partition 0 of the topic ends in aborted records, sequences wrap in 1, in 2 a dead producer has a transaction
+    open, and there is one partition more than clients know. One request in ten, chosen by `seed`, is refused by an
+    error that passes.
+    """
+    topic, name = told.text("topic"), told.text("transactional_id")
+    await client.topic(topic, PARTITIONS)
+    places: list[dict[str, str | int]] = [{"topic": topic, "partition": partition} for partition in range(PARTITIONS)]
+    facts = {
+        "aborted-tail": await aborted_tail(
+            client,
+            Parameters({}, {**places[0], "transactional_id": f"{name}-aborted", "records": 1, "transactions": 2}),
+        ),
+        "sequence-wrap": await sequence_wrap(client, Parameters({}, {**places[1], "records": 2, "sequences_left": 1})),
+        "open-transaction": await open_transaction(
+            client,
+            Parameters(
+                {},
+                {
+                    **places[2],
+                    "transactional_id": f"{name}-dead",
+                    "records": 1,
+                    "open_records": 1,
+                    "timeout_ms": LONGEST_TIMEOUT_MS,
+                },
+            ),
+        ),
+        "epoch-nearly-exhausted": await epoch_nearly_exhausted(
+            client, Parameters({}, {"transactional_id": name, "epochs_left": 1})
+        ),
+        "producer-ids-nearly-used": await producer_ids_nearly_used(client, Parameters({}, {"ids_left": 1})),
+        "more-partitions": await more_partitions(client, Parameters({}, {"topic": topic, "more": 1})),
+    }
+    rules = [
+        {
+            "name": f"bad-day {api}",
+            "match": {"api": api},
+            "do": {"error": error},
+            "probability": 0.1,
+            "seed": told.number("seed"),
+            "unused": "ok",
+        }
+        for api, error in ERRORS.items()
+    ]
+    return {**facts, "rules": [rule.name for rule in client.cluster.faults.add(rules)]}

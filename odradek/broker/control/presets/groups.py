@@ -1,0 +1,175 @@
+"""Presets of classic groups and of those of KIP-848, whose other members are the presets' own."""
+
+from __future__ import annotations
+
+from odradek.broker.control.presets.parameters import Facts, Parameters
+from odradek.broker.control.presets.preset_client import GROUP, PresetClient, classic_metadata
+from odradek.broker.runtime.uuids import hex_text, random_uuid
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+BEFORE_MEMBER_IDS = 3  # JoinGroup: from version 4 on a member asks twice, first for its id
+SESSION_MS = 1_800_000  # group.max.session.timeout.ms
+NO_PARTITIONS = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"  # ConsumerProtocolAssignment, version 0
+
+
+async def log_start_behind_commit(client: PresetClient, told: Parameters) -> Facts:
+    """The group has committed an offset, and the records up to a later one are deleted."""
+    topic, partition, group = told.text("topic"), told.number("partition"), told.text("group")
+    records = told.number("records", 2)
+    await client.topic(topic, partition + 1)
+    log = client.log(topic, partition)
+    missing = records - (log.log_end_offset - log.log_start_offset)
+    if missing > 0:
+        await client.produce(topic, partition, [b"record"] * missing)
+    committed = log.log_start_offset
+    await _commit(client, group, topic, partition, committed)
+    await client.delete_records(topic, partition, log.log_end_offset - 1)
+    return {"group": group, "committed_offset": committed, **client.offsets(topic, partition)}
+
+
+async def log_end_before_commit(client: PresetClient, told: Parameters) -> Facts:
+    """The group has committed the end of the log, and an unclean election has taken the last `lost` records."""
+    topic, partition, group = told.text("topic"), told.number("partition"), told.text("group")
+    records, lost = told.number("records", 1), told.number("lost", 1)
+    nodes = client.cluster.running_nodes
+    await client.topic(topic, partition + 1)
+    log = client.log(topic, partition)
+    missing = max(records, lost) - (log.log_end_offset - log.log_start_offset)
+    for _ in range(missing):  # each in a batch of its own, so that the log can be cut behind any of them
+        await client.produce(topic, partition, [b"record"])
+    committed = log.log_end_offset
+    await _commit(client, group, topic, partition, committed)
+    await nodes.truncate(topic, partition, max(committed - lost, log.log_start_offset), None)
+    return {"group": group, "committed_offset": committed, **client.offsets(topic, partition)}
+
+
+async def _commit(client: PresetClient, group: str, topic: str, partition: int, offset: int) -> None:
+    await client.coordinator(GROUP, group)
+    place = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[place])])
+    await client.ask(request, OffsetCommitResponse, max_version=9)
+
+
+async def static_twin(client: PresetClient, told: Parameters) -> Facts:
+    """A second member joins the group with the same group.instance.id. In a classic group whoever came first is
+    fenced; in one of KIP-848 whoever comes second is refused, and so is the twin where a client is there already.
+    """
+    topic, group, instance = told.text("topic"), told.text("group"), told.text("instance")
+    protocol = told.word("protocol", ("classic", "consumer"))
+    await client.topic(topic)
+    await client.coordinator(GROUP, group)
+    if protocol == "consumer":
+        return {"member_id": (await _join(client, group, topic, instance))[0], "protocol": protocol}
+    joined = await client.ask(
+        _join_request(group, topic, told.text("assignor"), instance), JoinGroupResponse, max_version=9
+    )
+    return {"member_id": joined.member_id, "generation": joined.generation_id, "protocol": protocol}
+
+
+async def classic_rebalance(client: PresetClient, told: Parameters) -> Facts:
+    """A classic group that waits: for its leader's assignment, or for a member that does not join again. It goes on
+    when the clock passes the rebalance timeout.
+    """
+    topic, group = told.text("topic"), told.text("group")
+    state = told.word("state", ("CompletingRebalance", "PreparingRebalance"))
+    timeout_ms = told.number("rebalance_timeout_ms", 1)
+    await client.topic(topic)
+    await client.coordinator(GROUP, group)
+    request = _join_request(group, topic, told.text("assignor"), None, timeout_ms)
+    first = await client.ask(request, JoinGroupResponse, max_version=BEFORE_MEMBER_IDS)
+    if state == "PreparingRebalance":
+        sync = SyncGroupRequest(
+            group_id=group,
+            generation_id=first.generation_id,
+            member_id=first.member_id,
+            assignments=[SyncGroupRequestAssignment(member_id=first.member_id, assignment=NO_PARTITIONS)],
+        )
+        await client.ask(sync, SyncGroupResponse, max_version=BEFORE_MEMBER_IDS)
+        client.leave_waiting(request, BEFORE_MEMBER_IDS)
+        await client.cluster.settled()
+    return {"group": group, "state": state, "member_id": first.member_id, "generation": first.generation_id}
+
+
+def _join_request(
+    group: str, topic: str, assignor: str, instance: str | None, rebalance_timeout_ms: int = SESSION_MS
+) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name=assignor, metadata=classic_metadata([topic]))],
+    )
+
+
+async def revocation_outstanding(client: PresetClient, told: Parameters) -> Facts:
+    """A member of a KIP-848 group owns every partition of the topic and is silent: whoever joins gets nothing until
+    the clock passes its session timeout, 45 s.
+    """
+    topic, group, partitions = told.text("topic"), told.text("group"), told.number("partitions", 1)
+    await client.topic(topic, partitions)
+    await client.coordinator(GROUP, group)
+    member_id, epoch = await _join(client, group, topic, None)
+    owned = [TopicPartitions(topic_id=client.topic_id(topic), partitions=list(range(partitions)))]
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id=member_id, member_epoch=epoch, topic_partitions=owned
+    )
+    answer = await client.ask(request, ConsumerGroupHeartbeatResponse)
+    return {"group": group, "member_id": member_id, "member_epoch": answer.member_epoch}
+
+
+async def stale_member_epoch(client: PresetClient, told: Parameters) -> Facts:
+    """The group has moved to a new epoch, and the member whose heartbeat comes next is told the one before: its
+    heartbeat after that is fenced.
+    """
+    group, other = told.text("group"), told.text("other_topic")
+    await client.topic(other)
+    await client.coordinator(GROUP, group)
+    describe = ConsumerGroupDescribeRequest(group_ids=[group])
+    before = (await client.ask(describe, ConsumerGroupDescribeResponse)).groups[0].group_epoch
+    rule = {
+        "name": f"stale-member-epoch {group}",
+        "match": {"api": "ConsumerGroupHeartbeat", "group": group, "when": f"MemberEpoch == {before}"},
+        "at": "applied",
+        "do": {"edit": {"MemberEpoch": before}},
+        "times": 1,
+    }
+    # In one turn of the loop: a heartbeat that is handled before is told the old epoch anyway.
+    client.leave_waiting(_subscribing(group, other, None), 1)
+    added = client.cluster.faults.add(rule)
+    await client.cluster.settled()
+    after = (await client.ask(describe, ConsumerGroupDescribeResponse)).groups[0].group_epoch
+    return {"group": group, "told_epoch": before, "group_epoch": after, "rule": added[0].name}
+
+
+def _subscribing(group: str, topic: str, instance: str | None) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=hex_text(random_uuid()),
+        member_epoch=0,
+        instance_id=instance,
+        rebalance_timeout_ms=SESSION_MS,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+
+
+async def _join(client: PresetClient, group: str, topic: str, instance: str | None) -> tuple[str, int]:
+    """Returns member id and member epoch."""
+    request = _subscribing(group, topic, instance)
+    answer = await client.ask(request, ConsumerGroupHeartbeatResponse)
+    return answer.member_id or "", answer.member_epoch

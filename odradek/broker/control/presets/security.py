@@ -1,0 +1,64 @@
+"""Presets of rights and logins that end while clients are at work."""
+
+from __future__ import annotations
+
+import base64
+
+from odradek.broker.configuration.contradictions import allows_everyone
+from odradek.broker.control.presets.parameters import Facts, Parameters
+from odradek.broker.control.presets.preset_client import PresetClient
+from odradek.broker.control.problems import Problem
+from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
+from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_response import CreateAclsResponse
+from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
+from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
+
+ANYBODY = "User:*"
+OF_TOPICS = ("READ", "WRITE", "DESCRIBE")
+
+
+async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
+    """A right on a topic that clients had is denied to `principal`; everybody keeps the others. The cluster needs an
+    authorizer that allows everyone what no ACL is about.
+    """
+    config = client.broker.config
+    if not config.authorizer_class_name or not allows_everyone(config.allow_everyone_if_no_acl_found):
+        needed = "authorizer.class.name and allow.everyone.if.no.acl.found=true"
+        raise Problem(409, f"the cluster needs {needed}", field="settings", allowed=needed)
+    topic, principal = told.text("topic"), told.text("principal")
+    operation = Operation[told.word("operation", OF_TOPICS)]
+    await client.topic(topic)
+    rights = ((ANYBODY, Operation.ALL, Permission.ALLOW), (principal, operation, Permission.DENY))
+    creations = [
+        AclCreation(
+            resource_type=ResourceType.TOPIC.value,
+            resource_name=topic,
+            resource_pattern_type=PatternType.LITERAL.value,
+            principal=whose,
+            host="*",
+            operation=what.value,
+            permission_type=permission.value,
+        )
+        for whose, what, permission in rights
+    ]
+    await client.ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
+    return {"topic": topic, "principal": principal, "operation": operation.name}
+
+
+async def expiring_token(client: PresetClient, told: Parameters) -> Facts:
+    """A delegation token of `owner` that expires after `lives_ms` by the cluster's clock. Who logs in with it, by
+    SCRAM and `tokenauth`, names `token_id` as user and `hmac` as password.
+    """
+    if not client.broker.config.delegation_token_secret_key:
+        setting = "delegation.token.secret.key"
+        raise Problem(409, f"the cluster needs {setting}", field="settings", allowed=setting)
+    request = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=told.number("lives_ms", 1))
+    owner = client.logged_in(told.text("owner"))
+    token = await owner.ask(request, CreateDelegationTokenResponse)
+    return {
+        "owner": f"{token.principal_type}:{token.principal_name}",
+        "token_id": token.token_id,
+        "hmac": base64.b64encode(token.hmac).decode(),
+        "expires_ms": token.expiry_timestamp_ms,
+    }

@@ -1,0 +1,87 @@
+"""Presets of topics, logs and clients' quotas."""
+
+from __future__ import annotations
+
+from odradek.broker.control.presets.parameters import Facts, Parameters
+from odradek.broker.control.presets.preset_client import PresetClient
+from odradek.broker.control.problems import Problem
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
+
+KEPT_BYTES = 100  # of max.message.bytes, beyond the value
+
+
+async def recreated_topic(client: PresetClient, told: Parameters) -> Facts:
+    """A topic is deleted and made again with the same name: another topic id, offsets from 0."""
+    name = told.text("topic")
+    known = client.broker.metadata.image.topics.get(name)
+    if known is None:
+        await client.topic(name)
+        known = client.broker.metadata.image.topics[name]
+    partitions = told.number("partitions") or len(known.partitions)
+    await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000), DeleteTopicsResponse)
+    await client.topic(name, partitions)
+    return {"topic": name, "partitions": partitions, "old_id": known.topic_id.hex(), "id": client.topic_id(name).hex()}
+
+
+async def more_partitions(client: PresetClient, told: Parameters) -> Facts:
+    """The topic gets more partitions while clients use it."""
+    name, more = told.text("topic"), told.number("more", 1, 1_000)
+    await client.topic(name)
+    count = len(client.broker.metadata.image.topics[name].partitions) + more
+    wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    await client.ask(CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000), CreatePartitionsResponse)
+    return {"topic": name, "partitions": count}
+
+
+async def large_batch(client: PresetClient, told: Parameters) -> Facts:
+    """A batch that is larger than what clients fetch at a time, between two small ones."""
+    topic, size = told.text("topic"), told.number("size_bytes", 1, 64 * 1024 * 1024)
+    if topic in client.broker.metadata.image.topics:
+        raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")
+    await client.topic(topic, 1, {"max.message.bytes": str(size + KEPT_BYTES)})
+    await client.produce(topic, 0, [b"small"])
+    offset = await client.produce(topic, 0, [bytes(size)])
+    await client.produce(topic, 0, [b"small"])
+    return {**client.offsets(topic, 0), "large_offset": offset, "size_bytes": size}
+
+
+async def throttled_client(client: PresetClient, told: Parameters) -> Facts:
+    """Answers to Produce and Fetch tell the client to keep still for so long."""
+    name, throttle_ms = told.text("client_id"), told.number("throttle_ms", 1)
+    rules = [
+        {
+            "name": f"throttled-client {name} {api}",
+            "match": {"api": api, "client_id": name},
+            "at": "applied",
+            "do": {"throttle_ms": throttle_ms},
+            "times": told.number("times", 1),
+            "unused": "ok",
+        }
+        for api in ("Produce", "Fetch")
+    ]
+    added = client.cluster.faults.add(rules)
+    return {"client_id": name, "throttle_ms": throttle_ms, "rules": [rule.name for rule in added]}
+
+
+async def compacted_hole(client: PresetClient, told: Parameters) -> Facts:
+    """A compacted log with a hole: of the records with one key only the last is left."""
+    topic, records = told.text("topic"), told.number("records", 2)
+    if topic in client.broker.metadata.image.topics:
+        raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "segment.jitter.ms": "0",
+        "min.cleanable.dirty.ratio": "0",
+    }
+    await client.topic(topic, 1, configs)
+    await client.produce(topic, 0, [b"first"], key=b"other")
+    for _ in range(records):
+        await client.produce(topic, 0, [b"again"], key=b"key")
+    await client.cluster.time.advance(2_000, client.cluster.settled)
+    await client.produce(topic, 0, [b"last"], key=b"end")
+    await client.cluster.time.advance(60_000, client.cluster.settled)
+    return {**client.offsets(topic, 0), "kept_offsets": [0, records, records + 1]}

@@ -1,0 +1,156 @@
+"""Presets of transactions and their coordinators."""
+
+from __future__ import annotations
+
+from odradek.broker.control.presets.parameters import Facts, Parameters
+from odradek.broker.control.presets.preset_client import TRANSACTION, PresetClient
+from odradek.broker.control.problems import Problem
+
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+async def open_transaction(client: PresetClient, told: Parameters) -> Facts:
+    """Committed records, and behind them those of a transaction whose producer is dead."""
+    topic, partition = told.text("topic"), told.number("partition")
+    await client.topic(topic, partition + 1)
+    if told.number("records"):
+        await client.produce(topic, partition, [b"committed"] * told.number("records"))
+    producer = await client.producer(told.text("transactional_id"), told.number("timeout_ms"))
+    await client.produce(topic, partition, [b"open"] * told.number("open_records"), producer)
+    return {**producer.facts(), **client.offsets(topic, partition)}
+
+
+async def dead_producer(client: PresetClient, told: Parameters) -> Facts:
+    """A transaction of a dead producer, whose end is held before its markers: the next owner of the id finds that it
+    is being ended until the hold is released.
+    """
+    topic, name = told.text("topic"), told.text("transactional_id")
+    await client.topic(topic)
+    producer = await client.producer(name)
+    await client.produce(topic, 0, [b"open"], producer)
+    rule = {
+        "at": "marker",
+        "match": {"producer_id": producer.producer_id},
+        "do": {"hold": told.text("hold")},
+        "times": 1,
+    }
+    added = client.cluster.faults.add({"name": f"dead-producer {name}", "unused": "ok", **rule})
+    return {**producer.facts(), "hold": told.text("hold"), "rule": added[0].name}
+
+
+async def half_written_markers(client: PresetClient, told: Parameters) -> Facts:
+    """A decided transaction over two partitions: the marker is in partition 0, and held before partition 1."""
+    topic, name = told.text("topic"), told.text("transactional_id")
+    is_commit = told.word("decision", ("commit", "abort")) == "commit"
+    await client.topic(topic, 2)
+    producer = await client.producer(name)
+    for partition in (0, 1):
+        await client.produce(topic, partition, [b"decided"], producer)
+    match = {"producer_id": producer.producer_id, "topic": topic, "partition": 1}
+    rule = {"at": "marker", "match": match, "do": {"hold": told.text("hold")}, "times": 1}
+    added = client.cluster.faults.add({"name": f"half-written-markers {name}", **rule})
+    facts = producer.facts()
+    await client.end(producer, committed=is_commit)
+    return {**facts, "hold": told.text("hold"), "rule": added[0].name}
+
+
+async def aborted_tail(client: PresetClient, told: Parameters) -> Facts:
+    """Committed records, and behind them nothing but aborted ones and their markers."""
+    topic, partition = told.text("topic"), told.number("partition")
+    await client.topic(topic, partition + 1)
+    if told.number("records"):
+        await client.produce(topic, partition, [b"committed"] * told.number("records"))
+    producer = await client.producer(told.text("transactional_id"))
+    for _ in range(told.number("transactions")):
+        await client.produce(topic, partition, [b"aborted"], producer)
+        await client.end(producer, committed=False)
+    return client.offsets(topic, partition)
+
+
+async def lone_marker(client: PresetClient, told: Parameters) -> Facts:
+    """The log begins with the marker of an aborted transaction, whose records are deleted."""
+    topic, partition = told.text("topic"), told.number("partition")
+    await client.topic(topic, partition + 1)
+    producer = await client.producer(told.text("transactional_id"))
+    await client.produce(topic, partition, [b"aborted"], producer)
+    await client.end(producer, committed=False)
+    log = client.log(topic, partition)
+    await client.delete_records(topic, partition, log.log_end_offset - 1)
+    if told.number("records"):
+        await client.produce(topic, partition, [b"behind the marker"] * told.number("records"))
+    return client.offsets(topic, partition)
+
+
+async def empty_aborted_transaction(client: PresetClient, told: Parameters) -> Facts:
+    """An abort marker in a partition that got no record of the transaction, and committed records of the same
+    producer behind it.
+    """
+    topic, partition = told.text("topic"), told.number("partition")
+    await client.topic(topic, partition + 1)
+    producer = await client.producer(told.text("transactional_id"))
+    await client.add_partition(producer, topic, partition)
+    await client.end(producer, committed=False)
+    await client.produce(topic, partition, [b"committed"] * told.number("records"), producer)
+    await client.end(producer, committed=True)
+    return client.offsets(topic, partition)
+
+
+async def abort_across_segments(client: PresetClient, told: Parameters) -> Facts:
+    """Aborted records end a segment, and their marker begins the next; committed records follow."""
+    topic, name = told.text("topic"), told.text("transactional_id")
+    if topic in client.broker.metadata.image.topics:
+        raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")
+    await client.topic(topic, 1, {"segment.ms": "1000", "segment.jitter.ms": "0"})
+    producer = await client.producer(name)
+    await client.produce(topic, 0, [b"aborted"] * told.number("records"), producer)
+    await client.cluster.time.advance(2_000, client.cluster.settled)
+    await client.end(producer, committed=False)
+    await client.produce(topic, 0, [b"committed"])
+    segments = [each.base_offset for each in client.log(topic, 0).segments]
+    return {**client.offsets(topic, 0), "segments": segments}
+
+
+async def expired_producer_ids(client: PresetClient, told: Parameters) -> Facts:
+    """The clock goes on until partitions have forgotten the producers that they know."""
+    config = client.broker.config
+    ms = config.producer_id_expiration_ms + config.producer_id_expiration_check_interval_ms + MINUTE_MS
+    await client.cluster.time.advance(ms, client.cluster.settled)
+    return {"advanced_ms": ms, "now_ms": client.cluster.time.now_ms()}
+
+
+async def expired_transactional_ids(client: PresetClient, told: Parameters) -> Facts:
+    """The clock goes on until coordinators have forgotten the transactional ids that no transaction uses."""
+    config = client.broker.config
+    ms = config.transactional_id_expiration_ms + 2 * 60 * MINUTE_MS
+    await client.cluster.time.advance(ms, client.cluster.settled)
+    return {"advanced_ms": ms, "now_ms": client.cluster.time.now_ms()}
+
+
+async def prepared_transaction(client: PresetClient, told: Parameters) -> Facts:
+    """A transaction of a two-phase producer that was prepared days ago, and that its coordinator outside has not
+    decided.
+    """
+    if not client.broker.config.transaction_two_phase_commit_enable:
+        setting = "transaction.two.phase.commit.enable"
+        raise Problem(409, f"the cluster needs {setting}=true", field="settings", allowed=f"{setting}=true")
+    topic, days = told.text("topic"), told.number("days")
+    await client.topic(topic)
+    producer = await client.producer(told.text("transactional_id"), 0, two_phase=True)
+    await client.produce(topic, 0, [b"prepared"], producer)
+    await client.cluster.time.advance(days * DAY_MS, client.cluster.settled)
+    return {**producer.facts(), **client.offsets(topic, 0)}
+
+
+async def coordinator_loading(client: PresetClient, told: Parameters) -> Facts:
+    """The coordinator of a key reads its log, and does not finish before the hold is released."""
+    kind, key = told.word("type", ("group", "transaction")), told.text("key")
+    nodes = client.cluster.running_nodes
+    if not nodes.live:
+        raise Problem(409, "no node runs: start one")
+    await client.coordinator(TRANSACTION if kind == "transaction" else 0, key)
+    topic = "__transaction_state" if kind == "transaction" else "__consumer_offsets"
+    rule = {"at": "loading", "match": {"topic": topic}, "do": {"hold": told.text("hold")}, "times": 1}
+    added = client.cluster.faults.add({"name": f"coordinator-loading {kind} {key}", **rule})
+    await nodes.move_coordinator(kind, key, nodes.live[0])
+    return {"type": kind, "key": key, "hold": told.text("hold"), "rule": added[0].name}

@@ -1,0 +1,165 @@
+"""The last requests of a cluster and their answers, as its clients saw them: what rules did to them included.
+
+`odradek/broker/network/kept_exchanges.py` keeps their bytes; here they are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from struct import error as PackingError
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.control.problems import Problem
+from odradek.broker.network.kept_exchanges import HEAD_BYTES, KeptExchanges
+from odradek.protocol.api_facts import API_OF_KEY
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, reader
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.frames import RESPONSE_START, read_client_id, request_header_version, response_has_tags
+from odradek.protocol.kafka_json import kafka_json
+from odradek.protocol.messages import request_class, response_class
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.kept_exchanges import KeptClient, KeptExchange, Paced
+
+
+class Exchanges:
+    """The exchanges that a cluster's connections have kept, decoded for whoever asks."""
+
+    def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
+        self.kept = KeptExchanges(time, now_s)
+        self.are_kept = True
+        self.readers = 0  # of its events
+
+    def require(self) -> None:
+        """Raises Problem where nothing is kept."""
+        if not self.are_kept:
+            raise Problem(409, "no requests are kept here: that takes odradek.control.requests.enable=true")
+
+    def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
+        """Yields those behind `number`, the oldest first; of this API and client only, where they are given.
+
+        Raises Problem.
+        """
+        self.require()
+        for each_number, each in self.kept.last():
+            told = None if each_number <= number else self.told(each_number, each, api, client_id)
+            if told is not None:
+                yield told
+
+    @property
+    def dropped(self) -> int:
+        """The number of the last one that is not kept any more."""
+        self.kept.trim()
+        return self.kept.dropped
+
+    def over(self) -> Iterator[tuple[int, KeptExchange]]:
+        """Yields those that are answered, or whose connection is closed, with their numbers, the oldest first."""
+        return ((number, each) for number, each in self.kept.last() if each.answered is not None)
+
+    def told(
+        self, number: int, exchange: KeptExchange, api: str | None, client_id: str | None
+    ) -> dict[str, object] | None:
+        """Returns it decoded; None where it is not of this API and client, or no request of Kafka's."""
+        kind = kind_of(exchange.request)
+        if kind is None or (api is not None and kind[0].kafka_name != api):
+            return None
+        told = as_json(number, exchange, *kind)
+        return told if client_id is None or told["client_id"] == client_id else None
+
+    def client(self, connection: ConnectionInfo) -> SeenClient | None:
+        """None before its first request."""
+        found = self.kept.clients.get(id(connection))
+        return None if found is None else seen(found)
+
+    def clients(self) -> Iterator[SeenClient]:
+        """Raises Problem."""
+        self.require()
+        return map(seen, self.kept.clients.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SeenClient:
+    """client_id: of the first request of its connection; in_flight: requests without an answer that has left."""
+
+    client_id: str | None
+    in_flight: int
+
+
+def seen(client: KeptClient) -> SeenClient:
+    return SeenClient(client_id_in(client.first or b""), client.in_flight)
+
+
+def client_id_in(frame: bytes) -> str | None:
+    try:
+        _, _, size = REQUEST_START.unpack_from(frame)
+        return read_client_id(memoryview(frame), size, False)[0]
+    except (MalformedMessage, PackingError, ValueError, IndexError):
+        return None
+
+
+def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
+    """API and version of a request; None for what is no request of Kafka's."""
+    if len(frame) < HEAD_BYTES:
+        return None
+    number, version = KEY_AND_VERSION.unpack_from(frame)
+    api = API_OF_KEY.get(number)
+    if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
+        return None
+    return api, version
+
+
+def as_json(number: int, exchange: KeptExchange, api: ApiKey, version: int) -> dict[str, object]:
+    """`answered_ms` is None while the client waits, `closed` tells that the connection was."""
+    client_id, request = _decoded_request(exchange, api, version)
+    connection_id, received_pace, received_s, frame, request_bytes, _ = exchange.received
+    answered_ms, answer, answer_bytes, is_closed = None, None, 0, False
+    if exchange.answered is not None:
+        answered_pace, answered_s, answer, answer_bytes, is_closed = exchange.answered
+        answered_ms = answered_pace.wall_ms(answered_s)
+    return {
+        "number": number,
+        "api": api.kafka_name,
+        "version": version,
+        "client_id": client_id,
+        "correlation_id": int.from_bytes(frame[4:8], signed=True),
+        "connection": connection_id,
+        "received_ms": received_pace.wall_ms(received_s),
+        "request_bytes": request_bytes,
+        "request": request,
+        "answered_ms": answered_ms,
+        "answer_bytes": answer_bytes,
+        "answer": _decoded_answer(answer, api, version),
+        "closed": is_closed,
+    }
+
+
+def _decoded_request(
+    exchange: KeptExchange, api: ApiKey, version: int
+) -> tuple[str | None, Mapping[str, object] | None]:
+    _, _, _, request, request_bytes, _ = exchange.received
+    if len(request) < request_bytes:
+        return None, None
+    frame = memoryview(request)
+    try:
+        _, _, size = REQUEST_START.unpack_from(frame)
+        client_id, position = read_client_id(frame, size, request_header_version(api.value, version) == 2)
+        message = reader(request_class(api.value), version)(frame, position)[0]
+    except (MalformedMessage, PackingError, ValueError, IndexError):
+        return None, None
+    return client_id, kafka_json(message, version)
+
+
+def _decoded_answer(answer: Chunk | None, api: ApiKey, version: int) -> Mapping[str, object] | None:
+    if answer is None:
+        return None
+    kind = response_class(api.value)
+    position = RESPONSE_START.size + response_has_tags(api.value, kind, version)
+    try:
+        return kafka_json(decode(kind, version, b"".join(in_memory([answer])), position), version)
+    except (MalformedMessage, ValueError, IndexError):
+        return None  # ApiVersions of a version that is not served, for one

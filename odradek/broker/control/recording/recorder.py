@@ -1,0 +1,450 @@
+"""The recording of a broker's connections: to a file, or to a judge in a process of its own.
+
+The loop notes a few numbers of each request and each answer, and copies the bytes into one buffer; all else is the
+reader's work. What has gathered for GATHERS_S, or GATHERS_BYTES, becomes a block. With more than MOST_WAITING_BYTES
+waiting the loop itself writes, so that memory stays bounded and nothing is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.control.recording.writer import RecordingOutput, RecordingWriter
+from odradek.broker.network.controlled_connection import ExchangeObserver
+from odradek.broker.produce.fast_path import QuickReply
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.compression import Compression
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.recording import (
+    ALL_WRITTEN,
+    ANSWER,
+    BEHIND,
+    CUT,
+    FIRST,
+    MASKED,
+    MOST_ITEM_BYTES,
+    MOST_WAITED_US,
+    UNSURE,
+    WITH_LENGTH,
+    Kind,
+    PackedEntries,
+    pack_head,
+)
+from odradek.protocol.recording_cuts import CUT_FROM_BYTES, UncheckedCut, cut_answer, cut_request, unchecked_cut
+from odradek.protocol.recording_masks import HARMLESS, SafeRequest, safe_answer, safe_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.broker.network.controlled_connection import ControlledConnection
+    from odradek.broker.runtime.delayed import Parked
+
+MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
+GATHERS_BYTES: Final = 256 * 1024
+GATHERS_S: Final = 0.05
+TICK_S: Final = 0.005
+# Questions to the kernel that a recorder may ask, so many more with each tick: a fifth of its work is to ask them where
+# clients wait for each answer.
+QUESTIONS_OF_A_TICK: Final = 8
+MOST_QUESTIONS: Final = 64
+NOTHING_WAITS: Final = -1
+FRAME_START_BYTES: Final = 10  # of a request: all before the client id
+OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
+ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
+HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
+ANSWERED_CUT = Kind.ANSWERED_CUT.value
+
+
+class Recorder:
+    """Notes the exchanges of one cluster as its clients see them, behind all faults; loop thread only."""
+
+    def __init__(
+        self,
+        output: RecordingOutput,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        compression: Compression = Compression.ZSTD,
+        keeps_records: bool = True,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
+    ) -> None:
+        """
+        compression    in a thread; with NONE, the loop itself hands blocks to `output`, which must not wait
+        keeps_records  False: only what a judge needs of them
+
+        Raises OSError where it cannot be written.
+        """
+        self.keeps_records = keeps_records
+        self._loop = loop
+        self._most_waiting_bytes = most_waiting_bytes
+        self.gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
+        # Needed in each exchange, and found faster here than in a module.
+        self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
+        self.began_ns = time.monotonic_ns()
+        self._writer = RecordingWriter(output, pack_head(time.time_ns() // 1_000_000), loop, compression, self._wrote)
+        self._nodes: dict[int, RecordedNode] = {}
+        self._recorded: dict[int, RecordedConnection] = {}  # those that are open, by number
+        self._connections = 0
+        self.waiting = PackedEntries()
+        self.gathers: asyncio.TimerHandle | None = None  # until the next block
+        self.unwritten: list[RecordedConnection] = []  # those with answers that may not have left
+        self._last_tick_us = 0
+        self.tick_before_us = 0
+        self.questions = MOST_QUESTIONS
+        self._ticker = loop.call_later(TICK_S, self._tick)
+        self.exchanges = 0
+        self.is_closed = False
+
+    def at(self, node_id: int) -> RecordedNode:
+        """Returns the maker of what notes the exchanges of this node."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = RecordedNode(self, node_id)
+        return node
+
+    def tell(self, about: Mapping[str, object]) -> None:
+        """Keeps what is no exchange, before all that comes."""
+        if self.is_closed:
+            return
+        body = json.dumps(about).encode()
+        self.waiting.add(TOLD, 0, 0, self.now_us(), 0, body)
+        self.gather()
+
+    def close(self) -> None:
+        """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""
+        self.is_closed = True
+        self._ticker.cancel()
+        if self.gathers is not None:
+            self.gathers.cancel()
+        if self.keeps_records:
+            for recorded in self._recorded.values():
+                recorded.info.sends_files = recorded.sends_files
+        self._writer.close(self._taken())
+
+    def opened(self, connection: ControlledConnection, node: RecordedNode) -> RecordedConnection:
+        self._connections += 1
+        info, number = connection.info, self._connections
+        recorded = RecordedConnection(self, node, connection, number)
+        self._recorded[number] = recorded
+        if self.keeps_records:
+            info.sends_files = False  # what a file sends, nobody sees
+        info.when_closed(partial(self._closed, recorded))
+        about = {
+            "node": node.node_id,
+            "listener": info.listener,
+            "host": info.client_host,
+            "port": info.client_port,
+            "is_sasl": not info.is_authenticated,
+        }
+        self.waiting.add(OPENED, number, 0, self.now_us(), 0, json.dumps(about).encode())
+        self.gather()
+        return recorded
+
+    def _closed(self, recorded: RecordedConnection) -> None:
+        if self.is_closed:
+            return
+        now_us = self.now_us()
+        if recorded.unwritten_read and recorded.info.got_all and not recorded.unanswered:
+            self.waiting.add(WRITTEN, recorded.number, 0, now_us, 0, b"")
+        self.waiting.add(CLOSED, recorded.number, 0, now_us, 0, b"")
+        self.gather()
+        recorded.unwritten_read = 0  # it stays listed until the next tick: to find it takes longer where many close
+        del self._recorded[recorded.number]
+
+    def _tick(self) -> None:
+        """Whatever arrived before the tick before the last one has been handled: the loop may be late, and it tells."""
+        self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
+        self.waiting.run = None  # what comes next has another time
+        self.questions = min(self.questions + QUESTIONS_OF_A_TICK, MOST_QUESTIONS)
+        if self.unwritten:
+            self._look()
+        self._ticker = self._loop.call_later(TICK_S, self._tick)
+
+    def _look(self) -> None:
+        """Notes the answers of which nothing is left to be sent."""
+        now_us = self.now_us()
+        left: list[RecordedConnection] = []
+        for each in self.unwritten:
+            if each.unwritten_read and (each.connection.unsent_bytes() or each.connection.has_unread_bytes()):
+                left.append(each)
+                continue
+            each.is_listed = False
+            if each.unwritten_read:
+                each.unwritten_read = 0
+                if not each.unanswered:
+                    each.is_sure, each.waiting_since_us = True, NOTHING_WAITS
+                self.waiting.add(WRITTEN, each.number, 0, now_us, 0, b"")
+        self.unwritten = left
+        self.gather()
+
+    def now_us(self) -> int:
+        return (time.monotonic_ns() - self.began_ns) // 1000
+
+    def gather(self) -> None:
+        """Sees to it that what waits is written in time."""
+        size_bytes = self.waiting.size_bytes
+        if size_bytes < self.gathers_bytes and self.gathers is not None:
+            return
+        if size_bytes > self._most_waiting_bytes:
+            self._writer.write(self._taken())
+        elif self._writer.is_busy:
+            return
+        elif size_bytes >= self.gathers_bytes:
+            self._hand_over()
+        else:
+            self.gathers = self._loop.call_later(GATHERS_S, self._hand_over)
+
+    def _taken(self) -> PackedEntries:
+        taken, self.waiting = self.waiting, PackedEntries()
+        return taken
+
+    def _hand_over(self) -> None:
+        if self.gathers is not None:
+            self.gathers.cancel()
+            self.gathers = None
+        if not self.is_closed and not self._writer.is_busy:
+            self._writer.hand_over(self._taken())
+
+    def _wrote(self) -> None:
+        if self.waiting.size_bytes and not self.is_closed:
+            self.gather()
+
+
+class RecordedNode:
+    """The connections of one node; `odradek.broker.network.controlled_connection.ObservesConnections`."""
+
+    def __init__(self, recorder: Recorder, node_id: int) -> None:
+        self._recorder = recorder
+        self.node_id = node_id
+
+    def observe(self, connection: ControlledConnection) -> RecordedConnection:
+        return self._recorder.opened(connection, self)
+
+
+class RecordedConnection(ExchangeObserver):
+    """Notes the exchanges of one connection.
+
+    sends_files       whether it did before it was recorded
+    waiting_since_us  when the oldest of the bytes may have arrived that are not handled yet; NOTHING_WAITS for none
+    arrived_us        when the last request may have, at the earliest
+    unwritten_read    the read whose requests have an answer that may not have left yet; 0 for none
+    is_sure           whether it is known what waited when the last answer was given
+    is_pipelined      whether a request ever came before the answer to the one before
+    is_listed         among those that are looked at with the next tick
+    """
+
+    __slots__ = (
+        "_arrived_us",
+        "_asked",
+        "_ended",
+        "_exchange",
+        "_is_pipelined",
+        "_masked",
+        "_recorder",
+        "_run_read",
+        "_sends_tokens",
+        "_size_bytes",
+        "_unchecked",
+        "connection",
+        "info",
+        "is_listed",
+        "is_sure",
+        "number",
+        "sends_files",
+        "unwritten_read",
+        "waiting_since_us",
+    )
+
+    def __init__(self, recorder: Recorder, node: RecordedNode, connection: ControlledConnection, number: int) -> None:
+        super().__init__(node)
+        self._recorder = recorder
+        self.connection = connection
+        self.info = connection.info
+        self.number = number
+        self.sends_files = connection.info.sends_files
+        self.waiting_since_us = NOTHING_WAITS
+        self._arrived_us = self._exchange = self._size_bytes = 0
+        self._run_read = 0  # the one whose requests are in the last run
+        self._asked = self._ended = 0  # exchanges of this connection
+        self.unwritten_read = 0
+        self.is_sure = True
+        self.is_listed = self._is_pipelined = False
+        self._sends_tokens = False  # bare bytes of a login, after SaslHandshake v0
+        # By their numbers here, requests without an answer that may hold secrets; None until there is one.
+        self._masked: dict[int, SafeRequest] | None = None
+        # The last request with the numbers of its run, while the broker handles it, and may check the CRC of its batch.
+        self._unchecked: tuple[UncheckedCut, int, int, int] | None = None
+
+    @property
+    def unanswered(self) -> int:
+        return self._asked - self._ended
+
+    def received(self, frame: memoryview) -> bool:
+        recorder, info = self._recorder, self.info
+        if recorder.is_closed:
+            return False
+        size = self._size_bytes = len(frame)
+        self._asked += 1
+        recorder.exchanges += 1
+        self._exchange = recorder.exchanges
+        is_harmless = size >= FRAME_START_BYTES and recorder.harmless[frame[1]] and info.is_authenticated
+        waiting = recorder.waiting
+        if waiting.run is self and self._run_read == info.reads and is_harmless and size < CUT_FROM_BYTES:
+            self._is_pipelined = True
+            waiting.item(0, frame)
+            return False
+        now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
+        flags = self._place_in_time()
+        waited_us = min(now_us - self._arrived_us, MOST_WAITED_US)
+        if is_harmless and size <= MOST_ITEM_BYTES:
+            is_cut = size >= CUT_FROM_BYTES and not recorder.keeps_records
+            unchecked = unchecked_cut(frame) if is_cut else None
+            if unchecked is not None:
+                self._unchecked = unchecked, flags, now_us, waited_us
+                return True
+            self._begin(flags, now_us, waited_us)
+            parts = cut_request(frame) if is_cut else None
+            if parts is None:
+                waiting.item(FIRST, frame)
+            else:
+                waiting.item_parts(FIRST | CUT, parts)
+        else:
+            masked = self._mask(frame)
+            flags |= RECEIVED | (MASKED if masked.is_masked else 0)
+            waiting.add(flags, self.number, 0, now_us, waited_us, masked.body)
+        if recorder.gathers is None or waiting.size_bytes >= recorder.gathers_bytes:
+            recorder.gather()
+        return False
+
+    def handled(self, reply: list[Chunk] | Parked) -> None:
+        self._note_unchecked(isinstance(reply, QuickReply))
+
+    def _note_unchecked(self, is_sound: bool) -> None:
+        """Notes the last request once. is_sound: the broker has found its CRC right; else it is looked at here."""
+        recorder, noted, self._unchecked = self._recorder, self._unchecked, None
+        if noted is None or recorder.is_closed:
+            return
+        unchecked, flags, now_us, waited_us = noted
+        self._begin(flags, now_us, waited_us)
+        if is_sound or unchecked.is_sound():
+            recorder.waiting.item_parts(FIRST | CUT, unchecked.parts())
+        else:
+            recorder.waiting.item(FIRST, unchecked.whole())
+        recorder.gather()
+
+    def _begin(self, flags: int, now_us: int, waited_us: int) -> None:
+        """Begins a run with the request that has arrived last."""
+        self._recorder.waiting.begin(self, flags, self.number, now_us, waited_us)
+        self._run_read = self.info.reads
+
+    def _place_in_time(self) -> int:
+        """Finds out when the request may have come, at the earliest. Returns its flags."""
+        arrived_us = self._recorder.tick_before_us
+        flags = 0
+        if self._asked - self._ended > 1 or self.waiting_since_us != NOTHING_WAITS:
+            flags = BEHIND
+            if NOTHING_WAITS != self.waiting_since_us < arrived_us:
+                arrived_us = self.waiting_since_us
+        elif self.unwritten_read == 0:
+            if not self.is_sure:
+                flags = UNSURE
+        elif self.unwritten_read == self.info.reads:
+            flags = BEHIND
+        elif not self.is_sure:
+            flags = UNSURE
+        elif self.connection.unsent_bytes():
+            flags = BEHIND
+        else:
+            self.unwritten_read = 0
+            flags = ALL_WRITTEN
+        if flags == BEHIND:
+            self._is_pipelined = True
+        self._arrived_us = arrived_us
+        return flags
+
+    def _mask(self, frame: memoryview) -> SafeRequest:
+        masked = safe_request(frame, is_authenticated=self.info.is_authenticated, sends_tokens=self._sends_tokens)
+        if masked.api is ApiKey.SASL_HANDSHAKE and masked.version == 0:
+            self._sends_tokens = True
+        if self._masked is None:
+            self._masked = {}
+        self._masked[self._asked] = masked
+        return masked
+
+    def answered(self, chunks: list[Chunk]) -> None:
+        recorder = self._recorder
+        if self.unseen:
+            self.unseen -= 1
+            return
+        if recorder.is_closed or self._asked == self._ended:
+            return
+        waiting = recorder.waiting
+        self._ended += 1
+        self._look_for_input()
+        if not chunks:
+            waiting.add(UNANSWERED, self.number, 0, recorder.now_us(), 0, b"")
+            recorder.gather()
+            return
+        chunk = chunks[0]
+        masked = self._masked.pop(self._ended, None) if self._masked else None
+        if masked is not None:
+            whole = b"".join(in_memory(chunks))
+            body, is_masked = safe_answer(memoryview(whole), masked.api, masked.version)
+            kind = ANSWERED | MASKED if is_masked else ANSWERED
+            waiting.add(kind, self.number, 0, recorder.now_us(), 0, body)
+        elif len(chunks) == 1 and isinstance(chunk, (bytes, bytearray)):
+            if waiting.run is self and len(chunk) <= MOST_ITEM_BYTES:
+                waiting.item(ANSWER, chunk)
+            else:
+                waiting.add(ANSWERED | WITH_LENGTH, self.number, 0, recorder.now_us(), 0, chunk)
+        else:
+            parts = None if recorder.keeps_records else cut_answer(chunks)
+            if waiting.run is self and parts is not None:
+                waiting.item_parts(ANSWER | CUT, parts)
+            else:
+                kind = (ANSWERED if parts is None else ANSWERED_CUT) | WITH_LENGTH
+                waiting.add_parts(kind, self.number, 0, recorder.now_us(), 0, parts or in_memory(chunks))
+        self.unwritten_read = self.info.reads
+        if not self.is_listed:
+            self.is_listed = True
+            recorder.unwritten.append(self)
+        if waiting.size_bytes >= recorder.gathers_bytes:
+            recorder.gather()
+
+    def _look_for_input(self) -> None:
+        """Finds out what waits behind the request that is answered now: what does was sent before its answer.
+
+        Of what came with this request it is known that it came with it, and the kernel is asked only once. It is not
+        asked any more where it was asked much of late, and a client waits for each answer: then nothing waits here, and
+        what waits in the kernel will be read in the next turn of the loop.
+        """
+        recorder = self._recorder
+        if self.waiting_since_us == NOTHING_WAITS and self.unwritten_read == self.info.reads:
+            return
+        if recorder.questions or self._is_pipelined or self._size_bytes >= CUT_FROM_BYTES:
+            recorder.questions = max(recorder.questions - 1, 0)
+            self.is_sure = True
+            waits = self.connection.has_unread_bytes()
+        else:
+            self.is_sure = False
+            waits = self.connection.holds_input
+        if not waits:
+            self.waiting_since_us = NOTHING_WAITS
+        elif self.waiting_since_us == NOTHING_WAITS:
+            self.waiting_since_us = self._arrived_us
+
+    def hung_up(self, is_newest: bool) -> None:
+        recorder = self._recorder
+        if recorder.is_closed or not self.unanswered:
+            return
+        self._note_unchecked(False)
+        if is_newest:
+            self._asked -= 1
+        else:
+            self._ended += 1
+        exchange = self._exchange if is_newest else 0
+        recorder.waiting.add(HUNG_UP, self.number, exchange, recorder.now_us(), 0, b"")
+        recorder.gather()

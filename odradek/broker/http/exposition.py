@@ -1,0 +1,302 @@
+"""Measures in Prometheus' text form, under the names that Kafka's metrics get from the usual JMX exporter.
+
+docs/metrics.md lists the MBean of each metric. Formatting takes milliseconds with thousands of partitions, so it runs
+in a thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeAlias
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from odradek.broker.http.measures import Measures
+from odradek.protocol.variant import variant
+
+if TYPE_CHECKING:
+    from odradek.broker.network.connection_host import LoginCounts
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+BUCKET_BITS = range(5, 26)
+GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
+RUNNING = 3  # Kafka's number for a broker that serves
+
+# Key of a quota → the type of Kafka's MBean, its rate, and what that is.
+QUOTAS = {
+    "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
+    "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of the answers to fetches per second"),
+    "request_percentage": ("request", "request_time", "Time of a thread that requests take, in percent"),
+    "controller_mutation_rate": (
+        "controllermutation",
+        "mutation_rate",
+        "Partitions that are created and deleted per second",
+    ),
+}
+
+Families: TypeAlias = Iterator[Metric]
+
+LOGINS: tuple[tuple[str, str, Callable[[LoginCounts], int]], ...] = (
+    ("successful_authentication", "Logins", lambda counts: counts.succeeded),
+    ("failed_authentication", "Logins that failed", lambda counts: counts.failed),
+    ("successful_reauthentication", "Sessions that were renewed", lambda counts: counts.succeeded_again),
+    ("failed_reauthentication", "Sessions whose renewal failed", lambda counts: counts.failed_again),
+    ("expired_connections_killed", "Connections closed as their session had ended", lambda counts: counts.expired),
+)
+
+
+def exposition(measures: Measures) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(Collected(measures))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+class Collected(Collector):
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+
+    def collect(self) -> Families:
+        yield gauge("kafka_server_kafkaserver_brokerstate", "3: it serves", RUNNING)
+        yield InfoMetricFamily("odradek", "What runs: compiled or pure", {"variant": variant()})
+        for part in (requests, connections, quotas, partitions, topics, disk, loop, groups, transactions, shares):
+            yield from part(self._measures)
+
+
+def requests(measures: Measures) -> Families:
+    labels = ("request", "version")
+    prefix = "kafka_network_requestmetrics"
+    count = CounterMetricFamily(f"{prefix}_requests", "Requests that were answered or parked", labels=labels)
+    size = SummaryMetricFamily(f"{prefix}_requestbytes", "Their size in bytes", labels=labels)
+    local = SummaryMetricFamily(f"{prefix}_localtimems", "Until answered or parked, ms", labels=labels)
+    remote = SummaryMetricFamily(
+        f"{prefix}_remotetimems", "Parked: waiting for others or for the disk, ms", labels=labels
+    )
+    total = HistogramMetricFamily(f"{prefix}_totaltimems", "From the last byte to the answer, ms", labels=labels)
+    throttle = SummaryMetricFamily(f"{prefix}_throttletimems", "Muted because of a quota, ms", labels=labels)
+    for api, version, number, request_bytes, local_ms, remote_ms, answered_in, throttle_ms in measures.requests:
+        of = (api, str(version))
+        count.add_metric(of, number)
+        size.add_metric(of, number, request_bytes)
+        local.add_metric(of, number, local_ms)
+        remote.add_metric(of, number, remote_ms)
+        throttle.add_metric(of, number, throttle_ms)
+        total.add_metric(of, buckets(answered_in), local_ms + remote_ms)
+    errors = CounterMetricFamily(f"{prefix}_errors", "Requests refused as a whole", labels=("request", "error"))
+    for (api, error), number in measures.errors.items():
+        errors.add_metric((api, error), number)
+    yield from (count, size, local, remote, throttle, total, errors)
+
+
+def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
+    """Counts, by upper bound in ms, how many took no longer; bounds double from 32 µs to half a minute."""
+    counts = list(accumulate(answered_in))
+    bounds = [(str((1 << bits) / 1000), counts[bits]) for bits in BUCKET_BITS]
+    return [*bounds, ("+Inf", counts[-1])]
+
+
+def connections(measures: Measures) -> Families:
+    prefix = "kafka_server_socket_server_metrics_connection"
+    open_ = GaugeMetricFamily(f"{prefix}_count", "Connections that are open", labels=("listener",))
+    made = CounterMetricFamily(f"{prefix}_creation", "Connections that were made", labels=("listener",))
+    delayed = SummaryMetricFamily(
+        f"{prefix}_accept_throttle_time", "Connections that had to wait for their turn, ms", labels=("listener",)
+    )
+    held = SummaryMetricFamily(
+        "kafka_server_socket_server_metrics_ip_connection_accept_throttle_time",
+        "Connections that were held and closed, since their address made too many, ms",
+        labels=("listener",),
+    )
+    for listener, number, number_made, (delays, delay_ms), (holds, hold_ms), _ in measures.listeners:
+        open_.add_metric((listener,), number)
+        made.add_metric((listener,), number_made)
+        delayed.add_metric((listener,), delays, delay_ms)
+        held.add_metric((listener,), holds, hold_ms)
+    yield from (open_, made, delayed, held)
+    yield from logins(measures)
+
+
+def logins(measures: Measures) -> Families:
+    """Yields the counters of listeners with SASL."""
+    for name, help_, count_of in LOGINS:
+        family = CounterMetricFamily(f"kafka_server_socket_server_metrics_{name}", help_, labels=("listener",))
+        for each in measures.listeners:
+            if each.logins is not None:
+                family.add_metric((each.listener,), count_of(each.logins))
+        yield family
+
+
+def quotas(measures: Measures) -> Families:
+    """Yields the quotas in use. Kafka leaves the user or the client id empty where the quota is not by it."""
+    labels = ("user", "client_id")
+    for key, (name, rate_name, help_) in QUOTAS.items():
+        prefix = f"kafka_server_{name}"
+        rate = GaugeMetricFamily(f"{prefix}_{rate_name}", help_, labels=labels)
+        limit = GaugeMetricFamily(f"{prefix}_quota", "What the quota allows of it", labels=labels)
+        throttle = SummaryMetricFamily(f"{prefix}_throttle_time", "Muted because of it, ms", labels=labels)
+        for each in measures.quotas:
+            if each.key == key:
+                of = (each.user or "", each.client_id or "")
+                rate.add_metric(of, each.per_second)
+                limit.add_metric(of, each.limit)
+                throttle.add_metric(of, each.throttled, each.throttle_ms)
+        yield from (rate, limit, throttle)
+
+
+def partitions(measures: Measures) -> Families:
+    labels = ("topic", "partition")
+    families = {
+        "size_bytes": ("kafka_log_log_size", "Bytes of its segments"),
+        "segments": ("kafka_log_log_numlogsegments", "Segments"),
+        "log_start_offset": ("kafka_log_log_logstartoffset", "The first offset that can be read"),
+        "log_end_offset": ("kafka_log_log_logendoffset", "The offset that the next record gets"),
+        "last_stable_offset": (
+            "kafka_cluster_partition_laststableoffset",
+            "Below it every transaction is decided: so far readers of committed data come",
+        ),
+        "stable_lag": (
+            "kafka_cluster_partition_laststableoffsetlag",
+            "Records that readers of committed data cannot have yet",
+        ),
+        "producer_ids": ("kafka_cluster_partition_produceridcount", "Producer ids whose sequences are remembered"),
+    }
+    found = measures.partitions
+    for attribute, (name, help_) in families.items():
+        family = GaugeMetricFamily(name, help_, labels=labels)
+        for each in found:
+            family.add_metric((each.topic, str(each.partition)), getattr(each, attribute))
+        yield family
+    prefix = "kafka_server_replicamanager"
+    yield gauge(f"{prefix}_partitioncount", "Partitions that are served", len(found))
+    yield gauge(f"{prefix}_leadercount", "The same, with one node", len(found))
+    yield gauge(f"{prefix}_offlinereplicacount", "Partitions that cannot be used", measures.offline_partitions)
+    yield gauge(
+        f"{prefix}_produceridcount", "Live producer ids, over all partitions", sum(each.producer_ids for each in found)
+    )
+    yield gauge(
+        f"{prefix}_partitionswithlatetransactionscount",
+        "Partitions with a transaction that should have been ended by its coordinator",
+        sum(each.has_late_transaction for each in found),
+    )
+
+
+def topics(measures: Measures) -> Families:
+    prefix = "kafka_server_brokertopicmetrics"
+    families = {
+        "records_in": (f"{prefix}_messagesin", "Records that were appended, markers too"),
+        "bytes_in": (f"{prefix}_bytesin", "Bytes that were appended"),
+        "bytes_out": (f"{prefix}_bytesout", "Bytes that consumers were given"),
+    }
+    for attribute, (name, help_) in families.items():
+        family = CounterMetricFamily(name, help_, labels=("topic",))
+        by_topic: Counter[str] = Counter()
+        for each in measures.partitions:
+            by_topic[each.topic] += getattr(each, attribute)
+        for topic, total in by_topic.items():
+            family.add_metric((topic,), total)
+        yield family
+
+
+def groups(measures: Measures) -> Families:
+    if measures.groups is None:
+        return
+    prefix = "kafka_coordinator_group_groupmetadatamanager"
+    by_state = measures.groups.classic_by_state
+    yield gauge(f"{prefix}_numgroups", "Classic groups", sum(by_state.values()))
+    for state in GROUP_STATES:
+        yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", by_state.get(state, 0))
+    yield gauge(f"{prefix}_numoffsets", "Offsets that groups have committed", measures.groups.offsets)
+
+
+def disk(measures: Measures) -> Families:
+    found = measures.disk
+    name = "kafka_log_logflushstats_logflushrateandtimems"
+    time_ms = HistogramMetricFamily(name, "fdatasyncs of partitions, and the time that they took, ms")
+    time_ms.add_metric((), buckets(found.synced_in), found.sync_ms)
+    yield time_ms
+    prefix = "odradek_log_directory"
+    yield gauge(f"{prefix}_total_bytes", "Size of the file system that holds the data directory", found.total_bytes)
+    yield gauge(f"{prefix}_usable_bytes", "What is left of it", found.usable_bytes)
+
+
+def loop(measures: Measures) -> Families:
+    found = measures.loop
+    prefix = "odradek_loop"
+    late = HistogramMetricFamily(f"{prefix}_latems", "How late the loop came to its ticks, ms")
+    late.add_metric((), buckets(found.late_by), found.late_ms)
+    blocking = SummaryMetricFamily(f"{prefix}_blockingms", "What kept the loop for more than 5 ms, ms", labels=("by",))
+    longest = GaugeMetricFamily(f"{prefix}_blockingms_max", "The longest time of it, ms", labels=("by",))
+    for name, times, total_ms, max_ms in found.blocking:
+        blocking.add_metric((name,), times, total_ms)
+        longest.add_metric((name,), max_ms)
+    yield from (late, blocking, longest)
+
+
+def transactions(measures: Measures) -> Families:
+    prefix = "kafka_server_transaction_coordinator_metrics"
+    if measures.transactions is not None:
+        ids = GaugeMetricFamily(
+            f"{prefix}_transactional_id_count", "Transactional ids that are kept", labels=("state",)
+        )
+        for state, number in sorted(measures.transactions.ids_by_state.items()):
+            ids.add_metric((state,), number)
+        yield ids
+        open_ms = measures.transactions.open_time_max_ms
+        yield gauge(f"{prefix}_active_transaction_open_time_max", "Age of the oldest open transaction, ms", open_ms)
+        yield gauge(
+            f"{prefix}_kept_transaction_count",
+            "Open transactions that are kept for a recovery to decide",
+            measures.transactions.kept,
+        )
+        yield gauge(
+            f"{prefix}_transactionpartitionscount",
+            "Partitions that take part in open transactions",
+            measures.transactions.partitions,
+        )
+    prefix = "kafka_server_addpartitionstotxnmanager"
+    answered, answered_ms, failed = measures.verification
+    time_ms = SummaryMetricFamily(f"{prefix}_verificationtimems", "Until the coordinator had answered, ms")
+    time_ms.add_metric((), answered, answered_ms)
+    yield time_ms
+    failures = CounterMetricFamily(f"{prefix}_verificationfailure", "Partitions that were refused")
+    failures.add_metric((), failed)
+    yield failures
+
+
+def shares(measures: Measures) -> Families:
+    prefix = "kafka_server_sharepartitionmanager"
+    if measures.shares.txn_pending is not None:
+        yield gauge(
+            f"{prefix}_txnpendingrecordscount",
+            "Records whose acknowledgement waits for the end of a transaction",
+            measures.shares.txn_pending,
+        )
+        pending = GaugeMetricFamily(
+            "odradek_share_pending_records",
+            "Records that one transaction has pending in one share partition",
+            labels=("group", "topic", "partition", "transactional_id"),
+        )
+        for group, topic, index, transactional_id, records in measures.shares.pending:
+            pending.add_metric((group, topic, str(index), transactional_id or ""), records)
+        yield pending
+    expired = CounterMetricFamily(
+        f"{prefix}_txnpendinglockexpiredcount", "Pending records that were given back because their lock ran out"
+    )
+    expired.add_metric((), measures.shares.txn_lock_expired)
+    yield expired
+
+
+def gauge(name: str, help_: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_, value=value)

@@ -1,0 +1,346 @@
+"""Changes that the page can make, if `odradek.http.actions` says so. Each is a request that any client could make.
+
+Each takes the fields of its JSON body, and returns what was done. It raises KafkaError, with the broker's code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.alter_share_group_offsets_request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from odradek.protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from odradek.protocol.messages.delete_records_response import DeleteRecordsResponse
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.http.page.served import View
+    from odradek.broker.in_process.client import Ask
+
+
+class Fields:
+    """JSON body of an action. Raises KafkaError, INVALID_REQUEST, for what is missing, mistyped or not known."""
+
+    def __init__(self, body: object, known: frozenset[str]) -> None:
+        if not isinstance(body, Mapping):
+            raise refused("the body has to be a JSON object")
+        if unknown := sorted(set(body) - known):
+            raise refused(f"there is no field {unknown[0]}; fields are {', '.join(sorted(known))}")
+        self._body: Mapping[str, object] = body
+
+    def __contains__(self, name: str) -> bool:
+        return self._body.get(name) is not None
+
+    def text(self, name: str) -> str:
+        found = self._body.get(name)
+        if not isinstance(found, str) or not found:
+            raise refused(f"{name} has to be a text that is not empty")
+        return found
+
+    def number(self, name: str, *, least: int, default: int | None = None) -> int:
+        found = self._body.get(name)
+        if found is None and default is not None:
+            return default
+        if not isinstance(found, int) or isinstance(found, bool) or not least <= found < 2**63:
+            raise refused(f"{name} has to be a whole number, {least} at least")
+        return found
+
+    def texts(self, name: str) -> Mapping[str, str]:
+        """Returns an object of texts; empty if it is not there."""
+        found = self._body.get(name)
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
+            raise refused(f"{name} has to be an object with texts")
+        return found
+
+
+def refused(words: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, words)
+
+
+TIMEOUT_MS = 30_000
+BEFORE_TWO_PHASE_COMMIT = 5  # the newest InitProducerId that does not know of it
+ONGOING = "Ongoing"
+NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # of a transaction that is part of a two-phase commit
+BROKER_DEFAULT = -1
+RETRY_S = 0.02
+RETRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PageAction:
+    """One change. fields: what its body may hold."""
+
+    run: Callable[[Ask, Fields], Awaitable[View]]
+    fields: frozenset[str]
+
+
+def check(code: int, words: str | None = None) -> None:
+    """Raises KafkaError for any code but NONE."""
+    if code != ErrorCode.NONE.value:
+        error = ErrorCode(code)
+        raise KafkaError(error, words or WORDS.get(error))
+
+
+async def abort(ask: Ask, fields: Fields) -> View:
+    """Aborts an ordinary transaction, as a new producer with the same id would: its producer is fenced."""
+    found = await described(ask, fields.text("transactional_id"))
+    name = found.transactional_id
+    if found.transaction_state != ONGOING:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE, f"{name} has no open transaction: its state is {found.transaction_state}."
+        )
+    if found.transaction_timeout_ms in NO_TIMEOUT:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"The transaction of {name} is part of a two-phase commit, which may be decided already: force-terminate"
+            " aborts it all the same.",
+        )
+    await take_over(ask, name, found.transaction_timeout_ms)
+    return {"done": f"The transaction of {name} is aborted, and its producer fenced."}
+
+
+async def force_terminate(ask: Ask, fields: Fields) -> View:
+    """Aborts whatever is open, a prepared transaction included (KIP-939)."""
+    found = await described(ask, fields.text("transactional_id"))
+    name = found.transactional_id
+    await take_over(ask, name, TIMEOUT_MS)
+    if found.transaction_state == ONGOING:
+        return {"done": f"The transaction of {name} is aborted, and its producer fenced."}
+    return {"done": f"{name} had no open transaction ({found.transaction_state}); its producer is fenced."}
+
+
+async def described(ask: Ask, name: str) -> TransactionState:
+    answer = await ask(DescribeTransactionsRequest(transactional_ids=[name]), DescribeTransactionsResponse)
+    (found,) = answer.transaction_states
+    check(found.error_code)
+    return found
+
+
+async def take_over(ask: Ask, name: str, timeout_ms: int) -> None:
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
+    for _ in range(RETRIES):
+        answer = await ask(request, InitProducerIdResponse, max_version=BEFORE_TWO_PHASE_COMMIT)
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS.value:  # the abort is under way
+            check(answer.error_code)
+            return
+        await asyncio.sleep(RETRY_S)
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The abort is decided; its markers are still being written.")
+
+
+async def delete_records(ask: Ask, fields: Fields) -> View:
+    """Deletes the records below `before_offset`; -1 deletes all that is committed."""
+    topic, index = fields.text("topic"), fields.number("partition", least=0)
+    asked = DeleteRecordsPartition(partition_index=index, offset=fields.number("before_offset", least=-1))
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=TIMEOUT_MS)
+    answer = await ask(request, DeleteRecordsResponse)
+    ((found,),) = (of.partitions for of in answer.topics)
+    check(found.error_code)
+    return {
+        "done": f"The records of {topic}-{index} before offset {found.low_watermark} are deleted.",
+        "log_start_offset": found.low_watermark,
+    }
+
+
+async def create_topic(ask: Ask, fields: Fields) -> View:
+    """Creates a topic. `partitions` and `replication_factor` are the broker's unless they are given; `configs` are
+    texts.
+    """
+    topic = CreatableTopic(
+        name=fields.text("topic"),
+        num_partitions=fields.number("partitions", least=1, default=BROKER_DEFAULT),
+        replication_factor=fields.number("replication_factor", least=1, default=BROKER_DEFAULT),
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in fields.texts("configs").items()],
+    )
+    answer = await ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), CreateTopicsResponse)
+    (found,) = answer.topics
+    check(found.error_code, found.error_message)
+    return {"done": f"The topic {found.name} is created.", "partitions": found.num_partitions}
+
+
+async def delete_topic(ask: Ask, fields: Fields) -> View:
+    name = fields.text("topic")
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=TIMEOUT_MS)
+    answer = await ask(request, DeleteTopicsResponse)
+    (found,) = answer.responses
+    check(found.error_code, found.error_message)
+    return {"done": f"The topic {name} is deleted with its records."}
+
+
+WORDS: Mapping[ErrorCode, str] = {
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "The id is not known: it was never used, or it expired.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is not in the log: it is below its start, or above the high watermark.",
+    ErrorCode.POLICY_VIOLATION: "The topic is compacted: its cleanup.policy does not delete.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "That is an internal topic.",
+    ErrorCode.TOPIC_DELETION_DISABLED: "The broker's delete.topic.enable is false.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "User:ANONYMOUS, as whom the page acts, may not do this.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "User:ANONYMOUS, as whom the page acts, may not do this.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "User:ANONYMOUS, as whom the page acts, may not do this.",
+}
+
+
+SHARE = "share"
+WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
+BY_NAME = 9  # the newest OffsetCommit that names topics
+LATEST, EARLIEST = -1, -2  # what ListOffsets takes for a timestamp
+NAMED: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
+NOT_FOUND = -1
+GROUPS = 0  # a type of coordinator
+NOT_YET = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value})
+
+
+Offsets = Mapping[int, int]  # by partition
+
+
+async def reset_offsets(ask: Ask, fields: Fields) -> View:
+    """Moves the offsets of `group`, `topic`, `partition` (every one of the topic if it is missing), and one of `to`
+    (earliest, latest), `offset` and `timestamp` (ms: the first record since, or the end). Offsets stay within the log.
+
+    A group that does not exist is created, as by Kafka's tool.
+    """
+    group, topic = fields.text("group"), fields.text("topic")
+    if sum(name in fields for name in ("to", "offset", "timestamp")) != 1:
+        raise refused("one of to, offset and timestamp is needed")
+    partitions = await partitions_of(ask, topic)
+    if "partition" in fields:
+        partitions = [index for index in partitions if index == fields.number("partition", least=0)]
+    if not partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no such partition.")
+    wanted = await destinations(ask, fields, topic, partitions)
+    found = await listed(ask, group)
+    if found is not None and found.group_state not in WITHOUT_MEMBERS:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has members ({found.group_state}): stop them first.")
+    if found is not None and found.group_type == SHARE:
+        await alter(ask, group, topic, wanted)
+    else:
+        await commit(ask, group, topic, wanted)
+    return {
+        "done": f"{group} goes on in {topic} at "
+        + ", ".join(f"offset {offset} of partition {index}" for index, offset in wanted.items())
+        + ".",
+        "offsets": {str(index): offset for index, offset in wanted.items()},
+    }
+
+
+async def destinations(ask: Ask, fields: Fields, topic: str, partitions: list[int]) -> Offsets:
+    if "to" in fields:
+        name = fields.text("to")
+        if name not in NAMED:
+            raise refused(f"to is {name}, and has to be one of {', '.join(NAMED)}")
+        return await offsets_at(ask, topic, partitions, NAMED[name])
+    ends = await offsets_at(ask, topic, partitions, LATEST)
+    if "timestamp" in fields:
+        since = await offsets_at(ask, topic, partitions, fields.number("timestamp", least=0))
+        return {index: ends[index] if since[index] == NOT_FOUND else since[index] for index in partitions}
+    offset = fields.number("offset", least=0)
+    starts = await offsets_at(ask, topic, partitions, EARLIEST)
+    return {index: min(max(offset, starts[index]), ends[index]) for index in partitions}
+
+
+async def partitions_of(ask: Ask, topic: str) -> list[int]:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    (found,) = (await ask(request, MetadataResponse)).topics
+    require_none(found.error_code, f"topic {topic}")
+    return sorted(each.partition_index for each in found.partitions)
+
+
+async def listed(ask: Ask, group: str) -> ListedGroup | None:
+    await coordinator_of(ask, group)
+    answer = await ask(ListGroupsRequest(), ListGroupsResponse)
+    require_none(answer.error_code, "the list of groups")
+    return next((each for each in answer.groups if each.group_id == group), None)
+
+
+async def coordinator_of(ask: Ask, group: str) -> None:
+    """Waits until there is one: who asks first creates its topic."""
+    request = FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=[group])
+    for _ in range(RETRIES):
+        (found,) = (await ask(request, FindCoordinatorResponse)).coordinators
+        if found.error_code not in NOT_YET:
+            break
+        await asyncio.sleep(RETRY_S)
+    require_none(found.error_code, found.error_message or f"the coordinator of group {group}")
+
+
+async def offsets_at(ask: Ask, topic: str, partitions: list[int], timestamp: int) -> Offsets:
+    asked = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in partitions]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+    (answer,) = (await ask(request, ListOffsetsResponse)).topics
+    for each in answer.partitions:
+        require_none(each.error_code, f"{topic}-{each.partition_index}")
+    return {each.partition_index: each.offset for each in answer.partitions}
+
+
+async def commit(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
+    asked = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        for index, offset in offsets.items()
+    ]
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=asked)])
+    answer = await ask(request, OffsetCommitResponse, max_version=BY_NAME)
+    for of in answer.topics:
+        for each in of.partitions:
+            require_none(each.error_code, f"{topic}-{each.partition_index} of group {group}")
+
+
+async def alter(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
+    asked = [
+        AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+        for index, offset in offsets.items()
+    ]
+    named = AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=asked)
+    answer = await ask(AlterShareGroupOffsetsRequest(group_id=group, topics=[named]), AlterShareGroupOffsetsResponse)
+    require_none(answer.error_code, answer.error_message or f"group {group}")
+    for of in answer.responses:
+        for each in of.partitions:
+            require_none(each.error_code, each.error_message or f"{topic}-{each.partition_index} of group {group}")
+
+
+def require_none(code: int, what: str) -> None:
+    """Raises KafkaError that says of what for any code but NONE."""
+    if code != ErrorCode.NONE.value:
+        raise KafkaError(ErrorCode(code), f"{what}.".replace("..", "."))
+
+
+ACTIONS: Mapping[str, PageAction] = {
+    "abort": PageAction(abort, frozenset({"transactional_id"})),
+    "force-terminate": PageAction(force_terminate, frozenset({"transactional_id"})),
+    "delete-records": PageAction(delete_records, frozenset({"topic", "partition", "before_offset"})),
+    "reset-offsets": PageAction(reset_offsets, frozenset({"group", "topic", "partition", "to", "offset", "timestamp"})),
+    "create-topic": PageAction(create_topic, frozenset({"topic", "partitions", "replication_factor", "configs"})),
+    "delete-topic": PageAction(delete_topic, frozenset({"topic"})),
+}

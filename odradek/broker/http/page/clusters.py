@@ -1,0 +1,22 @@
+"""Clusters that tests control, and one of them with its clock, rules and holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.broker.http.page.served import Query, View, ViewedBroker
+
+OFF = "Control is off: start the broker with `odradek serve --control`, or set odradek.control.enable=true."
+
+
+def clusters(served: ViewedBroker, query: Query) -> View:
+    """Lists clusters. `find`: part of an id."""
+    if served.clusters is None:
+        return {"off": OFF, "total": 0, "clusters": []}
+    return served.clusters.list(query.get("find", ""))
+
+
+def cluster(served: ViewedBroker, query: Query) -> View:
+    """Shows the cluster `id`. Raises KafkaError."""
+    return {"off": OFF} if served.clusters is None else served.clusters.show(query["id"])

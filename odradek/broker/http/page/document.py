@@ -1,0 +1,57 @@
+"""The page as one file, HTML with its style, its script and the first view: one request brings the first paint.
+
+The script is written as modules, which browsers would fetch one by one. Here each becomes a function that is called
+once, after those it imports: `const $text = (() => { ...; return { whole, size }; })();`. Two forms are understood,
+`import { a, b } from "./c.js"` and `export const`; `tests/unit/broker/http/test_document.py` holds modules to them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.broker.http.page.served import View
+
+ASSETS = Path(__file__).parent / "assets"
+ENTRY = "page.js"
+IMPORT = re.compile(r'^import (?P<names>\{[^}]*\}) from "(?P<path>[^"]+)";$', re.MULTILINE)
+EXPORT = re.compile(r"^export const (?P<names>\w+|\{[^}]*\})", re.MULTILINE)
+
+
+def document(first: View, token: str | None) -> str:
+    """Renders the page. first: shown until the browser has asked for more. token: None where actions are off."""
+    given = json.dumps({"token": token, "first": first})
+    return template().replace("/*GIVEN*/", given.replace("<", "\\u003c"))  # "<" could end the element, or comment it
+
+
+@cache
+def template() -> str:
+    page, style = ((ASSETS / name).read_text(encoding="utf-8") for name in ("index.html", "style.css"))
+    return page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script(ASSETS))
+
+
+def script(folder: Path) -> str:
+    parts: dict[Path, str] = {}
+    add_module(folder / ENTRY, parts)
+    return "\n".join(['"use strict";', *parts.values()])
+
+
+def add_module(path: Path, parts: dict[Path, str]) -> None:
+    """Adds the module at `path` to `parts`, after those that it imports."""
+    text = path.read_text(encoding="utf-8")
+    for each in IMPORT.finditer(text):
+        imported = (path.parent / each["path"]).resolve()
+        if imported not in parts:
+            add_module(imported, parts)
+    names = ", ".join(each["names"].strip("{ }") for each in EXPORT.finditer(text))
+    body = IMPORT.sub(lambda each: f"const {each['names']} = {variable(each['path'])};", text)
+    body = body.replace("export const", "const")
+    parts[path] = f"const {variable(path.name)} = (() => {{\n{body}return {{ {names} }};\n}})();"
+
+
+def variable(path: str) -> str:
+    return f"${Path(path).stem}"

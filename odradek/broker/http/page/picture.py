@@ -1,0 +1,277 @@
+"""Picture of a timeline: lanes for the coordinator and for partitions, columns in the order of events. Pure.
+
+Time goes to the right, and is not to scale: a transaction may last a millisecond or a week. Events of one kind that
+follow one another in different lanes share a column. The browser draws it (assets/picture.js).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.broker.http.page.partition_timeline import COMPLETE, DECIDED, BatchRun, PastTransaction, count
+
+if TYPE_CHECKING:
+    from odradek.broker.http.page.history import TxnStep
+    from odradek.broker.http.page.served import JsonValue, View
+    from odradek.protocol.topic_partition import TopicPartition
+
+COORDINATOR = 0  # the first lane
+MOST_LANES = 8  # of partitions
+MOST_COLUMNS = 24  # the latest; the list below has the others
+AT_PARTITIONS = frozenset({"marker", "received", "applied", "replying"})
+PARALLEL = frozenset({"batch", "marker", "hold"})
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One event. kind: step, batch, marker, hold or ahead. tone: its color. at_ms: None where it is not over."""
+
+    lane: int
+    kind: str
+    tone: str
+    label: Sequence[str]
+    at_ms: int | None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """last_stable, end: offsets of a partition; None for the coordinator."""
+
+    name: str
+    last_stable: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A hold that something of this timeline waits at. who: as `GET /control/v1/holds` tells it."""
+
+    name: str
+    who: Mapping[str, object]
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        found = self.who.get("partitions")
+        return [str(each) for each in found] if isinstance(found, list) else ()
+
+    @property
+    def words(self) -> str:
+        """Says what waits, and what would let it go on."""
+        where = ", ".join(self.partitions)
+        within = f" in {where}" if where else ""
+        match self.who.get("at"):
+            case "prepared":
+                held = "The decision is made; the first marker waits"
+            case "marker":
+                held = f"The marker{within} waits"
+            case "completed":
+                held = "All markers are written; the news of it to the coordinator waits"
+            case "received":
+                held = f"{self.who.get('api')}{within} waits before it is handled"
+            case "applied" | "replying":
+                held = f"{self.who.get('api')}{within} is done; its answer waits"
+            case at:
+                held = f"A step of the broker ({at}){within} waits"
+        return f"{held} at the hold {self.name}, until that is released."
+
+
+def holds_of(
+    told: Iterable[View],
+    *,
+    transactional_id: str | None = None,
+    producer_id: int | None = None,
+    partition: str | None = None,
+) -> list[Hold]:
+    """Returns those of one transaction, or of one partition, as `GET /control/v1/holds` has them."""
+    found = []
+    for each in told:
+        who = each["who"]
+        for one in who if isinstance(who, list) else ():
+            names = (one.get("transactional_id"), one.get("producer_id"))
+            if partition is not None:
+                is_of_it = partition in one.get("partitions", ())
+            else:
+                is_of_it = names[0] == transactional_id if names[0] is not None else names[1] == producer_id
+            if is_of_it and (partition is not None or names != (None, None)):
+                found.append(Hold(str(each["name"]), one))
+    return found
+
+
+def picture(lanes: Sequence[Lane], events: Sequence[Drawn], holds: Sequence[Hold], until: str | None = None) -> View:
+    """Returns lanes, columns and events.
+
+    events  in their order; what waits at `holds` comes behind them
+    until   what lets readers of committed data go on; None where something else says it
+    """
+    drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
+    placed = in_columns(drawn)
+    first = max(0, placed[-1][0] + 1 - MOST_COLUMNS) if placed else 0
+    shown = [(column - first, event) for column, event in placed if column >= first]
+    columns = shown[-1][0] + 1 if shown else 0
+    times: list[JsonValue] = [None] * columns
+    for column, event in shown:
+        if event.at_ms is not None:
+            times[column] = event.at_ms
+    return {
+        "left_out": first,
+        "times": times,
+        "lanes": [shown_lane(number, lane, shown, columns) for number, lane in enumerate(lanes)],
+        "events": [
+            {
+                "lane": event.lane,
+                "column": column,
+                "kind": event.kind,
+                "tone": event.tone,
+                "label": list(event.label),
+            }
+            for column, event in shown
+        ],
+        "words": [*(each.words for each in holds), *waiting_words(lanes, until)],
+        "holds": sorted({each.name for each in holds}),
+    }
+
+
+def waiting_words(lanes: Iterable[Lane], until: str | None) -> list[str]:
+    found = []
+    for lane in lanes:
+        waiting = 0 if lane.last_stable is None or lane.end is None else lane.end - lane.last_stable
+        if waiting and until is not None:
+            before = f"at offset {lane.last_stable:,}, before {count(waiting, 'record')}"
+            found.append(f"Readers of committed data wait in {lane.name} {before}, {until}.")
+    return found
+
+
+def in_columns(events: Iterable[Drawn]) -> list[tuple[int, Drawn]]:
+    placed: list[tuple[int, Drawn]] = []
+    column, taken, kind = -1, set[int](), ""
+    for event in events:
+        if event.kind != kind or event.kind not in PARALLEL or event.lane in taken:
+            column, taken, kind = column + 1, set(), event.kind
+        taken.add(event.lane)
+        placed.append((column, event))
+    return placed
+
+
+def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, Drawn]], columns: int) -> JsonValue:
+    """`stable_column`: the last stable offset is before it."""
+    if lane.last_stable is None:
+        return {"name": lane.name, "last_stable": None, "end": None, "stable_column": None}
+    column = next(
+        (
+            column
+            for column, event in shown
+            if event.lane == number
+            and (event.kind == "hold" or (event.offset is not None and event.offset >= lane.last_stable))
+        ),
+        columns,
+    )
+    return {"name": lane.name, "last_stable": lane.last_stable, "end": lane.end, "stable_column": column}
+
+
+def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[Drawn]:
+    """Returns one in each lane where it stands."""
+    at = [number for number, lane in enumerate(lanes) if number != COORDINATOR and lane.name in hold.partitions]
+    if hold.who.get("at") not in AT_PARTITIONS or not at:
+        at = [COORDINATOR]
+    return [Drawn(lane, "hold", "wait", ("held:", hold.name), None) for lane in at]
+
+
+def step_event(what: str, kind: str, at_ms: int, name: str | None = None, *, is_ahead: bool = False) -> Drawn:
+    """Returns a step of the coordinator. what: as the list has it."""
+    words = what.partition(":")[0].partition(";")[0]
+    label = (words,) if name is None else (words, name)
+    return Drawn(COORDINATOR, "ahead" if is_ahead else "step", kind, label, at_ms)
+
+
+def run_event(run: BatchRun, lane: int) -> Drawn:
+    if run.is_commit is not None:
+        word = "commit" if run.is_commit else "abort"
+        return Drawn(lane, "marker", word, (word, f"at {run.first_offset:,}"), run.at_ms, run.first_offset)
+    offsets = f"{run.first_offset:,}"
+    if run.last_offset > run.first_offset:
+        offsets += f" – {run.last_offset:,}"
+    tone = "open" if run.is_transactional else "plain"
+    return Drawn(lane, "batch", tone, (offsets, count(run.records, "record")), run.at_ms, run.first_offset)
+
+
+def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[Drawn]:
+    """Returns the events of a partition's timeline, in its order. runs: those of the timeline, in the same order."""
+    left = iter(runs)
+    found = []
+    for each in timeline:
+        assert isinstance(each, Mapping)
+        if each["by"] == "log":
+            found.append(run_event(next(left), COORDINATOR + 1))
+        else:
+            at_ms, what, kind = each["at_ms"], str(each["what"]), str(each["kind"])
+            assert isinstance(at_ms, int)
+            name = None if each["id"] is None else str(each["id"])
+            found.append(step_event(what, kind, at_ms, name, is_ahead=kind == "ahead"))
+    return found
+
+
+def last_transaction(transactions: Sequence[PastTransaction]) -> PastTransaction | None:
+    """Returns the last in which something took part."""
+    return next((each for each in reversed(transactions) if each.partitions), None)
+
+
+def transaction_events(transaction: PastTransaction, runs: Mapping[TopicPartition, Sequence[BatchRun]]) -> list[Drawn]:
+    """Returns the events of a transaction. runs: in each partition, lane by lane, its batches and its marker.
+
+    Batches carry their producers' clock: whatever it says, they are put between the step that added their partition
+    and the decision.
+    """
+    begun_ms = transaction.steps[0].at_ms
+    decided_ms = transaction.decided_ms
+    found: list[tuple[tuple[int, int], Drawn]] = []
+    last_ms = begun_ms
+    for lane, (place, of) in enumerate(runs.items(), COORDINATOR + 1):
+        added_ms = next(
+            (each.at_ms for each in transaction.steps if each.txn is not None and place in each.txn.partitions),
+            begun_ms,
+        )
+        for run in of:
+            if run.is_commit is None:
+                at_ms = max(run.at_ms, added_ms)
+                at_ms = at_ms if decided_ms is None else min(at_ms, decided_ms)
+                found.append(((at_ms, 1), run_event(run, lane)))
+            else:
+                at_ms = max(run.at_ms, decided_ms or begun_ms)
+                found.append(((at_ms, 3), run_event(run, lane)))
+            last_ms = max(last_ms, at_ms)
+    for step in transaction.steps:
+        found.append(
+            (phase(step, last_ms), step_event(str(step.shown()["what"]), str(step.shown()["kind"]), step.at_ms))
+        )
+    return [event for _, event in sorted(found, key=lambda each: (*each[0], each[1].lane))]
+
+
+def phase(step: TxnStep, last_ms: int) -> tuple[int, int]:
+    """Returns the place of a step among batches (1) and markers (3)."""
+    state = None if step.txn is None else step.txn.state
+    if state in COMPLETE or state is None:
+        return max(step.at_ms, last_ms), 4
+    return step.at_ms, 2 if state in DECIDED else 0
+
+
+def runs_of_last(
+    runs: Sequence[BatchRun], producer_id: int, *, is_open: bool, decided_ms: int | None
+) -> list[BatchRun]:
+    """Returns the runs of the last transaction of a producer in one partition.
+
+    is_open     it has records here without a marker
+    decided_ms  of a decision whose marker may be written here; None where there is no marker yet
+    """
+    parts: list[list[BatchRun]] = [[]]
+    for run in runs:
+        if run.producer_id == producer_id and run.is_transactional:
+            parts[-1].append(run)
+            if run.is_commit is not None:
+                parts.append([])
+    if is_open or len(parts) == 1:
+        return parts[-1]
+    closed = parts[-2]
+    return closed if decided_ms is not None and closed[-1].at_ms >= decided_ms else []

@@ -1,0 +1,50 @@
+"""Rights that a view needs, where an authorizer is configured. The page logs nobody in: it is User:ANONYMOUS at the
+address of whoever asks for it, and may be shown what the ACLs allow to that principal (docs/page.md). Actions are
+requests of Kafka's protocol, which check rights themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.broker.api.context import Audit, Authorizer, ConnectionInfo, RequestContext, refused
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.http.page.served import Query
+
+NO_CONNECTION = 0
+
+
+class Right(NamedTuple):
+    """Right to a view. like: the API that shows the same, for the audit log. parameter: of the query, which names the
+    resource.
+    """
+
+    like: ApiKey
+    operation: Operation
+    resource: ResourceType
+    parameter: str | None = None
+
+
+def of_cluster(like: ApiKey) -> Right:
+    return Right(like, Operation.DESCRIBE, ResourceType.CLUSTER)
+
+
+def require_right(
+    needed: Right, query: Query, client_host: str, authorizer: Authorizer, now_ms: int, *, audit: Audit = Audit.CHECK
+) -> None:
+    """Raises the AUTHORIZATION_FAILED of the resource, and KeyError with the name of a parameter that is missing."""
+    name = CLUSTER_NAME if needed.parameter is None else query[needed.parameter]
+    connection = ConnectionInfo(NO_CONNECTION, client_host, 0)
+    context = RequestContext(needed.like, 0, 0, None, now_ms, connection, authorizer)
+    if authorizer.allows(context, needed.operation, needed.resource, name, audit=audit):
+        return
+    what = "the cluster" if needed.parameter is None else f"{needed.resource.name.lower().replace('_', ' ')} {name}"
+    raise KafkaError(
+        refused(needed.resource, needed.like).code,
+        f"This needs {needed.operation.name} on {what}. The page logs nobody in: an ACL has to allow it to"
+        f" {connection.principal}. With odradek.http.token set, whoever has the token sees everything.",
+    )

@@ -1,0 +1,282 @@
+"""HTTP of the page: `/` is the page, `/api/<view>` its facts as JSON, `/live/<view>` the same as server-sent events,
+`/api/actions` what it can change.
+
+Each view takes the query parameters that its function names, and `cluster` where control is on. Source: HTML, 9.2, for
+server-sent events.
+
+A POST is refused unless `odradek.http.actions` is true, its Host and Origin are this broker's (`guard`), its body is
+JSON, and the header X-Odradek-Token holds the token that this process drew when it began. A page elsewhere can neither
+read the token nor send the header, which browsers ask about beforehand. Source: OWASP, Cross-Site Request Forgery
+Prevention, "custom request headers"."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiohttp import web
+
+from odradek.broker.api.context import IPV4_IN_IPV6, Audit, Authorizer
+from odradek.broker.http.guard import LOCAL, refusal
+from odradek.broker.http.page.actions import ACTIONS, Fields
+from odradek.broker.http.page.clusters import cluster, clusters
+from odradek.broker.http.page.document import document
+from odradek.broker.http.page.groups import group, groups
+from odradek.broker.http.page.overview import connections, overview, warnings
+from odradek.broker.http.page.records import records
+from odradek.broker.http.page.rights import Right, of_cluster, require_right
+from odradek.broker.http.page.served import ControlledClusters, Show, View, ViewedBroker
+from odradek.broker.http.page.shares import shares
+from odradek.broker.http.page.topics import partition, topic, topics
+from odradek.broker.http.page.transactions import transaction, transactions
+from odradek.broker.in_process.client import InProcessClient
+from odradek.broker.runtime.workers import in_thread
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from logging import LogRecord
+
+    from odradek.broker.api.dispatch import Dispatcher
+    from odradek.broker.broker import Broker
+    from odradek.broker.http.measures import Traffic
+
+CLUSTER = of_cluster(ApiKey.DESCRIBE_CLUSTER)
+VIEWS: Mapping[str, tuple[Show, Right]] = {
+    "overview": (overview, CLUSTER),
+    "topics": (topics, of_cluster(ApiKey.METADATA)),
+    "topic": (topic, Right(ApiKey.METADATA, Operation.DESCRIBE, ResourceType.TOPIC, "name")),
+    "partition": (partition, Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic")),
+    "records": (records, Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic")),
+    "groups": (groups, of_cluster(ApiKey.LIST_GROUPS)),
+    "group": (group, Right(ApiKey.DESCRIBE_GROUPS, Operation.DESCRIBE, ResourceType.GROUP, "id")),
+    "shares": (shares, of_cluster(ApiKey.LIST_GROUPS)),
+    "transactions": (transactions, of_cluster(ApiKey.LIST_TRANSACTIONS)),
+    "transaction": (
+        transaction,
+        Right(ApiKey.DESCRIBE_TRANSACTIONS, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "id"),
+    ),
+    "connections": (connections, CLUSTER),
+    "warnings": (warnings, CLUSTER),
+    "clusters": (clusters, CLUSTER),
+    "cluster": (cluster, CLUSTER),
+}
+CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # where control is on
+
+
+log = logging.getLogger("odradek.control")
+
+TOKEN_HEADER = "X-Odradek-Token"
+SETTING = "odradek.http.actions"
+JSON = "application/json"
+REFUSED = 409
+HTTP_STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: 403,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.GROUP_ID_NOT_FOUND: 404,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: 404,
+    ErrorCode.UNKNOWN_SERVER_ERROR: 500,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 503,
+    ErrorCode.REQUEST_TIMED_OUT: 504,
+}
+
+
+class Acting:
+    """HTTP of the actions. token: None where they are off."""
+
+    def __init__(self, dispatcher: Dispatcher[Broker], headers: Mapping[str, str], *, is_on: bool) -> None:
+        self._dispatcher = dispatcher
+        self._headers = headers
+        self.token = secrets.token_urlsafe(32) if is_on else None
+
+    async def listing(self, request: web.Request) -> web.Response:
+        """Lists the actions, with the token; a page elsewhere may ask for this, but not read the answer."""
+        offered = {} if self.token is None else {name: sorted(action.fields) for name, action in ACTIONS.items()}
+        return web.json_response({"token": self.token, "actions": offered}, headers=self._headers)
+
+    async def act(self, request: web.Request) -> web.Response:
+        name = request.match_info["action"]
+        if self.token is None:
+            return self._error(403, f"actions are off: {SETTING}=true in the configuration of the broker allows them")
+        given = request.headers.get(TOKEN_HEADER, "")
+        if not secrets.compare_digest(given.encode(errors="surrogatepass"), self.token.encode()):
+            return self._error(403, f"the header {TOKEN_HEADER} does not hold the token, which GET /api/actions tells")
+        if request.content_type != JSON:
+            return self._error(415, f"the body has to be {JSON}")
+        if name not in ACTIONS:
+            return self._error(404, f"there is no action {name}; actions are {', '.join(ACTIONS)}")
+        try:
+            body = json.loads(await request.read())
+            json.dumps(body, ensure_ascii=False).encode()  # half a pair of surrogates is no text
+        except (ValueError, RecursionError) as error:
+            return self._error(400, f"the body is not JSON: {error}")
+        return await self._done(name, body, request)
+
+    async def _done(self, name: str, body: object, request: web.Request) -> web.Response:
+        action = ACTIONS[name]
+        client = InProcessClient(self._dispatcher, request.remote or "", 0)
+        try:
+            done = await action.run(client.ask, Fields(body, action.fields))
+        except KafkaError as error:
+            words = error.message or error.code.name
+            return self._error(HTTP_STATUS.get(error.code, REFUSED), words, error.code)
+        finally:
+            client.close()
+        log.info("page: %s %s, asked for by %s", name, json.dumps(body), request.remote)
+        return web.json_response(done, headers=self._headers)
+
+    def _error(self, status: int, words: str, code: ErrorCode | None = None) -> web.Response:
+        body = {"error": words} if code is None else {"error": words, "code": code.name}
+        return web.json_response(body, status=status, headers=self._headers)
+
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+EVERY_S = 1.0
+BEGIN = "overview"
+FORBIDDEN, NOT_FOUND = 403, 404
+DENIED = frozenset(code for code in ErrorCode if code.name.endswith("AUTHORIZATION_FAILED"))
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+    " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def add_page(
+    app: web.Application, broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], metrics: Handler
+) -> None:
+    acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
+    page = Page(broker, ViewedBroker(broker, traffic, warnings), acting.token, traffic.dispatcher.authorizer)
+    app.router.add_get("/", page.guarded(page.document))
+    app.router.add_get("/api/actions", page.guarded(acting.listing))
+    app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
+    app.router.add_get("/api/{view}", page.guarded(page.api))
+    app.router.add_get("/live/{view}", page.guarded(page.live))
+    app.router.add_get("/metrics", page.metrics_by(metrics))
+    app.on_shutdown.append(page.stop)
+
+
+class Page:
+    """Handlers of the page. token: what actions need; None where they are off."""
+
+    def __init__(self, broker: Broker, served: ViewedBroker, token: str | None, authorizer: Authorizer) -> None:
+        self._token = token
+        self._authorizer = authorizer
+        self._broker = broker
+        self._served = served
+        self._names = frozenset(each.host.lower() for each in broker.advertised) | {broker.config.odradek_http_host}
+        self._stopping = asyncio.Event()
+
+    def guarded(self, handler: Handler) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), self._names)
+            if why is not None:
+                return web.json_response({"error": why}, status=403)
+            return await handler(request)
+
+        return handle
+
+    def metrics_by(self, handler: Handler) -> Handler:
+        """Guards them as the views, since they name topics and groups. Whoever has the token asks by any name."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                self._require(CLUSTER, request)
+            except KafkaError as error:
+                return web.json_response({"error": str(error), "code": error.code.name}, status=FORBIDDEN)
+            return await handler(request)
+
+        return handle if self._broker.config.odradek_http_token else self.guarded(handle)
+
+    async def document(self, request: web.Request) -> web.Response:
+        first: View
+        try:
+            show, right = VIEWS[BEGIN]
+            self._require(right, request)
+            first = await self._view(show, request)
+        except KafkaError as error:
+            first = {"error": str(error), "code": error.code.name}
+        return web.Response(text=document(first, self._token), content_type="text/html", headers=HEADERS)
+
+    async def api(self, request: web.Request) -> web.Response:
+        name = request.match_info["view"]
+        if name not in VIEWS:
+            return web.json_response({"error": f"there is no view {name}", "views": sorted(VIEWS)}, status=404)
+        try:
+            show, right = VIEWS[name]
+            self._require(right, request)
+            return web.json_response(await self._view(show, request), headers=HEADERS)
+        except KeyError as missing:
+            return web.json_response({"error": f"the view {name} needs the parameter {missing}"}, status=400)
+        except KafkaError as error:
+            status = FORBIDDEN if error.code in DENIED else NOT_FOUND
+            return web.json_response({"error": str(error), "code": error.code.name}, status=status)
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """Sends the view now, and again whenever it has changed, at most once a second. Comments keep the line open."""
+        name = request.match_info["view"]
+        if name not in VIEWS:
+            return web.json_response({"error": f"there is no view {name}"}, status=404)
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        before = ""
+        with suppress(ConnectionResetError):  # the page was left, maybe before the first word
+            await response.prepare(request)
+            while not self._stopping.is_set():
+                now = await self._text(name, request, is_first=not before)
+                await response.write(f"data: {now}\n\n".encode() if now != before else b":\n\n")
+                before = now
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EVERY_S):
+                        await self._stopping.wait()
+        return response
+
+    async def stop(self, app: web.Application) -> None:
+        self._stopping.set()
+
+    def _require(self, needed: Right, request: web.Request, audit: Audit = Audit.CHECK) -> None:
+        """Raises KafkaError, KeyError. Where there is a token, whoever got here has it, and may see everything."""
+        if not self._broker.config.odradek_http_token:
+            client_host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
+            now_ms = self._broker.clock.now_ms()
+            require_right(needed, request.query, client_host, self._authorizer, now_ms, audit=audit)
+
+    async def _text(self, name: str, request: web.Request, *, is_first: bool) -> str:
+        try:
+            show, right = VIEWS[name]
+            self._require(right, request, Audit.CHECK if is_first else Audit.QUIET)
+            return json.dumps(await self._view(show, request))
+        except KeyError as missing:
+            return json.dumps({"error": f"the view {name} needs the parameter {missing}"})
+        except KafkaError as error:
+            return json.dumps({"error": str(error), "code": error.code.name})
+
+    async def _view(self, show: Show, request: web.Request) -> View:
+        """Shows `cluster`, or the broker of the process. Raises KafkaError, and KeyError with the name of a parameter
+        that is missing.
+        """
+        shown = show(self._served_by(request), request.query)
+        if isinstance(shown, Awaitable):
+            shown = await shown
+        return await in_thread(self._broker.workers, shown) if callable(shown) else shown
+
+    def _served_by(self, request: web.Request) -> ViewedBroker:
+        """Raises KafkaError."""
+        controlled = request.app.get(CONTROLLED)
+        if controlled is not None:
+            return controlled.served(request.query.get("cluster", ""), self._served)
+        if "cluster" in request.query:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is one cluster only: control is off.")
+        return self._served

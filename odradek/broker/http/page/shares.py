@@ -1,0 +1,258 @@
+"""Share partitions: records in flight with their states, and the transactions that hold pending acknowledgements.
+
+A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
+all of them, so the list shows both: what a leader has in memory, and the stored state of the others. Therefore the list
+shows a transaction whose application died, or that was open before a restart, although nobody is connected.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.broker.http.page.served import SHOWN, JsonValue, Query, View, ViewedBroker
+from odradek.broker.shares.core.state import PendingHere, SharePartitionKey, StoredState
+from odradek.broker.shares.core.tables import LOADED_STATES, RecordState
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.shares.core.state_core import StateCore
+    from odradek.broker.shares.leader.live_partition import LiveSharePartition
+
+RANGES_SHOWN = 50
+STORED = "stored"  # the phase of a share partition that no leader has in memory
+
+
+class StoredRange(NamedTuple):
+    """Neighbouring records that the share coordinator stores alike. `pending`: the transaction that holds them."""
+
+    first_offset: int
+    last_offset: int
+    state: RecordState
+    delivery_count: int
+    member_id: str | None = None
+    lock_deadline_ms: int | None = None
+    producer_id: int | None = None
+
+    @property
+    def record_count(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+
+def stored_ranges(stored: StoredState) -> Iterator[StoredRange]:
+    """Yields the stored batches in ascending order. Where an acknowledgement is pending, the batch below it is stored
+    as available: that part is left out, and the pending range takes its place."""
+    pending = [
+        StoredRange(
+            each.first_offset,
+            each.last_offset,
+            RecordState.TX_PENDING,
+            each.delivery_count,
+            each.member_id,
+            each.lock_deadline_ms,
+            each.producer_id,
+        )
+        for each in stored.pending
+    ]
+    found = list(pending)
+    at = 0
+    for first, last, delivery_state, delivery_count in stored.batches:
+        state = LOADED_STATES.get(delivery_state, RecordState.AVAILABLE)
+        while at < len(pending) and pending[at].last_offset < first:
+            at += 1
+        reached, over = first, at
+        while over < len(pending) and pending[over].first_offset <= last:
+            if pending[over].first_offset > reached:
+                found.append(StoredRange(reached, pending[over].first_offset - 1, state, delivery_count))
+            reached = pending[over].last_offset + 1
+            over += 1
+        if reached <= last:
+            found.append(StoredRange(reached, last, state, delivery_count))
+    return iter(sorted(found, key=lambda each: each.first_offset))
+
+
+def stored_states(broker: Broker) -> Sequence[Shard[StateCore]]:
+    """Returns the shards of the share coordinator; none if it was never needed."""
+    return list(broker.share_coordinator.shards) if broker.has_started("share_coordinator") else ()
+
+
+async def shares(served: ViewedBroker, query: Query) -> View:
+    """Lists share partitions: those with pending acknowledgements first, then those that members fetch from, then all
+    others whose state is stored. `find`: part of a group id.
+    """
+    broker = served.broker
+    part = query.get("find", "")
+    names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+    loading: str | None = None
+    pending: dict[SharePartitionKey, None] = {}
+    others: dict[SharePartitionKey, None] = {}
+
+    def is_wanted(key: SharePartitionKey) -> bool:
+        return part in key.group_id and key.topic_id in names
+
+    def find(shard: Shard[StateCore]) -> None:
+        if not shard.is_away:
+            pending.update(dict.fromkeys(filter(is_wanted, shard.look(lambda core: core.pending_keys))))
+            others.update(dict.fromkeys(filter(is_wanted, shard.look(lambda core: core.keys))))
+
+    try:
+        await served.visit(stored_states(broker), find)
+    except KafkaError as error:
+        loading = str(error)
+    in_memory = {each.key: each for each in broker.shares.live} if broker.has_started("shares") else {}
+    keys = pending | dict.fromkeys(filter(is_wanted, in_memory)) | others
+    rows: list[JsonValue] = []
+
+    def show(key: SharePartitionKey) -> None:
+        live, topic = in_memory.get(key), names[key.topic_id]
+        row = stored_row(broker, key, topic) if live is None else share_row(live, topic)
+        if row is not None:
+            rows.append({**row, "pending": [pending_shown(each) for each in pending_in(broker, key)]})
+
+    await served.visit(list(keys)[:SHOWN], show)
+    return {"total": len(keys), "partitions": rows, "loading": loading}
+
+
+def pending_in(broker: Broker, key: SharePartitionKey) -> Sequence[PendingHere]:
+    try:
+        return broker.share_coordinator.pending_in(key)
+    except KafkaError:  # it loads
+        return ()
+
+
+def pending_shown(pending: PendingHere) -> View:
+    return {
+        "transactional_id": pending.transaction.transactional_id,
+        "producer_id": pending.transaction.producer_id,
+        "producer_epoch": pending.transaction.producer_epoch,
+        "records": pending.record_count,
+    }
+
+
+def share_row(live: LiveSharePartition, topic: str) -> View:
+    """Shows a share partition as its leader has it in memory."""
+    head: dict[str, JsonValue] = {
+        "group": live.key.group_id,
+        "partition": f"{topic}-{live.key.partition}",
+        "phase": live.phase.name.lower(),
+        "failure": None if live.failure is None else str(live.failure),
+        "high_watermark": live.partition.log.high_watermark,
+    }
+    if not live.is_loaded:
+        return head
+    core = live.core
+    spans = list(core.flight.spans())
+    states: Counter[str] = Counter()
+    deliveries: Counter[str] = Counter()
+    for span in spans:
+        states[span.state.name] += len(span)
+        deliveries[str(span.delivery_count)] += len(span)
+    return {
+        **head,
+        "start_offset": core.flight.start_offset,
+        "next_offset": core.flight.next_offset,
+        "in_flight": core.flight.size,
+        "states": dict(states),
+        "deliveries": dict(deliveries),
+        "ranges": [
+            {
+                "first": span.first_offset,
+                "last": span.last_offset,
+                "state": span.state.name,
+                "deliveries": span.delivery_count,
+                "member": span.member_id or None,
+                "lock_until_ms": span.lock_deadline_ms or None,
+                "producer_id": None if span.pending is None else span.pending.transaction.producer_id,
+            }
+            for span in spans[:RANGES_SHOWN]
+        ],
+    }
+
+
+def stored_state(broker: Broker, key: SharePartitionKey) -> StoredState | None:
+    """Returns the state of a share partition that the share coordinator stores. None: it has none, or loads."""
+    if not broker.has_started("share_coordinator"):
+        return None
+    try:
+        return broker.share_coordinator.shard_for(key).look(lambda core: core.stored(key))
+    except KafkaError:
+        return None
+
+
+def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | None:
+    """Shows a share partition that no leader has in memory, as the share coordinator stores it. Returns None if it was
+    deleted meanwhile."""
+    stored = stored_state(broker, key)
+    if stored is None:
+        return None
+    try:
+        high_watermark = broker.partitions.get(topic, key.partition).log.high_watermark
+    except KafkaError:
+        high_watermark = None
+    ranges = list(stored_ranges(stored))
+    states: Counter[str] = Counter()
+    deliveries: Counter[str] = Counter()
+    for each in ranges:
+        states[each.state.name] += each.record_count
+        deliveries[str(each.delivery_count)] += each.record_count
+    return {
+        "group": key.group_id,
+        "partition": f"{topic}-{key.partition}",
+        "phase": STORED,
+        "failure": None,
+        "high_watermark": high_watermark,
+        "start_offset": stored.start_offset,
+        "states": dict(states),
+        "deliveries": dict(deliveries),
+        "ranges": [
+            {
+                "first": each.first_offset,
+                "last": each.last_offset,
+                "state": each.state.name,
+                "deliveries": each.delivery_count,
+                "member": each.member_id,
+                "lock_until_ms": each.lock_deadline_ms,
+                "producer_id": each.producer_id,
+            }
+            for each in ranges[:RANGES_SHOWN]
+        ],
+    }
+
+
+async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
+    """Counts the pending records of every producer id that has any. Returns None while the share coordinator loads."""
+    found: Counter[int] = Counter()
+    places: list[tuple[Shard[StateCore], SharePartitionKey]] = []
+
+    def find(shard: Shard[StateCore]) -> None:
+        if not shard.is_away:
+            places.extend((shard, key) for key in shard.look(lambda core: core.pending_keys))
+
+    def add(place: tuple[Shard[StateCore], SharePartitionKey]) -> None:
+        shard, key = place
+        for each in shard.look(lambda core: core.pending_in(key)):
+            found[each.transaction.producer_id] += each.record_count
+
+    try:
+        await served.visit(stored_states(served.broker), find)
+        await served.visit(places, add)
+    except KafkaError:
+        return None
+    return found
+
+
+def places_of(pending: Sequence[PendingHere], broker: Broker) -> list[JsonValue]:
+    """Shows the share partitions in which a transaction has records pending."""
+    topics = broker.metadata.image.topics_by_id
+    return [
+        {
+            "group": each.key.group_id,
+            "partition": f"{topics[each.key.topic_id].name}-{each.key.partition}",
+            "records": each.record_count,
+        }
+        for each in pending[:SHOWN]
+        if each.key.topic_id in topics
+    ]

@@ -1,0 +1,180 @@
+"""Topics, their settings, and what happened in one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from odradek.broker.configuration.config_description import describe_topic
+from odradek.broker.http.page.history import steps_of, steps_start
+from odradek.broker.http.page.partition_timeline import runs_of, timeline
+from odradek.broker.http.page.picture import Lane, holds_of, picture, timeline_events
+from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
+from odradek.broker.http.page.transactions import (
+    all_ids,
+    bounds,
+    held_back,
+    held_in,
+    holders,
+    is_held,
+    timeline_ahead,
+)
+from odradek.files.checkpoints import topic_id_text
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.transactions.entry import Txn
+    from odradek.storage.log import Log
+
+
+async def topics(served: ViewedBroker, query: Query) -> View:
+    """Lists topics, those of applications first. `find`: part of a name."""
+    part = query.get("find", "")
+    members: dict[str, list[Partition]] = {}
+
+    def add(partition: Partition) -> None:
+        if part in partition.topic:
+            members.setdefault(partition.topic, []).append(partition)
+
+    await served.visit(served.broker.partitions, add)
+    names = sorted(members, key=lambda name: (name in INTERNAL_TOPICS, name))
+    rows: list[JsonValue] = []
+    await served.visit(names[:SHOWN], lambda name: rows.append(row(name, members[name])))
+    return {"total": len(names), "topics": rows}
+
+
+def row(name: str, members: list[Partition]) -> JsonValue:
+    return {
+        "name": name,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": len(members),
+        "records": sum(each.log.log_end_offset - each.log.log_start_offset for each in members),
+        "size_bytes": sum(each.log.size_bytes for each in members),
+        "bytes_in_total": sum(each.bytes_in for each in members),
+        "bytes_out_total": sum(each.bytes_out for each in members),
+        "held_records": sum(max(0, each.log.high_watermark - each.log.last_stable_offset) for each in members),
+    }
+
+
+async def topic(served: ViewedBroker, query: Query) -> View:
+    """Shows the topic `name`. Raises KafkaError if there is none."""
+    broker, name = served.broker, query["name"]
+    image = broker.metadata.image.topics.get(name)
+    if image is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+    members = sorted((each for each in broker.partitions if each.topic == name), key=lambda each: each.index)
+    names = holders(broker)
+    rows: list[JsonValue] = []
+    await served.visit(members, lambda each: rows.append(partition_row(each, names)))
+    return {
+        "name": name,
+        "topic_id": topic_id_text(image.topic_id),
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": rows,
+        "settings": [
+            {
+                "name": each.name,
+                "value": None if each.is_sensitive else each.value,
+                "source": each.source.name,
+            }
+            for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name))
+        ],
+    }
+
+
+def partition_row(each: Partition, names: Mapping[int, str]) -> JsonValue:
+    """Returns a row. names: see `holders`"""
+    log = each.log
+    return {
+        "partition": each.index,
+        "log_start_offset": log.log_start_offset,
+        "last_stable_offset": log.last_stable_offset,
+        "high_watermark": log.high_watermark,
+        "log_end_offset": log.log_end_offset,
+        "size_bytes": log.size_bytes,
+        "segments": len(log.segments),
+        "leader_epoch": log.leader_epoch,
+        "producers": len(log.producers()),
+        "offline": log.offline_reason,
+        "held": held_back(each, names) if is_held(each) else None,
+    }
+
+
+WRITERS = 20  # producers whose steps are looked for: those that wrote last
+
+
+async def partition(served: ViewedBroker, query: Query) -> Job:
+    """Shows what happened in `topic`, `partition`; `offset`: where to begin, near the end if it is missing. Raises
+    KafkaError.
+    """
+    try:
+        index = int(query.get("partition", "0"))
+        offset = int(query["offset"]) if query.get("offset") else None
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Partition and offset are whole numbers.") from None
+    broker, topic = served.broker, query["topic"]
+    found = broker.partitions.get(topic, index)
+    txns = await writers(found, served)
+    log = found.log
+    start, end = bounds(found, offset)
+    now: dict[str, JsonValue] = {
+        "topic": topic,
+        "partition": index,
+        "log_start_offset": log.log_start_offset,
+        "last_stable_offset": log.last_stable_offset,
+        "high_watermark": log.high_watermark,
+        "leader_epoch": log.leader_epoch,
+        "held": held_in(found, broker),
+        "start": start,
+        "next": end,
+    }
+    place = (topic, index)
+    names = {producer_id: txn.transactional_id for txn in txns for producer_id in producer_ids(txn)}
+    logs = {txn.transactional_id: state_log(txn.transactional_id, broker) for txn in txns}
+    ahead: list[JsonValue] = [
+        {**each, "id": txn.transactional_id, "by": "coordinator", "offset": None}
+        for txn in txns
+        if place in txn.partitions and end == log.high_watermark
+        for each in timeline_ahead(txn)
+    ]
+
+    lanes = [Lane("coordinator"), Lane(str(found), log.last_stable_offset, log.high_watermark)]
+    holds = holds_of(served.holds(), partition=str(found))
+
+    def job() -> View:
+        steps = {name: steps_of(of.reader.scan(steps_start(of)), name) for name, of in logs.items()}
+        runs = runs_of(log.reader.scan(start, end), start, end)[-SHOWN:]
+        told = [*timeline(runs, place, steps, names), *ahead]
+        return {**now, "timeline": told, "picture": picture(lanes, timeline_events(told, runs), holds)}
+
+    return job
+
+
+async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
+    """Returns the transactional ids that wrote to it last, as far as coordinators know them."""
+    entries = sorted(
+        found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0
+    )
+    wanted = {each.producer_id for each in entries[-WRITERS:]}
+    by: list[Txn] = []
+
+    def add(txn: Txn) -> None:
+        if not wanted.isdisjoint(producer_ids(txn)):
+            by.append(txn)
+
+    with suppress(KafkaError):  # while they are loaded
+        await served.visit(await all_ids(served), add)
+    return by
+
+
+def producer_ids(txn: Txn) -> tuple[int, int]:
+    """Returns the id of its records and, while it is kept, of its next ones."""
+    return txn.producer_id, txn.client_pair[0]
+
+
+def state_log(transactional_id: str, broker: Broker) -> Log:
+    return broker.partitions.get(TRANSACTION_STATE, broker.transactions.partition_for(transactional_id)).log

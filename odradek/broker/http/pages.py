@@ -1,0 +1,126 @@
+"""HTTP pages, with whether the broker is ready. Imported with the first connection."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from socket import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from odradek.broker.http.access import Access, refusal
+from odradek.broker.http.connections import AddRoutes, HttpLimits, Stop, serve_http
+from odradek.broker.http.exposition import CONTENT_TYPE, exposition
+from odradek.broker.http.measures import Traffic, measure
+from odradek.broker.http.page.routes import CONTROLLED, add_page
+from odradek.broker.runtime.workers import in_thread
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from logging import LogRecord
+
+    from odradek.broker.broker import Broker
+
+
+class Readiness(NamedTuple):
+    """State of loading. `waiting_for`: names of topics whose coordinators are not loaded; `offline`: partitions that
+    cannot be used.
+    """
+
+    waiting_for: tuple[str, ...]
+    offline: tuple[str, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.waiting_for
+
+
+def readiness(broker: Broker) -> Readiness:
+    topics = broker.metadata.image.topics
+    loaded = {
+        GROUP_OFFSETS: broker.has_started("groups") and all(shard.is_loaded for shard in broker.groups.shards),
+        TRANSACTION_STATE: broker.has_started("transactions") and broker.transactions.is_loaded,
+        SHARE_GROUP_STATE: broker.has_started("share_coordinator")
+        and all(shard.is_loaded for shard in broker.share_coordinator.shards),
+    }
+    offline = sorted(broker.partitions.offline)
+    damaged = {topic for topic, _ in offline}
+    return Readiness(
+        waiting_for=tuple(
+            topic for topic, is_loaded in loaded.items() if topic in topics and (not is_loaded or topic in damaged)
+        ),
+        offline=tuple(f"{topic}-{index}" for topic, index in offline),
+    )
+
+
+LIMITS = HttpLimits()
+
+
+async def serve(
+    broker: Broker,
+    traffic: Traffic,
+    warnings: Sequence[LogRecord],
+    bound: socket,
+    allowed: Access,
+    context: ssl.SSLContext | None,
+    add_routes: AddRoutes | None,
+) -> Stop:
+    """Answer on `bound`, which is the server's from now on; returns what ends it. context: None for no TLS"""
+    app = pages(broker, traffic, warnings, allowed)
+    if add_routes is not None:
+        add_routes(app)
+    return await serve_http(app, bound, context, LIMITS)
+
+
+def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allowed: Access) -> web.Application:
+    app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token)])
+    add_page(app, broker, traffic, warnings, partial(metrics, broker, traffic))
+    app.router.add_get("/healthz", partial(healthz, broker))
+    app.router.add_get("/readyz", partial(readyz, broker))
+    return app
+
+
+def guarded(allowed: Access, token: str | None) -> Middleware:
+    @web.middleware
+    async def guard(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        tokens = [token] if token else []
+        controlled = request.app.get(CONTROLLED)
+        if controlled is not None:
+            tokens += controlled.tokens(request.match_info.get("id"))
+        refused = refusal(allowed, tokens, request.path, request.headers.get("Authorization", ""))
+        if refused is not None:
+            return web.json_response({"error": refused.text}, status=refused.status, headers=refused.headers)
+        if request.can_read_body:
+            try:
+                async with asyncio.timeout(LIMITS.request_timeout_s):
+                    await request.read()  # and keeps it for the handler
+            except TimeoutError:
+                raise web.HTTPRequestTimeout from None
+            except ConnectionResetError:  # who asked has gone
+                raise web.HTTPBadRequest from None
+        return await handler(request)
+
+    return guard
+
+
+async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web.Response:
+    measures = await measure(broker, traffic)
+    text = await in_thread(broker.workers, lambda: exposition(measures))
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def healthz(broker: Broker, request: web.Request) -> web.Response:
+    """Says that the loop turns; the listener was there before it."""
+    return web.json_response({"status": "ok", "offline_partitions": readiness(broker).offline})
+
+
+async def readyz(broker: Broker, request: web.Request) -> web.Response:
+    found = readiness(broker)
+    body = {"ready": found.is_ready, "loading": found.waiting_for, "offline_partitions": found.offline}
+    return web.json_response(body, status=200 if found.is_ready else 503)

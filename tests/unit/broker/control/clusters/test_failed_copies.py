@@ -1,0 +1,123 @@
+"""A disk that is full when a cluster's files are to be copied: the call is refused, and the cluster is what it was, or
+it is stopped and can be restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.control.clusters import copies
+from odradek.broker.control.clusters.clusters import Cluster, Clusters
+from odradek.broker.control.problems import Problem
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from tests.support.wire import ClosedByBroker, Wire
+
+METADATA = 4
+
+
+@dataclass(slots=True)
+class FailingCopies:
+    """at: when the next copy fails: soon, or late, after clients were cut off; None for never"""
+
+    at: str | None = None
+
+    async def copy(
+        self, directory: Path, to: Path, *, changed: Callable[[], list[str]], and_then: Callable[[], None]
+    ) -> None:
+        at, self.at = self.at, None
+        if at == "soon":
+            to.mkdir()
+            (to / "part").write_bytes(b"some")
+        else:
+            await copies.copy(directory, to, changed=changed, and_then=and_then)
+        if at is not None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    clusters: Clusters
+    copies: FailingCopies
+
+    async def refused(self, at: str, call: Awaitable[object]) -> None:
+        """The next copy fails so far into it, and the call is told."""
+        self.copies.at = at
+        with pytest.raises(Problem, match="No space left on device") as refusal:
+            await call
+        assert refusal.value.status == 507
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    failing = FailingCopies()
+    clusters = Clusters(asyncio.get_running_loop(), copy=failing.copy)
+    yield Scene(clusters, failing)
+    await clusters.close()
+
+
+def connected(cluster: Cluster) -> Wire:
+    return Wire(f"127.0.0.1:{next(iter(cluster.ports.values()))}")
+
+
+def topics(wire: Wire) -> list[str | None]:
+    answer = wire.ask(MetadataRequest(topics=None), METADATA, MetadataResponse)
+    return [each.name for each in answer.topics]
+
+
+def make_topic(wire: Wire, name: str) -> None:
+    """Metadata creates it."""
+    while name not in topics(wire):
+        wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), METADATA, MetadataResponse)
+
+
+def files(cluster: Cluster) -> list[str]:
+    return sorted(each.name for each in cluster.directory.parent.iterdir())
+
+
+@pytest.mark.parametrize("call", ["crash", "rewind", "checkpoint", "fork"])
+async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scene, call: str) -> None:
+    cluster = await scene.clusters.create({}, None, None)
+    await scene.clusters.checkpoint(cluster.id, "empty")
+    wire = await asyncio.to_thread(connected, cluster)
+    await asyncio.to_thread(make_topic, wire, "t")
+    before = files(cluster), cluster.told()
+    calls: Mapping[str, Callable[[], Awaitable[object]]] = {
+        "crash": lambda: scene.clusters.crash(cluster.id),
+        "rewind": lambda: scene.clusters.rewind(cluster.id, "empty"),
+        "checkpoint": lambda: scene.clusters.checkpoint(cluster.id, "full"),
+        "fork": lambda: scene.clusters.create({}, cluster.id, None),
+    }
+    await scene.refused("soon", calls[call]())
+    assert (files(cluster), cluster.told()) == before
+    assert await asyncio.to_thread(topics, wire) == ["t"]  # the same connection
+    await calls[call]()
+    await asyncio.to_thread(wire.close)
+
+
+async def test_a_crash_that_fails_once_clients_are_cut_off_leaves_a_cluster_that_can_be_restarted(scene: Scene) -> None:
+    cluster = await scene.clusters.create({}, None, None)
+    wire = await asyncio.to_thread(connected, cluster)
+    await asyncio.to_thread(make_topic, wire, "t")
+    await scene.refused("late", scene.clusters.crash(cluster.id))
+    with pytest.raises((ClosedByBroker, ConnectionError)):
+        await asyncio.to_thread(topics, wire)
+    assert cluster.told()["state"] == "crashed"
+    assert files(cluster) == [cluster.id]
+    await scene.clusters.restart(cluster.id, is_clean=True)
+    again = await asyncio.to_thread(connected, cluster)
+    assert await asyncio.to_thread(topics, again) == ["t"]
+    await asyncio.to_thread(again.close)
+
+
+async def test_a_cluster_that_was_stopped_so_can_be_deleted(scene: Scene) -> None:
+    cluster = await scene.clusters.create({}, None, None)
+    await scene.refused("late", scene.clusters.crash(cluster.id))
+    await scene.clusters.delete(cluster.id)
+    assert files(cluster) == []

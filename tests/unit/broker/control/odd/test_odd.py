@@ -1,0 +1,224 @@
+"""Lawful but rare answers: what they change stays decodable, and the same seed does the same."""
+
+import pytest
+
+from odradek.broker.control.odd.odd import PERCENT, Odd, ends_in_tag_count
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.records import NewRecord, build_batch
+
+
+def always(seed: int = 0) -> Odd:
+    return Odd.of(seed, dict.fromkeys(PERCENT, 100))
+
+
+def test_an_unknown_tag_is_read_over() -> None:
+    body = encode(HeartbeatResponse(throttle_time_ms=7, error_code=27), 4)
+    tagged = always().tag(ApiKey.HEARTBEAT, 4, body)
+    assert len(tagged) > len(body)
+    assert decode(HeartbeatResponse, 4, tagged).error_code == 27
+
+
+@pytest.mark.parametrize(("api", "version"), [(ApiKey.HEARTBEAT, 3), (ApiKey.PRODUCE, 10), (ApiKey.FETCH, 16)])
+def test_answers_that_end_otherwise_get_no_tag(api: ApiKey, version: int) -> None:
+    assert not ends_in_tag_count(api, version)
+
+
+def test_an_offset_without_metadata_has_null_in_its_place() -> None:
+    notes = ("", "kept")
+    older = OffsetFetchResponseTopic(partitions=[OffsetFetchResponsePartition(metadata=each) for each in notes])
+    topic = OffsetFetchResponseTopics(partitions=[OffsetFetchResponsePartitions(metadata=each) for each in notes])
+    groups = [OffsetFetchResponseGroup(topics=[topic])]
+    for answer, version in ((OffsetFetchResponse(topics=[older]), 7), (OffsetFetchResponse(groups=groups), 9)):
+        always().reshape(answer)
+        assert decode(OffsetFetchResponse, version, encode(answer, version)) == answer
+    assert [each.metadata for each in older.partitions] == [None, "kept"]
+    assert [each.metadata for each in topic.partitions] == [None, "kept"]
+
+
+def metadata() -> MetadataResponse:
+    partitions = [MetadataResponsePartition(partition_index=index) for index in range(5)]
+    topics = [MetadataResponseTopic(name=name, partitions=list(partitions)) for name in "abcde"]
+    return MetadataResponse(brokers=[MetadataResponseBroker(node_id=each) for each in range(5)], topics=topics)
+
+
+def test_order_changes_and_nothing_else() -> None:
+    plain, odd = metadata(), metadata()
+    always().reshape(odd)
+    assert [each.name for each in odd.topics] != [each.name for each in plain.topics]
+    assert sorted(each.name or "" for each in odd.topics) == [each.name for each in plain.topics]
+    assert all(sorted(one.partition_index for one in each.partitions) == [*range(5)] for each in odd.topics)
+    assert 1 <= odd.throttle_time_ms <= 5
+
+
+def test_a_partition_has_no_leader_for_one_answer() -> None:
+    odd = metadata()
+    always().reshape(odd)
+    led = [each.leader_id for topic in odd.topics for each in topic.partitions if each.error_code]
+    assert led == [-1] * len(led)
+    assert led
+
+
+def test_brokers_have_another_address_of_the_same_machine() -> None:
+    odd = MetadataResponse(brokers=[MetadataResponseBroker(host=host) for host in ("localhost", "kafka.example")])
+    always().reshape(odd)
+    assert sorted(each.host for each in odd.brokers) == ["127.0.0.1", "kafka.example"]
+
+
+def test_api_versions_names_an_api_that_nobody_knows() -> None:
+    odd = ApiVersionsResponse(api_keys=[ApiVersion(api_key=0, max_version=13)])
+    always().reshape(odd)
+    assert min(each.api_key for each in odd.api_keys) == 0
+    assert max(each.api_key for each in odd.api_keys) not in {each.value for each in ApiKey}
+
+
+def test_a_heartbeat_interval_is_not_longer_than_it_was() -> None:
+    odd = ConsumerGroupHeartbeatResponse(heartbeat_interval_ms=5_000)
+    always().reshape(odd)
+    assert 2_500 <= odd.heartbeat_interval_ms < 5_000
+
+
+def fetched(records: bytes, aborted: list[AbortedTransaction]) -> PartitionData:
+    partition = PartitionData(records=records, aborted_transactions=aborted)
+    only = {name: 0 if name == "empty fetch" else 100 for name in PERCENT}
+    answer = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
+    Odd.of(1, only).reshape(answer)
+    return partition
+
+
+def test_the_last_of_several_batches_is_cut_and_no_other() -> None:
+    batch = bytes(build_batch([NewRecord(None, b"value", 0)]))
+    cut = fetched(batch * 2, []).records
+    assert isinstance(cut, bytes)
+    assert len(batch) < len(cut) < 2 * len(batch)
+    assert cut == (batch * 2)[: len(cut)]
+    assert fetched(batch, []).records == batch
+
+
+def test_aborted_transactions_change_their_order_and_none_are_null() -> None:
+    aborted = [AbortedTransaction(producer_id=each) for each in range(8)]
+    found = fetched(b"", list(aborted)).aborted_transactions or []
+    assert found != aborted
+    assert sorted(each.producer_id for each in found) == [*range(8)]
+    assert fetched(b"", []).aborted_transactions is None
+
+
+def test_a_fetch_is_emptied_and_says_how_far_there_are_records() -> None:
+    partition = PartitionData(records=b"records", high_watermark=7)
+    always().reshape(FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])]))
+    assert (partition.records, partition.high_watermark) == (b"", 7)
+
+
+def test_a_seed_repeats_what_it_does() -> None:
+    def codes(seed: int) -> list[ErrorCode | None]:
+        odd = Odd.of(seed)
+        return [odd.passing_error(ApiKey.END_TXN, EndTxnRequest()) for _ in range(1000)]
+
+    assert codes(5) == codes(5) != codes(6)
+    assert 20 < sum(each is not None for each in codes(5)) < 90  # 5 %
+
+
+def test_nothing_is_refused_where_nobody_is_told() -> None:
+    assert always().passing_error(ApiKey.PRODUCE, ProduceRequest(acks=0)) is None
+    assert always().passing_error(ApiKey.PRODUCE, ProduceRequest(acks=1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert always().passing_error(ApiKey.CREATE_TOPICS, EndTxnRequest()) is None
+
+
+def test_a_fetch_is_hurried_once() -> None:
+    request = FetchRequest(max_wait_ms=500)
+    odd = always()
+    assert odd.hurry(request)
+    assert request.max_wait_ms == 0
+    assert not odd.hurry(request)
+    assert odd.told()["oddities"] == [
+        {"name": name, "percent": 100, "done": int(name == "early fetch")} for name in PERCENT
+    ]
+
+
+def test_versions_are_raised_beyond_all_that_are_known_but_not_those_of_an_older_release() -> None:
+    heartbeat = ApiKey.HEARTBEAT.value
+    for told, found in ((4, range(5, 8)), (3, range(3, 4))):
+        odd = ApiVersionsResponse(api_keys=[ApiVersion(api_key=heartbeat, max_version=told)])
+        always().reshape(odd)
+        assert [each.max_version in found for each in odd.api_keys if each.api_key == heartbeat] == [True]
+
+
+def test_a_new_producer_begins_near_the_last_epoch_but_one_with_a_transactional_id() -> None:
+    for transactional_id, least in ((None, 32_700), ("t", 0)):
+        odd = InitProducerIdResponse(producer_id=7)
+        always().reshape(odd, InitProducerIdRequest(transactional_id=transactional_id))
+        assert least <= odd.producer_epoch <= (32_766 if least else 0)
+
+
+def test_a_coordinator_is_told_without_a_message() -> None:
+    odd = FindCoordinatorResponse(error_message="NONE", coordinators=[Coordinator(error_message="")])
+    always().reshape(odd)
+    assert [odd.error_message, odd.coordinators[0].error_message] == [None, None]
+
+
+def test_metadata_is_one_change_behind() -> None:
+    odd = always()
+    told = [odd.metadata_before(b"all", each) for each in (b"first", b"first", b"second", b"second", b"third")]
+    assert told == [b"first", b"first", b"first", b"first", b"second"]
+    assert odd.metadata_before(b"one topic", b"third") == b"third"
+
+
+def drawn(odd: Odd, *requests: tuple[str, ApiKey]) -> dict[str, list[ErrorCode | None]]:
+    """The errors in the place of answers, by the client id of the requests."""
+    found: dict[str, list[ErrorCode | None]] = {}
+    for number, (client_id, api) in enumerate(requests):
+        odd.begin(api, client_id, number)
+        found.setdefault(client_id, []).append(odd.passing_error(api, EndTxnRequest()))
+    return found
+
+
+def test_a_seed_does_the_same_whatever_others_ask_meanwhile() -> None:
+    alone = [("one", ApiKey.END_TXN)] * 50
+    others = (("two", ApiKey.END_TXN), ("one", ApiKey.JOIN_GROUP), ("one", ApiKey.END_TXN))
+    among = [each for _ in alone for each in others]
+    often = {"passing error": 50}
+    expected = drawn(Odd.of(7, often), *alone)["one"]
+    assert drawn(Odd.of(7, often), *among)["one"][1::2] == expected
+    assert len(set(expected)) > 2
+    assert drawn(Odd.of(8, often), *alone)["one"] != expected
+
+
+def test_what_was_done_last_is_told_with_its_request() -> None:
+    odd = always()
+    first = odd.begin(ApiKey.END_TXN, "one", 41)
+    odd.begin(ApiKey.HEARTBEAT, "two", 42)
+    odd.resume(first)
+    odd.passing_error(ApiKey.END_TXN, EndTxnRequest())
+    assert odd.told()["recent"] == [
+        {"name": "passing error", "api": "EndTxn", "client_id": "one", "correlation_id": 41}
+    ]

@@ -1,0 +1,53 @@
+"""The page as one file: what its modules may be written as, and that nothing a broker holds can end the script."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.http.page.document import ASSETS, EXPORT, IMPORT, document, script
+
+MODULES = sorted(ASSETS.rglob("*.js"))
+WIDTH = 120
+
+
+def names(path: Path) -> str:
+    return str(path.relative_to(ASSETS))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=names)
+def test_a_module_imports_and_exports_in_the_forms_that_are_understood(module: Path) -> None:
+    text = module.read_text()
+    lines = re.findall(r"^ *(?:import|export)\b.*", text, re.MULTILINE)
+    understood = [each[0].splitlines()[0] for pattern in (IMPORT, EXPORT) for each in pattern.finditer(text)]
+    assert [line for line in lines if not line.startswith(tuple(understood))] == []
+
+
+def test_each_module_is_in_the_script_once_after_those_it_imports() -> None:
+    text = script(ASSETS)
+    defined: set[str] = set()
+    for line in text.splitlines():
+        if found := re.match(r"const (\$\w+) = \(\(\) =>", line):
+            assert found[1] not in defined
+            defined.add(found[1])
+        elif found := re.match(r"(?:const \{.*|)\} = (\$\w+);", line):
+            assert found[1] in defined
+    assert defined == {f"${module.stem}" for module in MODULES}
+    assert len(defined) == len(MODULES)
+
+
+@pytest.mark.parametrize("file", [each for each in ASSETS.rglob("*") if each.is_file()], ids=names)
+def test_lines_wrap(file: Path) -> None:
+    lines = enumerate(file.read_text().splitlines(), start=1)
+    assert [number for number, line in lines if len(line) > WIDTH and '"data:' not in line] == []
+
+
+@pytest.mark.parametrize("name", ["</script>", "<!--<script>", '"', "\\", "\u2028", "/*SCRIPT*/"])
+def test_whatever_a_name_holds_the_browser_reads_it_back(name: str) -> None:
+    text = document({"name": name}, token=None)
+    given = re.findall(r'<script type="application/json" id="given">(.*?)</script>', text, re.DOTALL)
+    assert len(given) == 1
+    assert "<" not in given[0]
+    assert json.loads(given[0]) == {"token": None, "first": {"name": name}}
+    assert len(re.findall("</?script", text)) == 4
