@@ -1,4 +1,7 @@
-"""What mkdocs needs to know of this repository: the pages at its root belong to the site, and code is not in it."""
+"""What mkdocs needs to know of this repository: the pages at its root belong to the site, and code is not in it.
+
+Some pages are not kept in the repository but written when the site is built: `GENERATED`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
 
+from tests.support import commands_page, scenarios_page
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
+GENERATED = {"commands.md": commands_page.page, "scenarios.md": scenarios_page.page}
 # A link to a file above docs/, from there or from a page at the root: what is left of its path once the steps upwards
 # are taken off.
 UPWARDS = re.compile(
@@ -30,6 +36,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for other, target in AT_THE_ROOT.items():
             text = text.replace(f"]({other}", f"]({target}")
         files.append(File.generated(config, page, content=text))
+    for name, written in GENERATED.items():
+        files.append(File.generated(config, name, content=written()))
     return files
 
 

@@ -1,33 +1,35 @@
-"""The text of docs/commands.md: `python -m tests.support.commands_page > docs/commands.md`."""
+"""Writes the page Commands of the documentation's site (`make docs`) from the help of the commands."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Iterator
+from unittest.mock import patch
 
 from odradek.tools.commands import errors
 from odradek.tools.commands.tree import COMMANDS, DESCRIPTION, parser
 
-COLUMNS = 120
+# As wide as the prose of the other pages, and without the colours that Python 3.14 gives to help on a terminal.
+LAYOUT = {"COLUMNS": "120", "NO_COLOR": "1"}
 
 
 def page() -> str:
-    """The help of all commands, as wide as the prose of the other pages."""
-    os.environ["COLUMNS"] = str(COLUMNS)
-    written = "Written by `python -m tests.support.commands_page`; a test compares it with the help of the commands."
-    lines = ["# Commands", "", DESCRIPTION, written, ""]
+    """The help of all commands and of their actions, a section each."""
+    lines = ["# Commands", "", DESCRIPTION, "`make docs` writes this page from the help of the commands.", ""]
     lines += [*(errors.__doc__ or "").splitlines(), ""]
     top = parser()
-    for name, command in _children(top).items():
-        lines += [f"## {name}", "", "```text", *command.format_help().splitlines(), "```", ""]
-        for action, one in _children(command).items():
-            lines += [f"### {name} {action}", "", "```text", *one.format_help().splitlines(), "```", ""]
-    assert list(COMMANDS) == list(_children(top))
+    assert list(COMMANDS) == list(actions(top))
+    with patch.dict(os.environ, LAYOUT):
+        for name, command in actions(top).items():
+            lines += [f"## {name}", "", "```text", *command.format_help().splitlines(), "```", ""]
+            for action, one in actions(command).items():
+                lines += [f"### {name} {action}", "", "```text", *one.format_help().splitlines(), "```", ""]
     return "\n".join(lines)
 
 
-def _children(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def actions(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The commands of the program, or the actions of a command, by name."""
     return {name: child for action in _subparsers(of) for name, child in action.choices.items()}
 
 
@@ -35,7 +37,3 @@ def _subparsers(of: argparse.ArgumentParser) -> Iterator[argparse._SubParsersAct
     for action in of._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield action
-
-
-if __name__ == "__main__":
-    print(page(), end="")

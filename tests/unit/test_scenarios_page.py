@@ -1,141 +1,27 @@
-"""docs/scenarios.md: each numbered scenario of the rule book has tests that carry its number, and the page names them.
+"""Each numbered scenario of the rule book has tests with its number, and the page Scenarios of the site lists them.
 
-A test that is called `test_scenario_012_…` tells scenario 12 of the page of docs/spec that its file cites first. The
-page is written from the tests: `python -m tests.unit.test_scenarios_page`.
+A page of the rule book (docs/spec/README.md) whose scenarios all have tests is named in `COMPLETE`.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+import pytest
 
-TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "scenarios.md"
-RULE_BOOK = TESTS.parent / "docs" / "spec"
-# Page of the rule book → the sections whose subsections list its scenarios.
-CHAPTERS = {"transactions": (8,), "consumer-groups": (15,), "share-groups": (7,), "security": (1, 2, 3, 4, 5)}
+from tests.support.scenarios_page import (
+    CASES,
+    CHAPTERS,
+    RULE_BOOK,
+    SCENARIO,
+    cases_with_a_test,
+    missing,
+    numbered_tests,
+    page,
+    sections,
+    sentence,
+)
+from tests.unit.test_citations import DOCS, LINK
+from tests.unit.test_citations import missing as leads_nowhere
+
 # The pages that have a test for every scenario. The others list the tests they have so far.
 COMPLETE = ("transactions", "consumer-groups", "share-groups")
-
-CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
-NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)
-SUBSECTION = re.compile(r'### (\d+)\.(\d+) (.*) <a id="(.*)"></a>')
-SCENARIO = re.compile(r"(?:(\d+)\. |\| (\d+) \|)")  # an item of a list, or a row of a table
-CASES = "### 5.14 "  # corner cases of KIP-1289, numbered by themselves: docs/spec/share-groups.md#s5-14
-CASE = re.compile(r"^def test_(?:scenario_\d{3}_)?case_(\d{2})_(\w+)", re.MULTILINE)
-CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
-HOW_TO_RENEW = "python -m tests.unit.test_scenarios_page writes the page anew"
-HEAD = """# Scenarios and their tests
-
-The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
-{missing}
-
-Share groups 7 takes 2³¹ requests of a running broker: its test sets the epoch, and
-`tests/conformance/test_share_groups.py` asks Kafka's own function. Beyond these scenarios,
-`tests/simulation/test_transactions.py`, `test_transaction_crashes.py`, `test_consumer_groups.py` and
-`test_share_groups.py` beside them try arbitrary orders of events; `test_share_administration.py` has administrators
-change share groups while acknowledgements are pending.
-
-Written by `python -m tests.unit.test_scenarios_page`. Tests fail when a scenario of a complete chapter has no test, or
-no row here, when a row names a test that does not exist, and when this page names other scenarios without a test than
-there are.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A subsection of the rule book that lists scenarios."""
-
-    page: str
-    title: str
-    anchor: str
-    numbers: tuple[int, ...]
-
-
-Numbered = dict[tuple[str, int], list[tuple[str, str]]]
-
-
-def sections(page: str) -> Iterator[Section]:
-    text = (RULE_BOOK / f"{page}.md").read_text()
-    _, *parts = re.split(r"^(?=##)", text, flags=re.MULTILINE)
-    for part in parts:
-        head, *lines = part.splitlines()
-        if (heading := SUBSECTION.fullmatch(head)) and int(heading[1]) in CHAPTERS[page]:
-            found = (SCENARIO.match(line) for line in lines if not by_api_key(lines))
-            if numbers := tuple(int(match[1] or match[2]) for match in found if match):
-                yield Section(page, heading[3], heading[4], numbers)
-
-
-def by_api_key(lines: list[str]) -> bool:
-    """Whether the rows of the subsection carry API keys instead of numbers of scenarios."""
-    return any(line.startswith("| key |") for line in lines)
-
-
-def numbered_tests() -> Numbered:
-    """(page of the rule book, scenario) → (file, name) of its tests, in order."""
-    found: Numbered = defaultdict(list)
-    for path in sorted(TESTS.rglob("test_*.py")):
-        text = path.read_text()
-        if path == Path(__file__) or not (tests := NUMBERED.findall(text)):
-            continue
-        file = path.relative_to(TESTS).as_posix()
-        cited = CITED_PAGE.search(text)
-        assert cited is not None, f"{file} has numbered scenarios and cites no page of docs/spec"
-        for name, numbers in tests:
-            for number in re.findall(r"\d{3}", numbers):
-                found[cited[1], int(number)].append((file, name))
-    return dict(found)
-
-
-def missing() -> dict[str, list[str]]:
-    """Returns the scenarios without a test, by page of the rule book: sections with their numbers, as links."""
-    found = numbered_tests()
-    return {
-        page: [
-            f"[{section.title}](spec/{page}.md#{section.anchor}) {', '.join(map(str, numbers))}"
-            for section in sections(page)
-            if (numbers := [number for number in section.numbers if (page, number) not in found])
-        ]
-        for page in CHAPTERS
-    }
-
-
-def told_missing() -> str:
-    """Says which scenarios have no test, in sentences of the page."""
-    without = {page.replace("-", " "): lines for page, lines in missing().items() if lines}
-    if not without:
-        return "Every scenario has a test."
-    complete = [page.replace("-", " ") for page in CHAPTERS if page.replace("-", " ") not in without]
-    sentences = [f"Every scenario of {', '.join(complete[:-1])} and {complete[-1]} has a test."]
-    for page, lines in without.items():
-        sentences += [f"Of {page} these have no test that carries their number:", "", *(f"- {line}" for line in lines)]
-    return "\n".join(sentences)
-
-
-def page() -> str:
-    found = numbered_tests()
-    parts = [HEAD.format(missing=told_missing())]
-    for section in (section for page in CHAPTERS for section in sections(page)):
-        rows = [
-            f"| {number} | {sentence(name)} | `{file}` |\n"
-            for number in section.numbers
-            for file, name in found.get((section.page, number), ())
-        ]
-        if rows:
-            chapter = section.page.replace("-", " ").capitalize()
-            parts.append(f"\n## {chapter}: [{section.title}](spec/{section.page}.md#{section.anchor})\n\n")
-            parts += ["| no. | test | file |\n|---|---|---|\n", *rows]
-    cases = "".join(f"- {number}: {name.replace('_', ' ')}\n" for number, name in cases_with_a_test())
-    return "".join([*parts, "\n## Corner cases of KIP-1289 ([5.14](spec/share-groups.md#s5-14))\n\n", cases])
-
-
-def cases_with_a_test() -> list[tuple[int, str]]:
-    return [(int(number), name) for number, name in CASE.findall((TESTS / CASES_FILE).read_text())]
-
-
-def sentence(name: str) -> str:
-    return re.sub(r"^test_scenarios?_(?:\d{3}_(?:and_)?)+", "", name).replace("_", " ")
 
 
 def test_every_scenario_of_a_complete_chapter_has_a_test() -> None:
@@ -157,29 +43,36 @@ def test_no_test_carries_the_number_of_a_scenario_that_does_not_exist() -> None:
     assert sorted(numbered_tests().keys() - known) == []
 
 
-def rows(text: str) -> set[tuple[str, str]]:
-    """(page of the rule book, row) for each row of the tables."""
-    found, cited = set(), ""
-    for line in text.splitlines():
-        if heading := re.match(r"## .*\(spec/([\w-]+)\.md", line):
-            cited = heading[1]
-        elif re.match(r"\| \d+ \|", line):
-            found.add((cited, line))
-    return found
+def test_the_page_has_a_row_for_every_numbered_test() -> None:
+    written = page()
+    without_a_row = [
+        (cited, number, name)
+        for (cited, number), tests in numbered_tests().items()
+        for file, name in tests
+        if f"| {number} | {sentence(name)} | `{file}` |\n" not in written
+    ]
+    assert without_a_row == []
 
 
-def test_the_page_names_no_test_that_does_not_exist() -> None:
-    assert rows(PAGE.read_text()) - rows(page()) == set(), HOW_TO_RENEW
+def test_the_page_names_the_scenarios_without_a_test() -> None:
+    written = page()
+    without = [line for lines in missing().values() for line in lines]
+    assert [line for line in without if f"- {line}\n" not in written] == []
+    assert ("Every scenario has a test." in written) == (without == [])
 
 
-def test_the_page_tells_which_scenarios_have_no_test() -> None:
-    assert told_missing() in PAGE.read_text(), HOW_TO_RENEW
+def test_each_link_of_the_page_leads_somewhere() -> None:
+    links = LINK.findall(page())
+    assert len(links) > len(CHAPTERS)
+    assert [link for link in links if leads_nowhere(link, DOCS / "scenarios.md")] == []
 
 
-def test_the_page_has_a_row_for_every_scenario() -> None:
-    listed = {(cited, int(row.split()[1])) for cited, row in rows(PAGE.read_text())}
-    assert numbered_tests().keys() - listed == set(), HOW_TO_RENEW
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("test_scenario_012_an_abort_is_repeated", "an abort is repeated"),
+        ("test_scenarios_003_and_004_a_member_leaves", "a member leaves"),
+    ],
+)
+def test_a_row_tells_the_scenario_in_the_words_of_the_tests_name(name: str, told: str) -> None:
+    assert sentence(name) == told

@@ -1,0 +1,131 @@
+"""Writes the page Scenarios of the documentation's site (`make docs`) from the names of the tests.
+
+A test that is called `test_scenario_012_…` tests scenario 12 of the page of docs/spec that its file cites first.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+RULE_BOOK = TESTS.parent / "docs" / "spec"
+# Page of the rule book → the sections whose subsections list its scenarios.
+CHAPTERS = {"transactions": (8,), "consumer-groups": (15,), "share-groups": (7,), "security": (1, 2, 3, 4, 5)}
+
+CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
+NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)
+SUBSECTION = re.compile(r'### (\d+)\.(\d+) (.*) <a id="(.*)"></a>')
+SCENARIO = re.compile(r"(?:(\d+)\. |\| (\d+) \|)")  # an item of a list, or a row of a table
+CASES = "### 5.14 "  # corner cases of KIP-1289, numbered by themselves: docs/spec/share-groups.md#s5-14
+CASE = re.compile(r"^def test_(?:scenario_\d{3}_)?case_(\d{2})_(\w+)", re.MULTILINE)
+CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
+HEAD = """# Scenarios and their tests
+
+The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
+{missing}
+
+Share groups 7 takes 2³¹ requests of a running broker: its test sets the epoch, and
+`tests/conformance/test_share_groups.py` asks Kafka's own function. Beyond these scenarios,
+`tests/simulation/test_transactions.py`, `test_transaction_crashes.py`, `test_consumer_groups.py` and
+`test_share_groups.py` beside them try arbitrary orders of events; `test_share_administration.py` has administrators
+change share groups while acknowledgements are pending.
+
+`make docs` writes this page from the tests.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A subsection of the rule book that lists scenarios."""
+
+    page: str
+    title: str
+    anchor: str
+    numbers: tuple[int, ...]
+
+
+Numbered = dict[tuple[str, int], list[tuple[str, str]]]
+
+
+def sections(page: str) -> Iterator[Section]:
+    text = (RULE_BOOK / f"{page}.md").read_text()
+    _, *parts = re.split(r"^(?=##)", text, flags=re.MULTILINE)
+    for part in parts:
+        head, *lines = part.splitlines()
+        if (heading := SUBSECTION.fullmatch(head)) and int(heading[1]) in CHAPTERS[page]:
+            found = (SCENARIO.match(line) for line in lines if not by_api_key(lines))
+            if numbers := tuple(int(match[1] or match[2]) for match in found if match):
+                yield Section(page, heading[3], heading[4], numbers)
+
+
+def by_api_key(lines: list[str]) -> bool:
+    """Whether the rows of the subsection carry API keys instead of numbers of scenarios."""
+    return any(line.startswith("| key |") for line in lines)
+
+
+def numbered_tests() -> Numbered:
+    """(page of the rule book, scenario) → (file, name) of its tests, in order."""
+    found: Numbered = defaultdict(list)
+    for path in sorted(TESTS.rglob("test_*.py")):
+        text = path.read_text()
+        if not (tests := NUMBERED.findall(text)):
+            continue
+        file = path.relative_to(TESTS).as_posix()
+        cited = CITED_PAGE.search(text)
+        assert cited is not None, f"{file} has numbered scenarios and cites no page of docs/spec"
+        for name, numbers in tests:
+            for number in re.findall(r"\d{3}", numbers):
+                found[cited[1], int(number)].append((file, name))
+    return dict(found)
+
+
+def missing() -> dict[str, list[str]]:
+    """Returns the scenarios without a test, by page of the rule book: sections with their numbers, as links."""
+    found = numbered_tests()
+    return {
+        page: [
+            f"[{section.title}](spec/{page}.md#{section.anchor}) {', '.join(map(str, numbers))}"
+            for section in sections(page)
+            if (numbers := [number for number in section.numbers if (page, number) not in found])
+        ]
+        for page in CHAPTERS
+    }
+
+
+def told_missing() -> str:
+    """Says which scenarios have no test, in sentences of the page."""
+    without = {page.replace("-", " "): lines for page, lines in missing().items() if lines}
+    if not without:
+        return "Every scenario has a test."
+    complete = [page.replace("-", " ") for page in CHAPTERS if page.replace("-", " ") not in without]
+    sentences = [f"Every scenario of {', '.join(complete[:-1])} and {complete[-1]} has a test."]
+    for page, lines in without.items():
+        sentences += [f"Of {page} these have no test that carries their number:", "", *(f"- {line}" for line in lines)]
+    return "\n".join(sentences)
+
+
+def page() -> str:
+    found = numbered_tests()
+    parts = [HEAD.format(missing=told_missing())]
+    for section in (section for page in CHAPTERS for section in sections(page)):
+        rows = [
+            f"| {number} | {sentence(name)} | `{file}` |\n"
+            for number in section.numbers
+            for file, name in found.get((section.page, number), ())
+        ]
+        if rows:
+            chapter = section.page.replace("-", " ").capitalize()
+            parts.append(f"\n## {chapter}: [{section.title}](spec/{section.page}.md#{section.anchor})\n\n")
+            parts += ["| no. | test | file |\n|---|---|---|\n", *rows]
+    cases = "".join(f"- {number}: {name.replace('_', ' ')}\n" for number, name in cases_with_a_test())
+    return "".join([*parts, "\n## Corner cases of KIP-1289 ([5.14](spec/share-groups.md#s5-14))\n\n", cases])
+
+
+def cases_with_a_test() -> list[tuple[int, str]]:
+    return [(int(number), name) for number, name in CASE.findall((TESTS / CASES_FILE).read_text())]
+
+
+def sentence(name: str) -> str:
+    return re.sub(r"^test_scenarios?_(?:\d{3}_(?:and_)?)+", "", name).replace("_", " ")
