@@ -150,7 +150,8 @@ class TxnShareBroker(ShareBroker):
 
 
 class HeldRegistrations(TransactionCoordinator):
-    """A transaction coordinator whose answers to registrations take their time. It is asked nothing else meanwhile."""
+    """A transaction coordinator whose answers to registrations take their time. Meanwhile it is asked for those and for
+    InitProducerId only: what a compiled coordinator does by itself would not find its attributes here."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -160,6 +161,9 @@ class HeldRegistrations(TransactionCoordinator):
         answer: Deferred[Any] = Deferred()
         self._held.append((answer, self._coordinator.add_partitions(*args, **how)))
         return answer
+
+    def init_producer_id(self, *args: Any, **how: Any) -> Any:
+        return self._coordinator.init_producer_id(*args, **how)
 
     def release(self) -> None:
         for answer, codes in self._held:

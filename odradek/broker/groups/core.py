@@ -195,9 +195,10 @@ class GroupCore:
         return describe_consumer_group(self.registry, group_id)
 
     def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[Heard]:
-        from odradek.broker.groups.share.heartbeat import heartbeat  # here: most brokers start without a share group
+        # Late, since most brokers have no share group; mypyc makes the name one of the module, so it must be another.
+        from odradek.broker.groups.share.heartbeat import heartbeat as heartbeat_of_share_group
 
-        return heartbeat(self.registry, beat, now_ms)
+        return heartbeat_of_share_group(self.registry, beat, now_ms)
 
     def describe_share_group(self, group_id: str) -> DescribedShareGroup:
         from odradek.broker.groups.share.heartbeat import describe_share_group
