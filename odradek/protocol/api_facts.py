@@ -147,6 +147,7 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiFacts(throttled_from=0, refuses_without_words=True, code_repeated_to=0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiFacts(throttled_from=0, has_secrets=True),
     ApiKey.UNREGISTER_BROKER: ApiFacts(throttled_from=0),
+    ApiKey.UNREGISTER_CONTROLLER: ApiFacts(throttled_from=0),
     ApiKey.DESCRIBE_TRANSACTIONS: ApiFacts(coordinator=TRANSACTION),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiFacts(coordinator=GROUP, passing_codes=_MOVING, refuses_without_words=True),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ApiFacts(coordinator=GROUP, refuses_without_words=True),

@@ -102,6 +102,7 @@ class ApiKey(Enum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
     TXN_SHARE_ACKNOWLEDGE = kip_1289.API_KEY
+    UNREGISTER_CONTROLLER = 94
 
     @property
     def kafka_name(self) -> str:

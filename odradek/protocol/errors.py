@@ -1,6 +1,6 @@
 """Kafka's error codes, and the exceptions that refuse a request.
 
-Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/protocol), release 4.3.1.
+Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/protocol), release 4.4.0.
 """
 
 from enum import Enum
@@ -153,6 +153,9 @@ class ErrorCode(Enum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
     __hash__ = object.__hash__  # Enum's own hashes the name, in Python; what a code means is looked up in tables
 

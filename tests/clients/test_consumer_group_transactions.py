@@ -137,7 +137,7 @@ class Story:
             group_id=self.group,
             producer_id=self.pair[0],
             producer_epoch=self.pair[1],
-            generation_id=epoch,
+            generation_id_or_member_epoch=epoch,
             member_id=member,
             group_instance_id=instance,
             topics=[TxnOffsetCommitRequestTopic(name=self.topic, partitions=offsets)],

@@ -58,7 +58,7 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from odradek.protocol.records import NewRecord, batches, build_batch, records_of
-from odradek.protocol.struct import Message
+from odradek.protocol.struct import ZERO_UUID, Message
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE, PartitionCodes, TopicPartition
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.fake_disk import FakeDisk
@@ -307,12 +307,13 @@ class Clients(TransactionBroker):
             group_id=group,
             producer_id=pair[0],
             producer_epoch=pair[1],
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=topic,
+                    topic_id=self.image.topics[topic].topic_id if topic in self.image.topics else ZERO_UUID,
                     partitions=[
                         TxnOffsetCommitRequestPartition(
                             partition_index=index, committed_offset=offset, committed_metadata=metadata

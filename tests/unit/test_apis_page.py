@@ -46,7 +46,7 @@ def test_the_page_lists_what_is_served() -> None:
 
 @needs_oracle
 def test_what_is_served_is_advertised_as_kafka_does() -> None:
-    listed = json.loads((ORACLE / "exchanges" / "api-versions-4.3.1.json").read_text())["apis"]
+    listed = json.loads((ORACLE / "exchanges" / "api-versions-4.4.0.json").read_text())["apis"]
     of_kafka = {api["key"]: (api["name"], api["min"], api["max"]) for api in listed}
     assert {key: of_kafka[key] for key in served() if key in of_kafka} | AHEAD_OF_KAFKA == served()
 

@@ -14,8 +14,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 CODE = ("odradek", "tests", "examples")
 
-CITATION = re.compile(r"docs/spec/[\w-]+\.md(?:#[\w-]*)?")
-CITED_PAGE = re.compile(r"docs/spec/[\w-]+\.md")
+CITATION = re.compile(r"docs/spec/[\w.-]+\.md(?:#[\w-]*)?")
+CITED_PAGE = re.compile(r"docs/spec/[\w.-]+\.md")
 SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")  # of a page that the same file cites by its path
 # A file by its path from the root of the repository, as pages and docstrings name it.
 FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|json))\b")

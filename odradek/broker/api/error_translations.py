@@ -49,8 +49,9 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     ((Asker.TXN_OFFSET_COMMIT,), 0, 3, (E.TRANSACTION_ABORTABLE,), E.INVALID_TXN_STATE, "#s2-7"),
     ((Asker.TXN_OFFSET_COMMIT,), 0, LAST, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-7"),
 
-    # A producer knows generations only, also where the member that it commits for has an epoch.
-    ((ApiKey.TXN_OFFSET_COMMIT,), 0, LAST, (E.STALE_MEMBER_EPOCH,), E.ILLEGAL_GENERATION, "consumer-groups.md#s9"),
+    # Before version 6 a producer knows generations only, also where the member that it commits for has an epoch; from
+    # 6 on the code passes: docs/spec/kafka-4.4.md#s5-2, T3 and T4.
+    ((ApiKey.TXN_OFFSET_COMMIT,), 0, 5, (E.STALE_MEMBER_EPOCH,), E.ILLEGAL_GENERATION, "consumer-groups.md#s9"),
 
     # Codes that are younger than their API.
     ((ApiKey.TXN_OFFSET_COMMIT,), 0, 1, (E.COORDINATOR_LOAD_IN_PROGRESS,), E.COORDINATOR_NOT_AVAILABLE, "#s2-7"),

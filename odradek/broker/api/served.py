@@ -12,7 +12,7 @@ from odradek.protocol.api_keys import ApiKey
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """One API: its handler's module, and the versions that ApiVersions shows, which are those of Kafka 4.3.1.
+    """One API: its handler's module, and the versions that ApiVersions shows, which are those of Kafka 4.4.0.
 
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
     `keeps_frame`: the handler writes into the frame, or uses its bytes after it returned: they must be its own.
@@ -61,7 +61,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.DESCRIBE_GROUPS: ServedApi(0, 6, "groups.group_administration", is_sliced=True),
     ApiKey.LIST_GROUPS: ServedApi(0, 5, "groups.group_administration", is_sliced=True),
     ApiKey.SASL_HANDSHAKE: ServedApi(0, 1, "security.logins"),
-    ApiKey.API_VERSIONS: ServedApi(0, 4, "cluster.features"),
+    ApiKey.API_VERSIONS: ServedApi(0, 5, "cluster.features"),
     ApiKey.CREATE_TOPICS: ServedApi(2, 7, "topics.topics"),
     ApiKey.DELETE_TOPICS: ServedApi(1, 6, "topics.topics"),
     ApiKey.DELETE_RECORDS: ServedApi(0, 2, "records.administration"),
@@ -71,7 +71,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: ServedApi(0, 4, "transactions.transactions"),
     ApiKey.END_TXN: ServedApi(0, 5, "transactions.transactions"),
     ApiKey.WRITE_TXN_MARKERS: ServedApi(1, 2, "transactions.administration"),
-    ApiKey.TXN_OFFSET_COMMIT: ServedApi(0, 5, "transactions.txn_offset_commit"),
+    ApiKey.TXN_OFFSET_COMMIT: ServedApi(0, 6, "transactions.txn_offset_commit"),
     ApiKey.DESCRIBE_ACLS: ServedApi(1, 3, "security.acls", is_sliced=True),
     ApiKey.CREATE_ACLS: ServedApi(1, 3, "security.acls"),
     ApiKey.DELETE_ACLS: ServedApi(1, 3, "security.acls"),
@@ -85,7 +85,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: ServedApi(1, 2, "security.tokens"),
     ApiKey.EXPIRE_DELEGATION_TOKEN: ServedApi(1, 2, "security.tokens"),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: ServedApi(1, 3, "security.tokens"),
-    ApiKey.DELETE_GROUPS: ServedApi(0, 2, "groups.group_administration"),
+    ApiKey.DELETE_GROUPS: ServedApi(0, 3, "groups.group_administration"),
     ApiKey.ELECT_LEADERS: ServedApi(0, 2, "cluster.replicas"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ServedApi(0, 1, "topics.configs"),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ServedApi(0, 1, "cluster.replicas"),
@@ -119,6 +119,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     # Gated by a feature: handlers/cluster/features.py.
     ApiKey.TXN_SHARE_ACKNOWLEDGE: ServedApi(0, 0, "shares.txn_share_acknowledge"),
+    ApiKey.UNREGISTER_CONTROLLER: ServedApi(0, 0, "cluster.cluster"),
 }
 
 

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
 
 GROUP_ID_NOT_FOUND_SINCE: Final = 9  # of OffsetCommit
+TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # of TxnOffsetCommit: docs/spec/kafka-4.4.md#s5-2, T8
 
 
 class GroupCore:
@@ -247,22 +248,27 @@ class GroupCore:
             version,
             [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
         )
-        groups, timers = self._committing(request.group_id, committer, now_ms)
+        is_told = version >= GROUP_ID_NOT_FOUND_SINCE
+        groups, timers = self._committing(request.group_id, committer, now_ms, is_told_of_no_group=is_told)
         response, records = commit_records(request, self._config, now_ms)
         return Outcome(response, records=records, groups=groups, timers=timers)
 
     def commit_transactional_offsets(
-        self, request: TxnOffsetCommitRequest, *, now_ms: int
+        self, request: TxnOffsetCommitRequest, *, version: int, now_ms: int
     ) -> Outcome[TxnOffsetCommitResponse]:
-        """Only partitions that exist. The records are to be written in the producer's transaction."""
+        """Only partitions that exist. The records are to be written in the producer's transaction.
+
+        version  of the request: from TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE on it is told that there is no such group
+        """
         committer = Committer(
             request.member_id,
             request.group_instance_id,
-            request.generation_id,
+            request.generation_id_or_member_epoch,
             None,
             [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
         )
-        groups, timers = self._committing(request.group_id, committer, now_ms)
+        is_told = version >= TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE
+        groups, timers = self._committing(request.group_id, committer, now_ms, is_told_of_no_group=is_told)
         response, records = transactional_commit_records(request, self._config, now_ms)
         return Outcome(response, records=records, groups=groups, timers=timers)
 
@@ -393,14 +399,18 @@ class GroupCore:
     def _offsets(self) -> Offsets:
         return self.registry.offsets
 
-    def _committing(self, group_id: str, committer: Committer, now_ms: int) -> tuple[Sequence[Group], Sequence[Timer]]:
-        """The group, where the commit makes it, and timers. Raises KafkaError unless the committer may commit."""
+    def _committing(
+        self, group_id: str, committer: Committer, now_ms: int, *, is_told_of_no_group: bool
+    ) -> tuple[Sequence[Group], Sequence[Timer]]:
+        """The group, where the commit makes it, and timers. Raises KafkaError unless the committer may commit.
+
+        is_told_of_no_group  the version of the request knows GROUP_ID_NOT_FOUND
+        """
         group = self.registry.groups.get(group_id)
         if group is not None:
             return (), group.check_offset_commit(committer)
         if committer.epoch >= 0:  # not a translation of codes: a share group answers every version GROUP_ID_NOT_FOUND
-            is_told = committer.version is not None and committer.version >= GROUP_ID_NOT_FOUND_SINCE
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION)
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told_of_no_group else ErrorCode.ILLEGAL_GENERATION)
         # A consumer that manages its own partitions only keeps its offsets here; no record but theirs names it.
         return (ClassicGroup(group_id, changed_ms=now_ms),), ()
 

@@ -56,7 +56,7 @@ def commit_records(
 def transactional_commit_records(
     request: TxnOffsetCommitRequest, config: GroupConfig, now_ms: int
 ) -> tuple[TxnOffsetCommitResponse, list[CoordinatorRecord]]:
-    """Does as `commit_records`. Kafka does not record which topic of this name is meant."""
+    """Does as `commit_records`. Which topic of this name is meant is recorded where the request says it: from v6 on."""
     response, records = TxnOffsetCommitResponse(), []
     for topic in request.topics:
         answers = []
@@ -65,12 +65,14 @@ def transactional_commit_records(
             if is_too_long(partition.committed_metadata, config.offset_metadata_max_bytes):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                value = commit_value(partition, ZERO_UUID, now_ms, -1)
+                value = commit_value(partition, topic.topic_id, now_ms, -1)
                 records.append(offset_commit_record(request.group_id, topic.name, partition.partition_index, value))
             answers.append(
                 TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code.value)
             )
-        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        response.topics.append(
+            TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        )
     return response, records
 
 

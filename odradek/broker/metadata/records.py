@@ -44,8 +44,8 @@ DECODED: Mapping[int, str] = {
     26: "remove_delegation_token_record",
     28: "clear_elr_record",
 }
-# Types that Kafka 4.3.1 writes and that may stand in the log without our heeding them.
-KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27})
+# Types that Kafka 4.4.0 writes and that may stand in the log without our heeding them.
+KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27, 29})
 
 # The versions to write, by the metadata.version from which on; source: Kafka 4.3.1's table of metadata versions.
 VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from odradek.protocol import kip_1289
 
 METADATA_VERSION = "metadata.version"
-METADATA_VERSION_4_3 = 30  # the newest that is known, and that of a new cluster
+METADATA_VERSION_4_3 = 30
+METADATA_VERSION_CIDR = 32  # 4.4-IV1: hosts of ACLs may be ranges of addresses (KIP-1276)
+METADATA_VERSION_UNREGISTERS_CONTROLLERS = 33  # 4.4-IV2: the record UnregisterController (KIP-1312)
+METADATA_VERSION_4_4 = METADATA_VERSION_UNREGISTERS_CONTROLLERS  # the newest that is known, and that of a new cluster
 TRANSACTION_VERSION = "transaction.version"
 TRANSACTION_VERSION_EPOCHS = 2  # every end of a transaction raises the producer's epoch (KIP-890)
 GROUP_VERSION = "group.version"

@@ -86,7 +86,7 @@ def commit_offsets(
         group_id=group.group_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
-        generation_id=group.generation_id,
+        generation_id_or_member_epoch=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
         topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in by_topic.items()],

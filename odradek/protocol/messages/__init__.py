@@ -270,6 +270,9 @@ MODULES: dict[str, str] = {
     "unregister_broker_record": "UnregisterBrokerRecord",
     "unregister_broker_request": "UnregisterBrokerRequest",
     "unregister_broker_response": "UnregisterBrokerResponse",
+    "unregister_controller_record": "UnregisterControllerRecord",
+    "unregister_controller_request": "UnregisterControllerRequest",
+    "unregister_controller_response": "UnregisterControllerResponse",
     "update_features_request": "UpdateFeaturesRequest",
     "update_features_response": "UpdateFeaturesResponse",
     "update_raft_voter_request": "UpdateRaftVoterRequest",
@@ -375,6 +378,7 @@ REQUESTS: dict[int, str] = {
     91: "alter_share_group_offsets_request",
     92: "delete_share_group_offsets_request",
     93: "txn_share_acknowledge_request",
+    94: "unregister_controller_request",
 }
 RESPONSES: dict[int, str] = {
     0: "produce_response",
@@ -467,6 +471,7 @@ RESPONSES: dict[int, str] = {
     91: "alter_share_group_offsets_response",
     92: "delete_share_group_offsets_response",
     93: "txn_share_acknowledge_response",
+    94: "unregister_controller_response",
 }
 
 

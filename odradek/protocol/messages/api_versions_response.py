@@ -1,4 +1,4 @@
-"""ApiVersionsResponse, versions 0-4. Written by `python -m odradek.protocol.generate`."""
+"""ApiVersionsResponse, versions 0-5. Written by `python -m odradek.protocol.generate`."""
 
 # ruff: noqa: RUF023 (slots stand in the order of the wire)
 
@@ -19,7 +19,7 @@ class ApiVersionsResponse(Message):
     )
     API_KEY = 18
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FLEXIBLE_SINCE = 3
 
     def __init__(

@@ -1,4 +1,4 @@
-"""DeleteGroupsRequest, versions 0-2. Written by `python -m odradek.protocol.generate`."""
+"""DeleteGroupsRequest, versions 0-3. Written by `python -m odradek.protocol.generate`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class DeleteGroupsRequest(Message):
     __slots__ = ("groups_names",)
     API_KEY = 42
     MIN_VERSION = 0
-    MAX_VERSION = 2
+    MAX_VERSION = 3
     FLEXIBLE_SINCE = 2
 
     def __init__(

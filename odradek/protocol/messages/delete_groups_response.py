@@ -1,4 +1,4 @@
-"""DeleteGroupsResponse, versions 0-2. Written by `python -m odradek.protocol.generate`."""
+"""DeleteGroupsResponse, versions 0-3. Written by `python -m odradek.protocol.generate`."""
 
 # ruff: noqa: RUF023 (slots stand in the order of the wire)
 
@@ -11,7 +11,7 @@ class DeleteGroupsResponse(Message):
     __slots__ = ("throttle_time_ms", "results")
     API_KEY = 42
     MIN_VERSION = 0
-    MAX_VERSION = 2
+    MAX_VERSION = 3
     FLEXIBLE_SINCE = 2
 
     def __init__(
@@ -25,13 +25,15 @@ class DeleteGroupsResponse(Message):
 
 
 class DeletableGroupResult(Struct):
-    __slots__ = ("group_id", "error_code")
+    __slots__ = ("group_id", "error_code", "error_message")
 
     def __init__(
         self,
         *,
         group_id: str = "",
         error_code: int = 0,
+        error_message: str | None = None,
     ) -> None:
         self.group_id = group_id
         self.error_code = error_code
+        self.error_message = error_message

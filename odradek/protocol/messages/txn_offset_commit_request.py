@@ -1,10 +1,10 @@
-"""TxnOffsetCommitRequest, versions 0-5. Written by `python -m odradek.protocol.generate`."""
+"""TxnOffsetCommitRequest, versions 0-6. Written by `python -m odradek.protocol.generate`."""
 
 # ruff: noqa: RUF023 (slots stand in the order of the wire)
 
 from __future__ import annotations
 
-from odradek.protocol.struct import UNSET, Message, Struct
+from odradek.protocol.struct import UNSET, ZERO_UUID, Message, Struct
 
 
 class TxnOffsetCommitRequest(Message):
@@ -13,14 +13,14 @@ class TxnOffsetCommitRequest(Message):
         "group_id",
         "producer_id",
         "producer_epoch",
-        "generation_id",
+        "generation_id_or_member_epoch",
         "member_id",
         "group_instance_id",
         "topics",
     )
     API_KEY = 28
     MIN_VERSION = 0
-    MAX_VERSION = 5
+    MAX_VERSION = 6
     FLEXIBLE_SINCE = 3
 
     def __init__(
@@ -30,7 +30,7 @@ class TxnOffsetCommitRequest(Message):
         group_id: str = "",
         producer_id: int = 0,
         producer_epoch: int = 0,
-        generation_id: int = -1,
+        generation_id_or_member_epoch: int = -1,
         member_id: str = "",
         group_instance_id: str | None = None,
         topics: list[TxnOffsetCommitRequestTopic] = UNSET,
@@ -39,22 +39,24 @@ class TxnOffsetCommitRequest(Message):
         self.group_id = group_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.generation_id = generation_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.topics = [] if topics is UNSET else topics
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "topic_id", "partitions")
 
     def __init__(
         self,
         *,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: list[TxnOffsetCommitRequestPartition] = UNSET,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = [] if partitions is UNSET else partitions
 
 

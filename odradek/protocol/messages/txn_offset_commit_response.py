@@ -1,17 +1,17 @@
-"""TxnOffsetCommitResponse, versions 0-5. Written by `python -m odradek.protocol.generate`."""
+"""TxnOffsetCommitResponse, versions 0-6. Written by `python -m odradek.protocol.generate`."""
 
 # ruff: noqa: RUF023 (slots stand in the order of the wire)
 
 from __future__ import annotations
 
-from odradek.protocol.struct import UNSET, Message, Struct
+from odradek.protocol.struct import UNSET, ZERO_UUID, Message, Struct
 
 
 class TxnOffsetCommitResponse(Message):
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY = 28
     MIN_VERSION = 0
-    MAX_VERSION = 5
+    MAX_VERSION = 6
     FLEXIBLE_SINCE = 3
 
     def __init__(
@@ -25,15 +25,17 @@ class TxnOffsetCommitResponse(Message):
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "topic_id", "partitions")
 
     def __init__(
         self,
         *,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: list[TxnOffsetCommitResponsePartition] = UNSET,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = [] if partitions is UNSET else partitions
 
 

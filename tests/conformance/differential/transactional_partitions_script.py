@@ -223,8 +223,8 @@ def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
     ask("an older epoch", producer_epoch=client.epoch - 1)
     ask("a future epoch", producer_epoch=client.epoch + 1)
     if version >= 3:
-        ask("an unknown member", member_id="nobody", generation_id=1)
-        ask("a generation without member", generation_id=5)
+        ask("an unknown member", member_id="nobody", generation_id_or_member_epoch=1)
+        ask("a generation without member", generation_id_or_member_epoch=5)
         ask("an instance without member", group_instance_id="nobody")
     client.end()
     look("committed")

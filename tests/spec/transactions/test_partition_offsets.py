@@ -1,15 +1,18 @@
-"""TxnOffsetCommit, versions 0-5: a group's offsets, which count only if the transaction is committed.
+"""TxnOffsetCommit, versions 0-6: a group's offsets, which count only if the transaction is committed.
 
-Rules: docs/spec/transactions.md#s2-6, #s2-7; scenarios: #s8-2, #s8-4.
+Rules: docs/spec/transactions.md#s2-6, #s2-7; scenarios: #s8-2, #s8-4. Version 6: docs/spec/kafka-4.4.md#s5-2.
 """
 
 from __future__ import annotations
 
 import pytest
 
+from odradek.broker.api.error_translations import translated
 from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import batches
+from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -27,6 +30,7 @@ from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.protocol.struct import ZERO_UUID
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
@@ -47,7 +51,7 @@ def scene() -> Clients:
 # --- from commit to marker
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_offsets_count_when_their_transaction_is_committed_at_every_version(scene: Clients, version: int) -> None:
     scene.commit_offset(3)
     pair = scene.init()
@@ -183,6 +187,68 @@ def test_each_topic_has_its_own_answer_and_the_others_are_committed(scene: Clien
     }
     scene.commit(pair)
     assert (scene.committed_offset(), scene.committed_offset(index=1)) == (10, 10)
+
+
+def by_id(pair: Pair, *topics: tuple[bytes, int]) -> TxnOffsetCommitRequest:
+    """A request of version 6: topics by id, one partition each."""
+    return TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id=GROUP,
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                topic_id=topic_id,
+                partitions=[TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=10)],
+            )
+            for topic_id, index in topics
+        ],
+    )
+
+
+def told_by_id(answer: TxnOffsetCommitResponse) -> dict[tuple[bytes, int], ErrorCode]:
+    assert all(topic.name == "" for topic in answer.topics)
+    return {
+        (topic.topic_id, each.partition_index): ErrorCode(each.error_code)
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def test_version_6_names_topics_by_their_ids_and_is_answered_by_them(scene: Clients) -> None:
+    """T1, T2 and T11 of docs/spec/kafka-4.4.md#s5-2: the unknown id needs no right, the known one that of its name."""
+    pair = scene.init()
+    scene.topic("secret")
+    scene.authorizer.denied.add((Operation.READ, ResourceType.TOPIC, "secret"))
+    known, secret = (scene.image.topics[name].topic_id for name in ("t", "secret"))
+    unknown = bytes(15) + b"\x07"
+    request = by_id(pair, (known, 0), (known, 99), (secret, 99), (unknown, 0), (ZERO_UUID, 3))
+    assert told_by_id(scene.answer(request, 6, TxnOffsetCommitResponse)) == {
+        (known, 99): E.UNKNOWN_TOPIC_OR_PARTITION,
+        (secret, 99): E.TOPIC_AUTHORIZATION_FAILED,
+        (unknown, 0): E.UNKNOWN_TOPIC_ID,
+        (ZERO_UUID, 3): E.UNKNOWN_TOPIC_ID,
+        (known, 0): E.NONE,
+    }
+    scene.commit(pair)
+    assert scene.committed_offset() == 10
+
+
+def test_version_6_does_not_commit_for_a_topic_that_was_made_again_while_the_coordinator_was_asked(
+    scene: Clients,
+) -> None:
+    pair = scene.init()
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    old = scene.image.topics["t"].topic_id
+    reply = scene.ask(by_id(pair, (old, 0)), 6)
+    scene.delete_topic("t")
+    scene.topic("t")
+    assert scene.image.topics["t"].topic_id != old
+    coordinator.held.pop()()
+    answer = decode(TxnOffsetCommitResponse, 6, encode(answer_of(reply), 6))
+    assert told_by_id(answer) == {(old, 0): E.UNKNOWN_TOPIC_ID}
+    scene.coordinator = scene.transactions
+    assert scene.committed_offset(require_stable=True) == -1
 
 
 def test_if_no_partition_is_left_nobody_is_asked(scene: Clients) -> None:
@@ -355,11 +421,13 @@ def test_a_note_that_is_too_long_refuses_its_partition(scene: Clients) -> None:
 # --- whose offsets
 
 
-def ask(group: GroupScene, *, member: str = "", generation: int = -1, instance: str | None = None) -> ErrorCode:
+def ask(
+    group: GroupScene, *, member: str = "", generation: int = -1, instance: str | None = None, version: int = 5
+) -> ErrorCode:
     request = TxnOffsetCommitRequest(
         group_id=GROUP_OF_CORE,
         member_id=member,
-        generation_id=generation,
+        generation_id_or_member_epoch=generation,
         group_instance_id=instance,
         topics=[
             TxnOffsetCommitRequestTopic(
@@ -368,9 +436,9 @@ def ask(group: GroupScene, *, member: str = "", generation: int = -1, instance: 
         ],
     )
     try:
-        answer = group.core.commit_transactional_offsets(request, now_ms=group.now_ms).response
+        answer = group.core.commit_transactional_offsets(request, version=version, now_ms=group.now_ms).response
     except KafkaError as refusal:
-        return refusal.code
+        return translated(ApiKey.TXN_OFFSET_COMMIT, refusal.code, version)
     assert answer is not None
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
@@ -380,6 +448,23 @@ def test_a_group_that_nobody_knows_is_made_by_who_names_no_generation() -> None:
     assert ask(group) is E.NONE
     assert ask(group, member="anybody") is E.NONE
     assert ask(group, generation=0) is E.ILLEGAL_GENERATION
+
+
+def test_version_6_is_told_that_there_is_no_such_group() -> None:
+    """T8 and T9 of docs/spec/kafka-4.4.md#s5-2."""
+    group = GroupScene()
+    assert ask(group, member="anybody", generation=0, version=6) is E.GROUP_ID_NOT_FOUND
+    assert ask(group, member="anybody", version=6) is E.NONE
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_classic_group_refuses_another_generation_alike_at_every_version(version: int) -> None:
+    """T6, T7 and T10 of docs/spec/kafka-4.4.md#s5-2."""
+    group = GroupScene()
+    (member,) = group.come("a")
+    assert ask(group, member=member, generation=2, version=version) is E.ILLEGAL_GENERATION
+    assert ask(group, member="stranger", generation=1, version=version) is E.UNKNOWN_MEMBER_ID
+    assert ask(group, version=version) is E.NONE
 
 
 def test_scenario_033_in_a_group_with_members_who_says_nothing_is_believed_and_who_says_it_wrong_is_not() -> None:
@@ -429,7 +514,7 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
             CoordinatorRecord(ConsumerGroupMetadataKey(group_id=GROUP_OF_CORE), ConsumerGroupMetadataValue(epoch=5)),
             CoordinatorRecord(
                 ConsumerGroupMemberMetadataKey(group_id=GROUP_OF_CORE, member_id="m"),
-                ConsumerGroupMemberMetadataValue(subscribed_topic_names=["t"]),
+                ConsumerGroupMemberMetadataValue(subscribed_topic_names=["t"], classic_member_metadata=None),
             ),
             CoordinatorRecord(
                 ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP_OF_CORE, member_id="m"),
@@ -442,3 +527,8 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
     assert ask(group, member="m", generation=4) is E.ILLEGAL_GENERATION
     assert ask(group, member="m", generation=6) is E.ILLEGAL_GENERATION
     assert ask(group, member="n", generation=5) is E.UNKNOWN_MEMBER_ID
+    # T3 and T4 of docs/spec/kafka-4.4.md#s5-2: from version 6 on a producer knows member epochs.
+    assert ask(group, member="m", generation=5, version=6) is E.NONE
+    assert ask(group, member="m", generation=4, version=6) is E.STALE_MEMBER_EPOCH
+    assert ask(group, member="m", generation=6, version=6) is E.STALE_MEMBER_EPOCH
+    assert ask(group, member="n", generation=5, version=6) is E.UNKNOWN_MEMBER_ID

@@ -1,10 +1,11 @@
-"""Handlers of the cluster and its quorum: DescribeCluster, DescribeQuorum."""
+"""Handlers of the cluster and its quorum: DescribeCluster, DescribeQuorum, UnregisterController."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, cluster_operations
+from odradek.broker.metadata.supported_features import METADATA_VERSION, METADATA_VERSION_UNREGISTERS_CONTROLLERS
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
@@ -15,6 +16,7 @@ from odradek.protocol.messages.describe_quorum_response import (
     ReplicaState,
     TopicData,
 )
+from odradek.protocol.messages.unregister_controller_response import UnregisterControllerResponse
 from odradek.protocol.topic_partition import CLUSTER_METADATA
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
     from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
+    from odradek.protocol.messages.unregister_controller_request import UnregisterControllerRequest
 
 BROKERS, CONTROLLERS = 1, 2  # types of endpoints
 NODES_SINCE = 2
@@ -109,3 +112,23 @@ def _metadata_log(context: RequestContext, broker: Broker) -> PartitionData:
         high_watermark=end_offset,
         current_voters=[leader],
     )
+
+
+def unregister_controller(
+    request: UnregisterControllerRequest, context: RequestContext, broker: Broker
+) -> UnregisterControllerResponse:
+    """Answers UnregisterController (key 94), version 0: forgets a controller that has left the quorum for good.
+
+    This node is the only controller, and the active one, so that every request is refused: its own id because an active
+    controller cannot unregister itself, any other id because no such controller is registered. Needs ALTER on the
+    cluster. Source: docs/spec/kafka-4.4.md#s3-2.
+    """
+    context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    if request.controller_id == broker.metadata.node.node_id:
+        what = "Controller cannot unregister itself while it is active."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    if broker.metadata.image.features.get(METADATA_VERSION, 0) < METADATA_VERSION_UNREGISTERS_CONTROLLERS:
+        what = "The current MetadataVersion is too old to support controller unregistration."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, what)
+    what = f"Controller ID {request.controller_id} is not currently registered."
+    raise KafkaError(ErrorCode.CONTROLLER_ID_NOT_REGISTERED, what)

@@ -35,21 +35,24 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
     from odradek.protocol.struct import Message
 
+ANY_NODE = -1  # in ApiVersions: the client does not know yet which node it talks to
 RESULTS_UNTIL = 1  # the last version of UpdateFeatures with a result for each feature
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: Broker) -> ApiVersionsResponse:
-    """Answers ApiVersions (key 18), versions 0-4: the APIs and features that are served.
+    """Answers ApiVersions (key 18), versions 0-5: the APIs and features that are served.
 
     v1: throttle time. v3: flexible, the client sends its name and version, the answer holds features. v4 (KIP-1022):
     may list features whose lowest level is 0, which older clients refuse to read and therefore do not get.
+    v5 (KIP-1242): the client may say which node of which cluster it believes it talks to.
     `odradek.broker.api.dispatch` answers a version that is not served (KIP-511). Needs no permission.
     """
     if context.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
+        check_node(request.cluster_id, request.node_id, broker)
         context.connection.client_software_name = name
         context.connection.client_software_version = version
     image = broker.metadata.image
@@ -71,6 +74,21 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: B
             if name in broker.offered.features
         ],
     )
+
+
+def check_node(cluster_id: str | None, node_id: int, broker: Broker) -> None:
+    """Refuses a client that means another node, or that names only half of one: docs/spec/kafka-4.4.md#s1-2.
+
+    A request of version 4 and older carries neither, and is never refused.
+
+    raises  KafkaError INVALID_REQUEST, REBOOTSTRAP_REQUIRED
+    """
+    if cluster_id is None and node_id == ANY_NODE:
+        return
+    if cluster_id is None or node_id == ANY_NODE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if cluster_id != broker.cluster_id or node_id != broker.metadata.node.node_id:
+        raise KafkaError(ErrorCode.REBOOTSTRAP_REQUIRED)
 
 
 def update_features(

@@ -117,7 +117,8 @@ def describe(group_id: str, context: RequestContext, broker: Broker) -> Describe
 def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: Broker
 ) -> Steps[NowOrLater[DeleteGroupsResponse]]:
-    """DeleteGroups (key 42), versions 0-2: deletes groups without members, and their offsets. v2: flexible.
+    """DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible.
+    v3: a message beside each code, which no refusal of these groups has (docs/spec/kafka-4.4.md#s3-1).
 
     Needs DELETE on each group. Answered when the tombstones are recorded.
 

@@ -1,14 +1,15 @@
-"""TxnOffsetCommit (key 28), versions 0-5: stores offsets of a group that take effect if the transaction commits.
+"""TxnOffsetCommit (key 28), versions 0-6: stores offsets of a group that take effect if the transaction commits.
 
 v2: leader epochs. v3: flexible; member, instance and generation are checked where they are given. v4:
-TRANSACTION_ABORTABLE is understood. v5: adds the group's partition to the transaction. Needs WRITE on the transactional
+TRANSACTION_ABORTABLE is understood. v5: adds the group's partition to the transaction. v6 (KIP-1319): topic
+ids instead of names, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs WRITE on the transactional
 id, READ on the group and each topic. Answered when the offsets are recorded; they take effect with the COMMIT marker.
-Source: docs/spec/transactions.md#s2-7.
+Source: docs/spec/transactions.md#s2-7, docs/spec/kafka-4.4.md#s5-2.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.shard_records import RecordsOf
@@ -29,6 +30,7 @@ from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from odradek.protocol.struct import ZERO_UUID
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.storage.verification import VerificationGuard
 
-RefusedTopics: TypeAlias = dict[str, TxnOffsetCommitResponseTopic]  # by name
+TOPIC_IDS_SINCE: Final = 6
+RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # by `key_of`
 
 
 def txn_offset_commit(
@@ -51,12 +54,13 @@ def _txn_offset_commit(
 ) -> Steps[NowOrLater[TxnOffsetCommitResponse]]:
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    by_id = context.api_version >= TOPIC_IDS_SINCE
     image = broker.metadata.image
     checked_at = image.topics_version
     refused: RefusedTopics = {}
     known = []
     for topic in request.topics:
-        accepted = check_topic(topic, context, image, refused)
+        accepted = check_topic(topic, context, image, refused, by_id=by_id)
         if accepted is not None:
             known.append(accepted)
         yield
@@ -69,7 +73,7 @@ def _txn_offset_commit(
         group_id=request.group_id,
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
-        generation_id=request.generation_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         topics=known,
@@ -132,7 +136,7 @@ class TransactionalCommit:
         try:
             self._broker.seals.check(request.producer_id, request.producer_epoch)
             answer = self._broker.groups.shard_for(request.group_id).submit(
-                lambda core, now_ms: core.commit_transactional_offsets(request, now_ms=now_ms),
+                lambda core, now_ms: core.commit_transactional_offsets(request, version=self._version, now_ms=now_ms),
                 producer=RecordsOf(
                     request.producer_id,
                     request.producer_epoch,
@@ -165,9 +169,24 @@ class TransactionalCommit:
 
 
 def check_topic(
-    topic: TxnOffsetCommitRequestTopic, context: RequestContext, image: MetadataImage, refused: RefusedTopics
+    topic: TxnOffsetCommitRequestTopic,
+    context: RequestContext,
+    image: MetadataImage,
+    refused: RefusedTopics,
+    *,
+    by_id: bool,
 ) -> TxnOffsetCommitRequestTopic | None:
-    """The topic with those of its partitions that exist; the others are added to `refused`."""
+    """Finds the topic, and leaves of its partitions those that exist; the others are added to `refused`.
+
+    by_id  the request names its topics by their ids; they keep these, so that a topic that is deleted and made again
+           meanwhile is not taken for the one that was meant
+    """
+    if by_id:
+        known = image.topics_by_id.get(topic.topic_id)
+        if known is None:
+            refuse(refused, refusals(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            return None
+        topic = TxnOffsetCommitRequestTopic(name=known.name, topic_id=topic.topic_id, partitions=topic.partitions)
     try:
         context.require(Operation.READ, ResourceType.TOPIC, topic.name)
     except KafkaError as error:
@@ -186,17 +205,23 @@ def existing(
     topic: TxnOffsetCommitRequestTopic, image: MetadataImage, refused: RefusedTopics
 ) -> TxnOffsetCommitRequestTopic | None:
     """The topic with those of its partitions that exist; the others are added to `refused` as unknown."""
+    if topic.topic_id != ZERO_UUID and topic.topic_id not in image.topics_by_id:  # it was deleted since it was found
+        refuse(refused, refusals(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+        return None
     there = [each for each in topic.partitions if image.has_partition((topic.name, each.partition_index))]
     missing = [each for each in topic.partitions if not image.has_partition((topic.name, each.partition_index))]
     if missing:
-        unknown = TxnOffsetCommitRequestTopic(name=topic.name, partitions=missing)
+        unknown = TxnOffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=missing)
         refuse(refused, refusals(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    return TxnOffsetCommitRequestTopic(name=topic.name, partitions=there) if there else None
+    if not there:
+        return None
+    return TxnOffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=there)
 
 
 def refusals(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
             TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code.value)
             for partition in topic.partitions
@@ -204,9 +229,14 @@ def refusals(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCo
     )
 
 
+def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
+    """Returns what tells topics of one answer apart: the id where the request gave one, else the name."""
+    return topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
+
+
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
     """Adds an answer to those of the same topic."""
-    known = refused.setdefault(topic.name, topic)
+    known = refused.setdefault(key_of(topic), topic)
     if known is not topic:
         known.partitions += topic.partitions
 

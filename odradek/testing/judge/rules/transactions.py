@@ -410,7 +410,7 @@ def commits_offsets(exchange: Exchange, scene: Scene) -> None:
         why = f"AddOffsetsToTxn has not succeeded for group {request.group_id!r}"
         scene.decide("TXN.3", request.group_id in open_.groups, exchange, why, open_.ended)
     if exchange.version >= 3:
-        has_member = bool(request.member_id) and request.generation_id >= 0
+        has_member = bool(request.member_id) and request.generation_id_or_member_epoch >= 0
         members = scene.at(GroupMembers, request.group_id).members
         if has_member or members:
             why = f"no member id or generation, where the group has members: {', '.join(sorted(members)[:2])}"

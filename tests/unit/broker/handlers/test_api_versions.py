@@ -1,4 +1,7 @@
-"""ApiVersions: it lists what is served, and older clients do not get what they cannot read."""
+"""ApiVersions: it lists what is served, and older clients do not get what they cannot read.
+
+Version 5: docs/spec/kafka-4.4.md#s1-2.
+"""
 
 import json
 from types import SimpleNamespace
@@ -8,7 +11,7 @@ import pytest
 
 from odradek.broker.api.served import SERVED
 from odradek.broker.broker import OFFERED
-from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.image import MetadataImage, Node
 from odradek.broker.metadata.supported_features import SUPPORTED_FEATURES
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -17,7 +20,8 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from tests.support.oracle import ORACLE, needs_oracle
 from tests.support.peer import Handler, Peer, server_with
 
-NEWEST = 4
+NEWEST = 5
+CLUSTER, NODE_ID = "bm9kZXMtb2Ytb25lLTAwMQ", 1
 AHEAD_OF_KAFKA = {
     ApiKey.INIT_PRODUCER_ID.value: (0, 6),  # KIP-939; ADR 9
     ApiKey.TXN_SHARE_ACKNOWLEDGE.value: (0, 0),  # KIP-1289; ADR 16
@@ -29,7 +33,9 @@ def broker_with(**levels: int) -> SimpleNamespace:
     for name, level in levels.items():
         image.replay(FeatureLevelRecord(name=name.replace("_", "."), feature_level=level))
     image.next_offset = 17
-    return SimpleNamespace(metadata=SimpleNamespace(image=image), offered=OFFERED)
+    return SimpleNamespace(
+        metadata=SimpleNamespace(image=image, node=Node(NODE_ID, bytes(16))), offered=OFFERED, cluster_id=CLUSTER
+    )
 
 
 def ask(version: int, *, name: str = "probe", software_version: str = "1.0", broker: object = None) -> Any:
@@ -49,7 +55,7 @@ async def test_every_version_lists_exactly_what_is_served_in_the_order_of_the_ke
 
 @needs_oracle
 def test_the_versions_of_each_served_api_are_those_that_kafka_advertises() -> None:
-    rows = json.loads((ORACLE / "exchanges/api-versions-4.3.1.json").read_text())["apis"]
+    rows = json.loads((ORACLE / "exchanges/api-versions-4.4.0.json").read_text())["apis"]
     advertised = {row["key"]: (row["min"], row["max"]) for row in rows}
     shown = {key.value: (handler.min_version, handler.max_version) for key, handler in SERVED.items()}
     assert shown.items() <= (advertised | AHEAD_OF_KAFKA).items()
@@ -90,3 +96,50 @@ async def test_a_name_or_version_that_kafka_would_not_take_is_refused_with_nothi
     answer = ask(3, name=name, software_version=version)
     assert answer.error_code == ErrorCode.INVALID_REQUEST.value
     assert answer.api_keys == []
+
+
+def ask_for_node(cluster_id: str | None, node_id: int, name: str = "probe") -> tuple[Peer, Any]:
+    peer = Peer(server_with({ApiKey.API_VERSIONS: Handler(0, NEWEST)}, broker=broker_with()))
+    request = ApiVersionsRequest(
+        client_software_name=name, client_software_version="1.0", cluster_id=cluster_id, node_id=node_id
+    )
+    peer.ask(request, 5)
+    return peer, peer.answer(ApiKey.API_VERSIONS, 5)
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        (None, -1, "NONE"),  # A1
+        (CLUSTER, NODE_ID, "NONE"),  # A2
+        (CLUSTER, 2, "REBOOTSTRAP_REQUIRED"),  # A3
+        (CLUSTER, -2, "REBOOTSTRAP_REQUIRED"),
+        ("another", NODE_ID, "REBOOTSTRAP_REQUIRED"),  # A4
+        ("another", 2, "REBOOTSTRAP_REQUIRED"),
+        ("", NODE_ID, "REBOOTSTRAP_REQUIRED"),
+        (CLUSTER, -1, "INVALID_REQUEST"),  # A5
+        ("", -1, "INVALID_REQUEST"),
+        (None, NODE_ID, "INVALID_REQUEST"),  # A6
+        (None, -2, "INVALID_REQUEST"),
+    ],
+)
+async def test_a_client_that_means_another_node_is_sent_back_to_its_bootstrap_servers(
+    cluster_id: str | None, node_id: int, code: str
+) -> None:
+    _, answer = ask_for_node(cluster_id, node_id)
+    assert ErrorCode(answer.error_code).name == code
+    assert bool(answer.api_keys) == (code == "NONE")
+
+
+async def test_the_name_of_the_software_is_checked_before_the_node_that_is_meant() -> None:
+    """A7."""
+    _, answer = ask_for_node("another", 2, name="not valid!")
+    assert answer.error_code == ErrorCode.INVALID_REQUEST.value
+
+
+async def test_the_connection_of_a_client_that_means_another_node_stays_open_and_its_name_is_not_kept() -> None:
+    peer, answer = ask_for_node("another", 2)
+    assert answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED.value
+    assert peer.connection.info.client_software_name != "probe"
+    peer.ask(ApiVersionsRequest(client_software_name="probe", client_software_version="1.0"), 5)
+    assert peer.answer(ApiKey.API_VERSIONS, 5).error_code == 0

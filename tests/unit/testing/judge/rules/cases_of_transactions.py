@@ -91,7 +91,7 @@ class Producer:
             producer_id=PAIR[0],
             producer_epoch=PAIR[1],
             member_id=member,
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
         )
         self.coordinator.ask(request, 3, TxnOffsetCommitResponse())
 
