@@ -30,20 +30,15 @@ VERSION_BYTES: Final = 2
 T = TypeVar("T", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 Owned: TypeAlias = frozenset[tuple[str, int]]
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "GRP.8",
-        M,
-        "A member claims in JoinGroup only partitions that it was assigned last",
-        "a JoinGroup that claims partitions, of a member whose assignment the recording shows",
-    ),
-    ProtocolRule(
-        "GRP.9",
-        M,
+    ProtocolRule("GRP.8", M, "A member claims in JoinGroup only partitions that it was assigned last",
+        "a JoinGroup that claims partitions, of a member whose assignment the recording shows"),
+    ProtocolRule("GRP.9", M,
         "A stale claim does not win: a partition that a later generation owns goes to no other claimant at once",
-        "a cooperative assignment, where two members claim a partition with different generations",
-    ),
+        "a cooperative assignment, where two members claim a partition with different generations"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

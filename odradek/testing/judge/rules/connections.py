@@ -16,40 +16,23 @@ LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SAS
 TOLERANCE_US: Final = 20_000
 DRIVER: Final = "a driver that stops and starts nodes: a refused connect is not seen"
 
+# fmt: off
 RULES = (
     undecided("CON.1", S, "Reconnects and retries back off, growing and with jitter", DRIVER),
-    ProtocolRule(
-        "CON.2",
-        S,
-        "No request to a node before its throttle_time_ms has passed",
-        "a request after an answer whose throttle time the client knew, in a version that leaves the wait to it",
-    ),
+    ProtocolRule("CON.2", S, "No request to a node before its throttle_time_ms has passed",
+        "a request after an answer whose throttle time the client knew, in a version that leaves the wait to it"),
     undecided("CON.3", S, "With all known nodes gone the bootstrap list is used again", DRIVER),
-    undecided(
-        "CON.4",
-        I,
-        "At most one connection per node and purpose; no connect storms",
-        "a driver: connections do not tell their purpose, nor processes their number",
-    ),
-    ProtocolRule(
-        "CON.5",
-        M,
+    undecided("CON.4", I, "At most one connection per node and purpose; no connect storms",
+        "a driver: connections do not tell their purpose, nor processes their number"),
+    ProtocolRule("CON.5", M,
         "On a SASL listener only ApiVersions, SaslHandshake and SaslAuthenticate come before success",
-        "another request on such a listener",
-    ),
-    ProtocolRule(
-        "CON.6",
-        M,
-        "Re-authentication comes before session_lifetime_ms ends, and no other request within it",
-        "a request after a login with a lifetime",
-    ),
-    undecided(
-        "CON.7",
-        S,
-        "No reconnect because an answer is slow, below the request time-out",
-        "a driver: the client's time-out is not on the wire",
-    ),
+        "another request on such a listener"),
+    ProtocolRule("CON.6", M, "Re-authentication comes before session_lifetime_ms ends, and no other request within it",
+        "a request after a login with a lifetime"),
+    undecided("CON.7", S, "No reconnect because an answer is slow, below the request time-out",
+        "a driver: the client's time-out is not on the wire"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

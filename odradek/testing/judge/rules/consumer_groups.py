@@ -28,59 +28,35 @@ EARLY: Final = 0.8  # of the heartbeat interval
 FETCHED: Final = "two drivers in a group: a Fetch does not tell which member sends it"
 HOLD: Final = "a driver that holds an answer back, and says what the application sees"
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "848.1",
-        M,
-        "A member joins with epoch 0 and all fields; a negative epoch is -1 or -2",
-        "a heartbeat that joins, or one with a negative epoch",
-    ),
-    ProtocolRule(
-        "848.2", M, "The client makes the member id in v1, and keeps it after it was fenced", "a heartbeat v1"
-    ),
-    ProtocolRule(
-        "848.3", S, "Fields that have not changed are left out", "a heartbeat after one that was answered without error"
-    ),
-    ProtocolRule(
-        "848.4",
-        S,
+    ProtocolRule("848.1", M, "A member joins with epoch 0 and all fields; a negative epoch is -1 or -2",
+        "a heartbeat that joins, or one with a negative epoch"),
+    ProtocolRule("848.2", M, "The client makes the member id in v1, and keeps it after it was fenced",
+        "a heartbeat v1"),
+    ProtocolRule("848.3", S, "Fields that have not changed are left out",
+        "a heartbeat after one that was answered without error"),
+    ProtocolRule("848.4", S,
         "The heartbeat interval of the answer is kept; earlier heartbeats have something to report",
-        "a heartbeat after one that was answered without error",
-    ),
-    ProtocolRule(
-        "848.5",
-        M,
-        "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
-        "a heartbeat after such an answer",
-    ),
+        "a heartbeat after one that was answered without error"),
+    ProtocolRule("848.5", M, "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
+        "a heartbeat after such an answer"),
     undecided("848.6", M, "Revoked partitions are committed, reported, and fetched no more", FETCHED),
-    ProtocolRule(
-        "848.7",
-        M,
-        "The epoch of the last answer is used in heartbeats and OffsetCommit v9+",
-        "a heartbeat or a commit after an answer",
-    ),
-    ProtocolRule(
-        "848.8", M, "After STALE_MEMBER_EPOCH a commit has the epoch of now", "a commit after such an answer to one"
-    ),
+    ProtocolRule("848.7", M, "The epoch of the last answer is used in heartbeats and OffsetCommit v9+",
+        "a heartbeat or a commit after an answer"),
+    ProtocolRule("848.8", M, "After STALE_MEMBER_EPOCH a commit has the epoch of now",
+        "a commit after such an answer to one"),
     ProtocolRule("848.9", M, "After a member has left, only a new join comes of it", "a heartbeat that leaves"),
-    ProtocolRule(
-        "848.10",
-        M,
+    ProtocolRule("848.10", M,
         "UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REQUEST and GROUP_AUTHORIZATION_FAILED end the member",
-        "such an answer",
-    ),
-    ProtocolRule(
-        "848.11",
-        M,
-        "An answer that comes after the member has left changes nothing: it joins with epoch 0",
-        "a heartbeat of a member that has left, after an answer to one before that",
-    ),
+        "such an answer"),
+    ProtocolRule("848.11", M, "An answer that comes after the member has left changes nothing: it joins with epoch 0",
+        "a heartbeat of a member that has left, after an answer to one before that"),
     undecided("848.12", M, "Assigned topic ids that metadata does not know yet are fetched later", HOLD),
-    ProtocolRule(
-        "848.13", S, "No OffsetCommit while no epoch is held", "an OffsetCommit v9+ of a member of a consumer group"
-    ),
+    ProtocolRule("848.13", S, "No OffsetCommit while no epoch is held",
+        "an OffsetCommit v9+ of a member of a consumer group"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

@@ -33,39 +33,21 @@ SESSION_ERRORS: Final = frozenset(
 DRIVER: Final = "a driver: seeks, pauses and what was delivered are the application's to tell"
 NODES: Final = "a driver that moves leaders, or that edits answers"
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "FET.1",
-        M,
-        "ListOffsets has the isolation level of the consumer's Fetch",
-        "a ListOffsets, not for the earliest offset, on a connection that has fetched",
-    ),
+    ProtocolRule("FET.1", M, "ListOffsets has the isolation level of the consumer's Fetch",
+        "a ListOffsets, not for the earliest offset, on a connection that has fetched"),
     undecided("FET.2", M, "No record of an aborted transaction is delivered, and no committed one lost", DRIVER),
-    ProtocolRule(
-        "FET.3",
-        M,
-        "Control batches alone move the position on",
-        "a Fetch that is answered with nothing but control batches",
-    ),
+    ProtocolRule("FET.3", M, "Control batches alone move the position on",
+        "a Fetch that is answered with nothing but control batches"),
     undecided("FET.4", M, "Aborted transactions may come in any order; read_uncommitted ignores them", NODES),
-    ProtocolRule(
-        "FET.5",
-        M,
-        "Behind a compacted hole or an empty batch the next offset is the batch's last + 1",
-        "a Fetch that is answered with a batch whose last records are missing",
-    ),
-    ProtocolRule(
-        "FET.6",
-        M,
+    ProtocolRule("FET.5", M, "Behind a compacted hole or an empty batch the next offset is the batch's last + 1",
+        "a Fetch that is answered with a batch whose last records are missing"),
+    ProtocolRule("FET.6", M,
         "A session that was given is used, its epoch one higher with each request, 1 behind 2^31 - 1",
-        "a Fetch after an answer with a session id",
-    ),
-    ProtocolRule(
-        "FET.7",
-        M,
-        "FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH lead to a full fetch",
-        "a Fetch after such an answer",
-    ),
+        "a Fetch after an answer with a session id"),
+    ProtocolRule("FET.7", M, "FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH lead to a full fetch",
+        "a Fetch after such an answer"),
     undecided("FET.8", M, "Partitions that are wanted no more are forgotten", DRIVER),
     undecided("FET.9", M, "After a change of leader OffsetForLeaderEpoch comes before the next fetch", NODES),
     undecided("FET.10", M, "UNDEFINED epochs in answers are no loss of data", NODES),
@@ -73,14 +55,11 @@ RULES = (
     undecided("FET.12", M, "After OFFSET_OUT_OF_RANGE of a follower the leader is asked for offsets", NODES),
     undecided("FET.13", M, "Offsets are reset only where they are out of range or missing", DRIVER),
     undecided("FET.14", S, "No partition starves where answers are limited in size", DRIVER),
-    ProtocolRule(
-        "FET.15",
-        S,
-        "A Fetch that was answered with an error is not repeated at once, again and again",
-        "a Fetch after an answer with an error of a partition",
-    ),
+    ProtocolRule("FET.15", S, "A Fetch that was answered with an error is not repeated at once, again and again",
+        "a Fetch after an answer with an error of a partition"),
     undecided("FET.16", M, "Malformed batches neither crash the client nor are skipped", NODES),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

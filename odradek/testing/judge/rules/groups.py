@@ -34,67 +34,39 @@ LONGEST_REASON: Final = 255
 BY_GIVING_UP: Final = "a driver: whether the client waited or gave up is what the application sees"
 ASSIGNMENT: Final = "two drivers in a group: a Fetch does not tell which member sends it"
 
+# fmt: off
 RULES = (
     ProtocolRule("GRP.1", M, "After MEMBER_ID_REQUIRED the member joins with the id given", "such an answer"),
-    ProtocolRule(
-        "GRP.2",
-        M,
-        "Heartbeats come so often that the session does not expire while the member goes on",
-        "a second request of a member after it has joined",
-    ),
+    ProtocolRule("GRP.2", M, "Heartbeats come so often that the session does not expire while the member goes on",
+        "a second request of a member after it has joined"),
     undecided("GRP.3", S, "A member that does not poll for max.poll.interval.ms leaves", "a driver that stops polling"),
-    ProtocolRule(
-        "GRP.4",
-        M,
+    ProtocolRule("GRP.4", M,
         "REBALANCE_IN_PROGRESS leads to JoinGroup with the same member id within the rebalance time-out",
-        "a JoinGroup after such an answer to a heartbeat, or the end of that time",
-    ),
-    ProtocolRule(
-        "GRP.5",
-        M,
-        "After UNKNOWN_MEMBER_ID a member forgets its id: it joins with an empty one",
-        "a JoinGroup after such an answer",
-    ),
+        "a JoinGroup after such an answer to a heartbeat, or the end of that time"),
+    ProtocolRule("GRP.5", M, "After UNKNOWN_MEMBER_ID a member forgets its id: it joins with an empty one",
+        "a JoinGroup after such an answer"),
     ProtocolRule("GRP.6", M, "FENCED_INSTANCE_ID is final: that member does not go on", "such an answer"),
-    undecided(
-        "GRP.7", M, "A static member does not leave on close", "a driver: KIP-1092 lets the application ask for it"
-    ),
-    ProtocolRule(
-        "GRP.10", M, "A commit has the generation that the member holds", "an OffsetCommit of a member that has joined"
-    ),
-    ProtocolRule(
-        "GRP.11",
-        S,
-        "No storm of commits during a rebalance: ten at most between JoinGroup and SyncGroup",
-        "an OffsetCommit during a rebalance",
-    ),
+    undecided("GRP.7", M, "A static member does not leave on close",
+        "a driver: KIP-1092 lets the application ask for it"),
+    ProtocolRule("GRP.10", M, "A commit has the generation that the member holds",
+        "an OffsetCommit of a member that has joined"),
+    ProtocolRule("GRP.11", S, "No storm of commits during a rebalance: ten at most between JoinGroup and SyncGroup",
+        "an OffsetCommit during a rebalance"),
     undecided("GRP.12", M, "Coordinator load is waited out", BY_GIVING_UP),
     undecided("GRP.13", M, "Coordinator errors of a commit are retried", BY_GIVING_UP),
     ProtocolRule("GRP.14", S, "A member has one JoinGroup or SyncGroup in flight", "a JoinGroup or SyncGroup"),
     ProtocolRule("GRP.15", S, "A reason has 255 characters at most", "a JoinGroup or LeaveGroup with a reason"),
     undecided("GRP.16", M, "No fetch of a partition after it was revoked", ASSIGNMENT),
-    ProtocolRule(
-        "GRP.17",
-        S,
-        "A retriable heartbeat error does not throw the coordinator away",
-        "a request on the same connection after such an answer",
-    ),
-    undecided(
-        "GRP.18",
-        M,
-        "A changed number of partitions leads to a new join of the leader",
-        "a driver that raises the number: how soon metadata is read again is a setting of the client",
-    ),
-    ProtocolRule(
-        "GRP.19", S, "Without membership there are no heartbeats", "a Heartbeat, or an OffsetCommit without a member id"
-    ),
-    ProtocolRule(
-        "GRP.20",
-        S,
-        "After ILLEGAL_GENERATION a member keeps its id, and joins with it",
-        "a JoinGroup after such an answer",
-    ),
+    ProtocolRule("GRP.17", S, "A retriable heartbeat error does not throw the coordinator away",
+        "a request on the same connection after such an answer"),
+    undecided("GRP.18", M, "A changed number of partitions leads to a new join of the leader",
+        "a driver that raises the number: how soon metadata is read again is a setting of the client"),
+    ProtocolRule("GRP.19", S, "Without membership there are no heartbeats",
+        "a Heartbeat, or an OffsetCommit without a member id"),
+    ProtocolRule("GRP.20", S, "After ILLEGAL_GENERATION a member keeps its id, and joins with it",
+        "a JoinGroup after such an answer"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

@@ -62,57 +62,32 @@ NOT_WRITTEN: Final = frozenset(
     )
 )
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "IDM.1",
-        M,
-        "The first batch of a partition under a producer id and epoch has sequence 0",
-        "a first batch of a producer id that the recording shows from its InitProducerId on",
-    ),
-    ProtocolRule(
-        "IDM.2",
-        L,
+    ProtocolRule("IDM.1", M, "The first batch of a partition under a producer id and epoch has sequence 0",
+        "a first batch of a producer id that the recording shows from its InitProducerId on"),
+    ProtocolRule("IDM.2", L,
         "The next base sequence is last + count, and 0 after 2^31 - 1; none comes again for other records",
-        "a second batch",
-    ),
-    ProtocolRule(
-        "IDM.3", L, "A retry has the same sequence, the same count and the same records", "a batch that is sent again"
-    ),
+        "a second batch"),
+    ProtocolRule("IDM.3", L, "A retry has the same sequence, the same count and the same records",
+        "a batch that is sent again"),
     ProtocolRule("IDM.4", M, "At most five batches of a partition are in flight", "a second batch in flight"),
-    ProtocolRule(
-        "IDM.5",
-        M,
-        "A batch that is given up leaves no gap: the epoch is bumped, or the producer fails",
-        "a batch on a new connection",
-    ),
-    ProtocolRule(
-        "IDM.6",
-        M,
+    ProtocolRule("IDM.5", M, "A batch that is given up leaves no gap: the epoch is bumped, or the producer fails",
+        "a batch on a new connection"),
+    ProtocolRule("IDM.6", M,
         "After UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER of the batch in line comes a new epoch",
-        "a batch after such an answer, which tells where the log starts if the producer id is unknown",
-    ),
-    ProtocolRule(
-        "IDM.7", M, "DUPLICATE_SEQUENCE_NUMBER is success: the batch is not sent again", "a batch after such an answer"
-    ),
-    ProtocolRule(
-        "IDM.8",
-        M,
+        "a batch after such an answer, which tells where the log starts if the producer id is unknown"),
+    ProtocolRule("IDM.7", M, "DUPLICATE_SEQUENCE_NUMBER is success: the batch is not sent again",
+        "a batch after such an answer"),
+    ProtocolRule("IDM.8", M,
         "The epoch of a producer id does not go down on a partition; a transactional producer makes none itself",
-        "a batch of a producer id that the recording shows from its InitProducerId on",
-    ),
-    ProtocolRule(
-        "IDM.9",
-        S,
-        "An exhausted epoch leads to a new producer id, not to a negative epoch",
-        "a batch with an epoch of 32,000 or more, or a negative one",
-    ),
-    ProtocolRule(
-        "IDM.10",
-        S,
-        "No batch of an idempotent producer goes out without producer id and sequence",
-        "a batch to a partition after one with a producer id on that connection",
-    ),
+        "a batch of a producer id that the recording shows from its InitProducerId on"),
+    ProtocolRule("IDM.9", S, "An exhausted epoch leads to a new producer id, not to a negative epoch",
+        "a batch with an epoch of 32,000 or more, or a negative one"),
+    ProtocolRule("IDM.10", S, "No batch of an idempotent producer goes out without producer id and sequence",
+        "a batch to a partition after one with a producer id on that connection"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

@@ -36,59 +36,38 @@ JITTER: Final = 0.45
 NODES: Final = "a driver that moves leaders and stops nodes"
 DRIVER: Final = "a driver: what the application asked for is not on the wire"
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "MET.1",
-        M,
+    ProtocolRule("MET.1", M,
         "After an error of the leader metadata is read before the partition is asked again there, twice at most",
-        "a Produce or Fetch of a partition after such an answer",
-    ),
+        "a Produce or Fetch of a partition after such an answer"),
     undecided("MET.2", M, "Metadata with an older leader epoch does not move the client back", NODES),
     undecided("MET.3", S, "The leader that Produce v10 and Fetch v16 answer is used", NODES),
-    ProtocolRule(
-        "MET.4", S, "Metadata is not read in a loop: fifty times a second at most on a connection", "a Metadata request"
-    ),
+    ProtocolRule("MET.4", S, "Metadata is not read in a loop: fifty times a second at most on a connection",
+        "a Metadata request"),
     undecided("MET.5", M, "Topics are created, and all of them asked for, only where wanted", DRIVER),
     ProtocolRule("MET.6", M, "Where a version knows topic ids only, none is zero", "a Produce or Fetch v13 or later"),
-    ProtocolRule(
-        "MET.7",
-        S,
+    ProtocolRule("MET.7", S,
         "After UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID metadata is read before the partition is asked again",
-        "a Produce or Fetch of a partition after such an answer",
-    ),
+        "a Produce or Fetch of a partition after such an answer"),
     undecided("MET.8", S, "A topic that is missing from one answer is not forgotten at once", NODES),
     undecided("MET.9", S, "A metadata request stuck at a dead node does not block others", NODES),
-    ProtocolRule(
-        "MET.10",
-        S,
+    ProtocolRule("MET.10", S,
         "After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE FindCoordinator comes before it is asked twice more",
-        "a request to a coordinator after such an answer",
-    ),
-    ProtocolRule(
-        "MET.11", M, "FindCoordinator has a known key type, and keys in the field of its version", "a FindCoordinator"
-    ),
-    ProtocolRule(
-        "TEL.1",
-        M,
-        "PushTelemetry has the subscription, an accepted compression, and waits for the interval",
-        "a PushTelemetry after an answer to GetTelemetrySubscriptions",
-    ),
-    ProtocolRule(
-        "TEL.2",
-        M,
-        "After UNKNOWN_SUBSCRIPTION_ID subscriptions are read before the next push",
-        "a telemetry request after such an answer",
-    ),
-    ProtocolRule(
-        "TEL.3",
-        M,
-        "What is pushed is not larger than telemetry_max_bytes",
-        "a PushTelemetry after an answer to GetTelemetrySubscriptions",
-    ),
+        "a request to a coordinator after such an answer"),
+    ProtocolRule("MET.11", M, "FindCoordinator has a known key type, and keys in the field of its version",
+        "a FindCoordinator"),
+    ProtocolRule("TEL.1", M, "PushTelemetry has the subscription, an accepted compression, and waits for the interval",
+        "a PushTelemetry after an answer to GetTelemetrySubscriptions"),
+    ProtocolRule("TEL.2", M, "After UNKNOWN_SUBSCRIPTION_ID subscriptions are read before the next push",
+        "a telemetry request after such an answer"),
+    ProtocolRule("TEL.3", M, "What is pushed is not larger than telemetry_max_bytes",
+        "a PushTelemetry after an answer to GetTelemetrySubscriptions"),
     undecided("ADM.1", S, "Requests for the controller or a leader go there", NODES),
     undecided("ADM.2", S, "Listings ask every node, and show nothing twice", NODES),
     undecided("ADM.3", M, "ListOffsets goes to the leader, and is asked once per refresh", NODES),
 )
+# fmt: on
 
 Place: TypeAlias = tuple[str, int]
 

@@ -19,32 +19,22 @@ ZSTD_SINCE: Final = 7
 COMPRESSION: Final = 7
 MOST_REPEATS: Final = 3
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "PRD.1", M, "A partition has one record batch of version 2, its CRC right, its counts consistent", "a Produce"
-    ),
+    ProtocolRule("PRD.1", M, "A partition has one record batch of version 2, its CRC right, its counts consistent",
+        "a Produce"),
     ProtocolRule("PRD.2", M, "zstd comes only in Produce v7 and later", "a batch that is compressed with zstd"),
     ProtocolRule("PRD.3", M, "No control bit; the transactional bit exactly in transactions", "a Produce"),
     ProtocolRule("PRD.4", M, "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
-    ProtocolRule(
-        "PRD.5",
-        S,
-        "A batch that was answered MESSAGE_TOO_LARGE is not sent again and again",
-        "a batch that was answered MESSAGE_TOO_LARGE",
-    ),
-    undecided(
-        "PRD.6",
-        S,
-        "Order within a partition holds without idempotence where one request is in flight",
-        "a driver: how many requests the application allows in flight is not on the wire",
-    ),
-    undecided(
-        "PRD.7",
-        S,
+    ProtocolRule("PRD.5", S, "A batch that was answered MESSAGE_TOO_LARGE is not sent again and again",
+        "a batch that was answered MESSAGE_TOO_LARGE"),
+    undecided("PRD.6", S, "Order within a partition holds without idempotence where one request is in flight",
+        "a driver: how many requests the application allows in flight is not on the wire"),
+    undecided("PRD.7", S,
         "KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS and REQUEST_TIMED_OUT are retried until the delivery time-out",
-        "a driver: the delivery time-out is not on the wire",
-    ),
+        "a driver: the delivery time-out is not on the wire"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

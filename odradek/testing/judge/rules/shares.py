@@ -35,53 +35,35 @@ Batches: TypeAlias = (
     "list[share_fetch_request.AcknowledgementBatch] | list[share_acknowledge_request.AcknowledgementBatch]"
 )
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "SHR.1",
-        M,
+    ProtocolRule("SHR.1", M,
         "Epoch 0 opens a share session, then it is one higher with each request, 1 behind 2^31 - 1; -1 closes it",
-        "a request of a session after one that was answered without error",
-    ),
-    ProtocolRule(
-        "SHR.2",
-        M,
+        "a request of a session after one that was answered without error"),
+    ProtocolRule("SHR.2", M,
         "The request that opens a session has no acknowledgements; ShareAcknowledge never opens one",
-        "a ShareFetch with epoch 0, or a ShareAcknowledge",
-    ),
-    ProtocolRule(
-        "SHR.3",
-        M,
-        "SHARE_SESSION_NOT_FOUND and INVALID_SHARE_SESSION_EPOCH lead to a new session",
-        "a request after such an answer",
-    ),
-    ProtocolRule(
-        "SHR.4",
-        M,
+        "a ShareFetch with epoch 0, or a ShareAcknowledge"),
+    ProtocolRule("SHR.3", M, "SHARE_SESSION_NOT_FOUND and INVALID_SHARE_SESSION_EPOCH lead to a new session",
+        "a request after such an answer"),
+    ProtocolRule("SHR.4", M,
         "Batches of acknowledgements ascend and do not overlap; types are 0 to 3 (4 from v2), one or one per offset",
-        "a request with acknowledgements",
-    ),
-    ProtocolRule(
-        "SHR.5",
-        M,
-        "Only records are acknowledged that this member has acquired and not acknowledged yet",
-        "a request with acknowledgements, of a member whose acquisitions the recording shows",
-    ),
+        "a request with acknowledgements"),
+    ProtocolRule("SHR.5", M, "Only records are acknowledged that this member has acquired and not acknowledged yet",
+        "a request with acknowledgements, of a member whose acquisitions the recording shows"),
     undecided("SHR.6", M, "Each acquired record is answered for before close", DRIVER),
     ProtocolRule("SHR.7", M, "One request of a share session is in flight per node", "a request of a share session"),
     undecided("SHR.8", M, "Partitions that are only acknowledged are forgotten when not wanted", DRIVER),
     undecided("SHR.9", M, "Acknowledgements made while a fetch is in flight are sent later", DRIVER),
     undecided("SHR.10", M, "A disconnection with a request in flight completes it", DRIVER),
     undecided("SHR.11", M, "After a change of leader acknowledgements fail or go to the new one", NODES),
-    ProtocolRule(
-        "SHR.12",
-        M,
+    ProtocolRule("SHR.12", M,
         "Heartbeats have the epoch of the last answer, and 0 after FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID",
-        "a ShareGroupHeartbeat after an answer",
-    ),
+        "a ShareGroupHeartbeat after an answer"),
     undecided("SHR.13", S, "Errors of a fetch lead to new metadata and a back-off", NODES),
     undecided("SHR.14", S, "Offsets of share groups are described and altered at the coordinator", NODES),
     ProtocolRule("SHR.15", S, "SHARE_SESSION_LIMIT_REACHED leads to a back-off", "a request after such an answer"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

@@ -45,104 +45,48 @@ FATAL_INITS: Final = {
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value: "TXN.16",
 }
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "TXN.1",
-        M,
-        "Transactional requests carry a producer id and epoch that an answer gave out",
-        "a transactional request after an InitProducerId of its transactional id",
-    ),
-    ProtocolRule(
-        "TXN.2",
-        M,
+    ProtocolRule("TXN.1", M, "Transactional requests carry a producer id and epoch that an answer gave out",
+        "a transactional request after an InitProducerId of its transactional id"),
+    ProtocolRule("TXN.2", M,
         "Below TV2 AddPartitionsToTxn has succeeded for a partition before its first batch in the transaction",
-        "a transactional Produce below v12",
-    ),
-    ProtocolRule(
-        "TXN.3", M, "Below TV2 AddOffsetsToTxn has succeeded before TxnOffsetCommit", "a TxnOffsetCommit below v5"
-    ),
-    ProtocolRule(
-        "TXN.4",
-        M,
-        "EndTxn is sent when all batches are answered, and none of them is sent after it",
-        "an EndTxn after a Produce of the transaction",
-    ),
-    ProtocolRule(
-        "TXN.5",
-        M,
-        "EndTxn(commit) is not sent when a batch of the transaction failed",
-        "an EndTxn(commit) after a Produce of the transaction",
-    ),
-    ProtocolRule(
-        "TXN.6",
-        M,
-        "After PRODUCER_FENCED no request has that producer id and epoch, except to abort",
-        "an answer PRODUCER_FENCED",
-    ),
-    ProtocolRule(
-        "TXN.7",
-        M,
-        "After INVALID_PRODUCER_EPOCH on Produce the transaction is not committed",
-        "an EndTxn or InitProducerId after such an answer",
-    ),
-    ProtocolRule(
-        "TXN.8",
-        M,
+        "a transactional Produce below v12"),
+    ProtocolRule("TXN.3", M, "Below TV2 AddOffsetsToTxn has succeeded before TxnOffsetCommit",
+        "a TxnOffsetCommit below v5"),
+    ProtocolRule("TXN.4", M, "EndTxn is sent when all batches are answered, and none of them is sent after it",
+        "an EndTxn after a Produce of the transaction"),
+    ProtocolRule("TXN.5", M, "EndTxn(commit) is not sent when a batch of the transaction failed",
+        "an EndTxn(commit) after a Produce of the transaction"),
+    ProtocolRule("TXN.6", M, "After PRODUCER_FENCED no request has that producer id and epoch, except to abort",
+        "an answer PRODUCER_FENCED"),
+    ProtocolRule("TXN.7", M, "After INVALID_PRODUCER_EPOCH on Produce the transaction is not committed",
+        "an EndTxn or InitProducerId after such an answer"),
+    ProtocolRule("TXN.8", M,
         "A request that was answered CONCURRENT_TRANSACTIONS is sent again before the transaction is committed",
-        "a request of the same API for the same partition or group after such an answer, or a commit",
-    ),
-    ProtocolRule(
-        "TXN.9",
-        M,
-        "After a coordinator error EndTxn asks for the same result again",
-        "an EndTxn after such an answer to one",
-    ),
-    ProtocolRule(
-        "TXN.10",
-        M,
-        "An EndTxn whose answer is lost is repeated with the same result",
-        "an EndTxn after one whose answer was lost",
-    ),
-    undecided(
-        "TXN.11",
-        M,
-        "An empty transaction sends no EndTxn, or accepts its lawful answer",
-        "a driver: where a transaction begins, and whether the producer stays usable, is the application's to say",
-    ),
-    ProtocolRule(
-        "TXN.12",
-        M,
-        "TxnOffsetCommit v3+ carries member id and generation of the consumer",
-        "a TxnOffsetCommit v3 or later of a group that has members",
-    ),
-    undecided(
-        "TXN.13",
-        M,
+        "a request of the same API for the same partition or group after such an answer, or a commit"),
+    ProtocolRule("TXN.9", M, "After a coordinator error EndTxn asks for the same result again",
+        "an EndTxn after such an answer to one"),
+    ProtocolRule("TXN.10", M, "An EndTxn whose answer is lost is repeated with the same result",
+        "an EndTxn after one whose answer was lost"),
+    undecided("TXN.11", M, "An empty transaction sends no EndTxn, or accepts its lawful answer",
+        "a driver: where a transaction begins, and whether the producer stays usable, is the application's to say"),
+    ProtocolRule("TXN.12", M, "TxnOffsetCommit v3+ carries member id and generation of the consumer",
+        "a TxnOffsetCommit v3 or later of a group that has members"),
+    undecided("TXN.13", M,
         "OffsetFetch asks for stable offsets, and UNSTABLE_OFFSET_COMMIT is retried without a low limit",
-        "a driver: whether the reader is read_committed is not told to the coordinator",
-    ),
-    ProtocolRule(
-        "TXN.14", S, "INVALID_TRANSACTION_TIMEOUT is fatal: InitProducerId is not asked in a loop", "such an answer"
-    ),
-    ProtocolRule(
-        "TXN.15",
-        M,
-        "No batch of an aborted transaction arrives after EndTxn(abort) was answered",
-        "a Produce after an EndTxn(abort) whose answer gave a new epoch",
-    ),
-    ProtocolRule(
-        "TXN.16",
-        S,
+        "a driver: whether the reader is read_committed is not told to the coordinator"),
+    ProtocolRule("TXN.14", S, "INVALID_TRANSACTION_TIMEOUT is fatal: InitProducerId is not asked in a loop",
+        "such an answer"),
+    ProtocolRule("TXN.15", M, "No batch of an aborted transaction arrives after EndTxn(abort) was answered",
+        "a Produce after an EndTxn(abort) whose answer gave a new epoch"),
+    ProtocolRule("TXN.16", S,
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; INVALID_PRODUCER_ID_MAPPING leads to InitProducerId",
-        "such an answer",
-    ),
-    ProtocolRule(
-        "TXN.17",
-        S,
-        "Retries of transactional requests wait",
-        "a retry after CONCURRENT_TRANSACTIONS or a coordinator error",
-    ),
+        "such an answer"),
+    ProtocolRule("TXN.17", S, "Retries of transactional requests wait",
+        "a retry after CONCURRENT_TRANSACTIONS or a coordinator error"),
 )
+# fmt: on
 
 Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 

@@ -24,84 +24,39 @@ ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.value
 UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value
 DRIVER: Final = "a driver: that a transaction is prepared is not on the wire"
 
+# fmt: off
 RULES = (
-    ProtocolRule(
-        "TV2.1",
-        M,
-        "At TV2 the client sends no AddPartitionsToTxn and no AddOffsetsToTxn",
-        "a transactional Produce v12 or later",
-    ),
-    ProtocolRule(
-        "TV2.2",
-        M,
-        "Producer id and epoch of EndTxn v5's answer are used from then on",
-        "a transactional request after such an answer",
-    ),
-    ProtocolRule(
-        "TV2.3",
-        M,
-        "Sequences restart at 0 with the epoch of EndTxn's answer",
-        "a first batch with an epoch that EndTxn gave out",
-    ),
-    ProtocolRule(
-        "TV2.4", M, "After TRANSACTION_ABORTABLE the transaction is aborted", "an EndTxn after such an answer"
-    ),
-    ProtocolRule(
-        "TV2.5",
-        M,
-        "TRANSACTION_ABORTABLE to an abort does not lead to a loop of aborts",
-        "such an answer to EndTxn(abort)",
-    ),
-    ProtocolRule(
-        "TV2.6",
-        M,
-        "A repeated EndTxn keeps the epoch that it was first sent with",
-        "an EndTxn v5 after one whose answer was lost",
-    ),
-    undecided(
-        "TV2.7",
-        M,
+    ProtocolRule("TV2.1", M, "At TV2 the client sends no AddPartitionsToTxn and no AddOffsetsToTxn",
+        "a transactional Produce v12 or later"),
+    ProtocolRule("TV2.2", M, "Producer id and epoch of EndTxn v5's answer are used from then on",
+        "a transactional request after such an answer"),
+    ProtocolRule("TV2.3", M, "Sequences restart at 0 with the epoch of EndTxn's answer",
+        "a first batch with an epoch that EndTxn gave out"),
+    ProtocolRule("TV2.4", M, "After TRANSACTION_ABORTABLE the transaction is aborted",
+        "an EndTxn after such an answer"),
+    ProtocolRule("TV2.5", M, "TRANSACTION_ABORTABLE to an abort does not lead to a loop of aborts",
+        "such an answer to EndTxn(abort)"),
+    ProtocolRule("TV2.6", M, "A repeated EndTxn keeps the epoch that it was first sent with",
+        "an EndTxn v5 after one whose answer was lost"),
+    undecided("TV2.7", M,
         "A transaction all of whose batches failed is still aborted where the partition may have been added",
-        "a driver: where the next transaction begins is not on the wire",
-    ),
-    ProtocolRule(
-        "TV2.8",
-        S,
-        "Produce does not change between v11 and v12 in the middle of a transaction",
-        "a second Produce of a transaction",
-    ),
-    ProtocolRule(
-        "TV2.9",
-        M,
-        "The new producer id that EndTxn answers to an exhausted epoch is used",
-        "a transactional request after such an answer",
-    ),
+        "a driver: where the next transaction begins is not on the wire"),
+    ProtocolRule("TV2.8", S, "Produce does not change between v11 and v12 in the middle of a transaction",
+        "a second Produce of a transaction"),
+    ProtocolRule("TV2.9", M, "The new producer id that EndTxn answers to an exhausted epoch is used",
+        "a transactional request after such an answer"),
     undecided("2PC.1", M, "No Produce and no TxnOffsetCommit in the prepared state", DRIVER),
-    ProtocolRule(
-        "2PC.2",
-        M,
+    ProtocolRule("2PC.2", M,
         "After InitProducerId has kept a transaction comes EndTxn with the latest pair, and nothing else",
-        "a transactional request after such an answer with an ongoing transaction",
-    ),
-    ProtocolRule(
-        "2PC.3",
-        M,
-        "A refusal of Enable2Pc is fatal: InitProducerId is not asked in a loop",
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED to an InitProducerId with Enable2Pc",
-    ),
-    ProtocolRule(
-        "SHT.1",
-        M,
-        "TxnShareAcknowledge has the producer id and epoch of the transaction that is open",
-        "a TxnShareAcknowledge after an InitProducerId of its transactional id",
-    ),
-    undecided(
-        "SHT.2",
-        M,
-        "A record that is acknowledged in a transaction is not acknowledged outside of it",
-        "a draft that is settled: the answer does not tell yet which records are pending",
-    ),
+        "a transactional request after such an answer with an ongoing transaction"),
+    ProtocolRule("2PC.3", M, "A refusal of Enable2Pc is fatal: InitProducerId is not asked in a loop",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED to an InitProducerId with Enable2Pc"),
+    ProtocolRule("SHT.1", M, "TxnShareAcknowledge has the producer id and epoch of the transaction that is open",
+        "a TxnShareAcknowledge after an InitProducerId of its transactional id"),
+    undecided("SHT.2", M, "A record that is acknowledged in a transaction is not acknowledged outside of it",
+        "a draft that is settled: the answer does not tell yet which records are pending"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)

@@ -21,42 +21,26 @@ SASL: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 TRANSACTION_VERSION: Final = "transaction.version"
 TV2_PRODUCE, TV2_END_TXN = 12, 5
 
+# fmt: off
 RULES = (
     ProtocolRule("VER.1", S, "ApiVersions is the first request of a connection, SASL aside", "a connection"),
-    ProtocolRule(
-        "VER.2",
-        M,
+    ProtocolRule("VER.2", M,
         "After UNSUPPORTED_VERSION ApiVersions is asked again, with a version inside the range of the answer",
-        "an ApiVersions that was answered UNSUPPORTED_VERSION, and another one",
-    ),
-    ProtocolRule(
-        "VER.3",
-        M,
-        "No request has a version outside the range that this connection's node advertised",
-        "a request after an answer to ApiVersions that the client knew",
-    ),
+        "an ApiVersions that was answered UNSUPPORTED_VERSION, and another one"),
+    ProtocolRule("VER.3", M, "No request has a version outside the range that this connection's node advertised",
+        "a request after an answer to ApiVersions that the client knew"),
     ProtocolRule("VER.4", M, "Software name and version match the allowed pattern", "ApiVersions v3 or later"),
     ProtocolRule("VER.5", M, "Requests of flexible versions can be read, tagged fields included", "such a request"),
-    ProtocolRule(
-        "VER.6",
-        M,
-        "Correlation ids in flight on one connection are distinct",
-        "a request that was sent while an earlier one was in flight",
-    ),
-    ProtocolRule(
-        "VER.7",
-        M,
+    ProtocolRule("VER.6", M, "Correlation ids in flight on one connection are distinct",
+        "a request that was sent while an earlier one was in flight"),
+    ProtocolRule("VER.7", M,
         "Below transaction.version 2 a client sends no transactional Produce v12+ and no EndTxn v5+",
-        "a transactional Produce or an EndTxn after an answer that tells a transaction.version below 2",
-    ),
-    undecided(
-        "VER.8",
-        S,
-        "The client works where old versions are not advertised",
-        "a driver: whether it works is what the application sees",
-    ),
+        "a transactional Produce or an EndTxn after an answer that tells a transaction.version below 2"),
+    undecided("VER.8", S, "The client works where old versions are not advertised",
+        "a driver: whether it works is what the application sees"),
     ProtocolRule("VER.9", M, "Fields are null only where that version allows it", "a request"),
 )
+# fmt: on
 
 
 @dataclass(slots=True)
