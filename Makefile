@@ -102,8 +102,9 @@ release-check: compile check-elsewhere
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
-# What browsers get of the page. Deno needs no network for it: the modules import one another only.
-ASSETS := odradek/broker/http/page/assets
+# What browsers get of the page and of the judge's report. Deno needs no network for it: modules import one another only.
+SCRIPTS := odradek/broker/http/page/assets/page.js odradek/tools/judge_page/assets/report.js
+ASSETS := $(dir $(SCRIPTS))
 DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno
 check: .make/dev
 	$(VENV)/bin/ruff check .
@@ -111,7 +112,7 @@ check: .make/dev
 	$(VENV)/bin/mypy
 	$(DENO) fmt --quiet --check $(ASSETS)
 	$(DENO) lint --quiet $(ASSETS)
-	$(DENO) check --quiet $(ASSETS)/page.js
+	$(DENO) check --quiet $(SCRIPTS)
 	.ci/workflows $(RUN)
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_patterns_are_bounded.py tests/unit/test_citations.py tests/unit/test_prose_width.py
 

@@ -365,9 +365,9 @@ def _judge(recording: Path, options: argparse.Namespace, ended: CommandEnd) -> i
 
 
 def _report(clients: Iterable[Client], options: argparse.Namespace, ended: CommandEnd) -> int:
-    from odradek.testing.judge.page import page
     from odradek.testing.judge.reports import as_json, junit, lines
     from odradek.testing.judge.verdicts import verdicts
+    from odradek.tools.judge_page.page import page
 
     found = verdicts(clients, options.only)
     today = datetime.now(UTC).date()
