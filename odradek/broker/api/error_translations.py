@@ -20,6 +20,7 @@ class Asker(Enum):
     MARKER = auto()  # for WriteTxnMarkers: the coordinator whose records are in the marked partition
     PRODUCE = auto()  # the coordinator of the transaction, to verify or add a partition
     TXN_OFFSET_COMMIT = auto()  # the same; and the log of the group's partition, to keep the offsets
+    SHARE_LEADER = auto()  # the share coordinator, to load or store the state of a share partition
 
 
 Row: TypeAlias = tuple[tuple[Asker | ApiKey, ...], int, int, tuple[E, ...], E, str]
@@ -27,6 +28,22 @@ LAST: Final = 1 << 15  # whatever the version
 
 KEEPERS: Final = (Asker.COORDINATOR, Asker.TXN_OFFSET_COMMIT)  # of records, in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
+# The share coordinator's answers to the leader of a share partition. FENCED_LEADER: another leader has taken its place.
+# PASSED: what a client can use as it is, and the two codes into which others are translated.
+NO_COORDINATOR: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
+FENCED_LEADER: Final = (E.FENCED_LEADER_EPOCH, E.FENCED_STATE_EPOCH)
+PASSED: Final = (
+    E.GROUP_ID_NOT_FOUND,
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.OFFSET_NOT_AVAILABLE,
+    E.INVALID_TXN_STATE,
+    E.PRODUCER_FENCED,
+    E.INVALID_PRODUCER_ID_MAPPING,
+    E.CONCURRENT_TRANSACTIONS,
+    E.COORDINATOR_NOT_AVAILABLE,
+    E.NOT_LEADER_OR_FOLLOWER,
+)
+UNEXPECTED: Final = tuple({*E} - {*NO_COORDINATOR, *FENCED_LEADER, *PASSED, E.NONE, E.UNKNOWN_SERVER_ERROR})
 
 # fmt: off
 TRANSLATIONS: Final[tuple[Row, ...]] = (
@@ -48,6 +65,10 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     ((Asker.TXN_OFFSET_COMMIT,), 0, LAST, (E.NETWORK_EXCEPTION,), E.COORDINATOR_LOAD_IN_PROGRESS, "#s2-7"),
     ((Asker.TXN_OFFSET_COMMIT,), 0, 3, (E.TRANSACTION_ABORTABLE,), E.INVALID_TXN_STATE, "#s2-7"),
     ((Asker.TXN_OFFSET_COMMIT,), 0, LAST, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-7"),
+
+    ((Asker.SHARE_LEADER,), 0, LAST, NO_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, "share-groups.md#s3-9"),
+    ((Asker.SHARE_LEADER,), 0, LAST, FENCED_LEADER, E.NOT_LEADER_OR_FOLLOWER, "share-groups.md#s3-9"),
+    ((Asker.SHARE_LEADER,), 0, LAST, UNEXPECTED, E.UNKNOWN_SERVER_ERROR, "share-groups.md#s3-9"),
 
     # Before version 6 a producer knows generations only, also where the member that it commits for has an epoch; from
     # 6 on the code passes: docs/spec/kafka-4.4.md#s5-2, T3 and T4.

@@ -8,11 +8,12 @@ A fetch that finds it GONE begins anew with another. Source: docs/spec/share-gro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
@@ -37,22 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.shares")
 
-UNAVAILABLE, NOT_LEADER = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER
-# What the share coordinator says → what a client is told. Anything else is UNKNOWN_SERVER_ERROR.
-CODES: Final[Mapping[ErrorCode, ErrorCode]] = {
-    ErrorCode.NOT_COORDINATOR: UNAVAILABLE,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: UNAVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: UNAVAILABLE,
-    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.FENCED_LEADER_EPOCH: NOT_LEADER,
-    ErrorCode.FENCED_STATE_EPOCH: NOT_LEADER,
-    ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.OFFSET_NOT_AVAILABLE,
-    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
-    ErrorCode.PRODUCER_FENCED: ErrorCode.PRODUCER_FENCED,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.CONCURRENT_TRANSACTIONS,
-}
 # Whoever is told so has lost the right to write.
 FENCING: Final = frozenset(
     {
@@ -181,7 +166,7 @@ class LiveSharePartition:
             case SharePartitionPhase.ACTIVE:
                 answer.resolve(True)
             case SharePartitionPhase.GONE:
-                answer.fail(self.failure or KafkaError(NOT_LEADER))
+                answer.fail(self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         return answer
 
     def _tell_awaiting(self) -> None:
@@ -241,7 +226,7 @@ class LiveSharePartition:
         self._tell_awaiting()
 
     def _cannot_load(self, error: KafkaError) -> None:
-        self.failure = KafkaError(CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message)
+        self.failure = KafkaError(translated(Asker.SHARE_LEADER, error.code), error.message)
         log.warning("share partition %s cannot be loaded: %s", self.key, error)
         self.drop()
 
@@ -294,7 +279,7 @@ class LiveSharePartition:
     ) -> None:
         """Raises KafkaError unless all of it can become pending, by `make_pending` in the same turn."""
         if self.phase is not SharePartitionPhase.ACTIVE:
-            raise KafkaError(NOT_LEADER)
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.core.pending.require_acquired(member_id, acknowledgements, transaction, self.lock_clock.now_ms())
 
     def make_pending(
@@ -431,7 +416,7 @@ class LiveSharePartition:
         try:
             told.outcome()
         except KafkaError as error:
-            code = CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            code = translated(Asker.SHARE_LEADER, error.code)
             log.warning("the state of share partition %s could not be stored: %s", self.key, error)
             self.core.write_failed(write, self.limits)
             if error.code in FENCING:

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.waiting import after, each_of
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
 from odradek.broker.shares.leader.acknowledging import DONE, AcknowledgeResult
-from odradek.broker.shares.leader.live_partition import CODES, PendingWrite, SharePartitionPhase
+from odradek.broker.shares.leader.live_partition import PendingWrite, SharePartitionPhase
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
 
@@ -180,7 +181,7 @@ def settle(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError])
     results = []
     for (live, write, _), error in zip(writes, errors, strict=True):
         if error is not None:
-            results.append(AcknowledgeResult(CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message))
+            results.append(AcknowledgeResult(translated(Asker.SHARE_LEADER, error.code), error.message))
         else:
             results.append(NOT_ATTEMPTED if has_failed else DONE)
         if write is None:

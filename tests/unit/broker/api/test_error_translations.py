@@ -35,3 +35,26 @@ def test_a_row_holds_for_its_versions() -> None:
 def test_what_no_row_names_stays_as_it_is() -> None:
     assert translated(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE, 0) is ErrorCode.INVALID_TXN_STATE
     assert translated(Asker.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
+
+
+# docs/spec/share-groups.md#s3-9, and the codes with which a transaction refuses an acknowledgement.
+OF_THE_SHARE_COORDINATOR = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.PRODUCER_FENCED,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.INVALID_REQUEST: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def test_a_client_is_not_told_a_code_of_the_share_coordinator_that_it_cannot_use() -> None:
+    told = {code: translated(Asker.SHARE_LEADER, code) for code in OF_THE_SHARE_COORDINATOR}
+    assert told == OF_THE_SHARE_COORDINATOR
