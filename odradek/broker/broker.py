@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.api.served import SERVED, Offered
 from odradek.broker.configuration.listeners import Listener, advertise
 from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
+from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.supported_features import FIRST_LEVELS, SUPPORTED_FEATURES
@@ -42,15 +43,14 @@ from odradek.storage.staging import TailCache
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
-    from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator
+    from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
-    from odradek.broker.coordinators.transaction_markers import MarkerRound, NewMarkerRound, TopicMarkerWriter
+    from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import TopicImage
     from odradek.broker.metadata.token_expiry import TokenExpiry
     from odradek.broker.partitions.housekeeping import Housekeeping
-    from odradek.broker.partitions.partition import Partition
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
@@ -94,32 +94,29 @@ class Broker:
         steady_clock: Clock | None = None,
         is_alone: bool = True,
         disk: Disk | None = None,
+        steps: BrokerSteps | None = None,
+        offered: Offered = OFFERED,
+        known_logs: Mapping[TopicPartition, KnownLog] | None = None,
     ) -> None:
         """
         clock, timers  the system's where they are None, as the disk is
         steady_clock   what goes on while the clock is set; by the loop's time where it is None
         is_alone       whether the process is for this broker: what start-up makes stays to its end
+        steps          what happens between its steps; None: nothing but what Kafka does
+        offered        what it tells clients that it serves; less than everything where it stands for an older release
+        known_logs     of a copy of another broker's directory: what that broker knew of its logs, which are not read
+                       again
         """
         self.config = config
-        self.offered: Offered = OFFERED  # another one in its place, before it opens, has it stand for an older release
-        self.known_logs: Mapping[TopicPartition, KnownLog] = {}  # set before it opens a copy of another's directory
+        self.steps: BrokerSteps = steps or BrokerSteps()
+        self.offered: Offered = offered
+        self._known_logs: Mapping[TopicPartition, KnownLog] = known_logs or {}
         self.loop = loop
         self.clock: Clock = clock or SystemClock()
         self.timers: Timers = timers or LoopTimers(loop)
         self.steady_clock: Clock = steady_clock or SteadyClock(self.clock, loop.time)
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
-        self.wrap_markers: Callable[[TopicMarkerWriter], TopicMarkerWriter] = lambda plain: plain
-        self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
-        self.wrap_verifier: Callable[[Verifier], Verifier] = lambda plain: plain
-        self.member_id: Callable[[str], str] = lambda plain: plain  # of a new member of a group, in place of it
-        self.session_id: Callable[[int], int] = lambda plain: plain  # of a new fetch session, in place of it
-        self.wrap_producer_ids: Callable[[ProducerIdSource], ProducerIdSource] = lambda plain: plain
-        self.log_begun: Callable[[Partition], None] = lambda _: None  # of a new partition
-        self.first_epoch: Callable[[], int] = int  # 0: added to the first epoch, or generation, of a group
-        # Of a coordinator's partitions, by their topic; another one in its place can keep it waiting.
-        self.loader: Callable[[Coroutine[Any, Any, None], str], None] = lambda coroutine, _: self.load_now(coroutine)
-        self.marker_round: Callable[[type[MarkerRound]], NewMarkerRound] = lambda plain: plain  # in place of it
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
         # Several threads that decode would be no faster, since one at a time runs Python, and the loop would be one of
         # them; and what is decoded waits in memory until the loop comes to it.
@@ -251,7 +248,7 @@ class Broker:
         from odradek.broker.fetch.sessions import MAX_SESSION_ID, FetchSessions
 
         slots = self.config.max_incremental_fetch_session_cache_slots
-        return FetchSessions(slots, lambda: self.session_id(randint(1, MAX_SESSION_ID)))
+        return FetchSessions(slots, lambda: self.steps.session_id(randint(1, MAX_SESSION_ID)))
 
     @cached_property
     def groups(self) -> GroupCoordinator:
@@ -269,13 +266,13 @@ class Broker:
     def markers(self) -> TopicMarkerWriter:
         from odradek.broker.coordinators.on_demand import make_markers
 
-        return self.wrap_markers(make_markers(self))
+        return self.steps.markers(make_markers(self))
 
     @cached_property
     def verifier(self) -> Verifier:
         from odradek.broker.coordinators.on_demand import make_verifier
 
-        return self.wrap_verifier(make_verifier(self))
+        return self.steps.verifier(make_verifier(self))
 
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:
@@ -287,7 +284,7 @@ class Broker:
     def shares(self) -> Shares:
         from odradek.broker.shares.leader.shares import make_shares
 
-        return make_shares(self)
+        return make_shares(self, self.steps)
 
     @cached_property
     def share_markers(self) -> ShareMarkers:
@@ -376,8 +373,8 @@ class Broker:
                 tail_cache=TailCache(self.config.odradek_tail_cache_bytes),
                 jitter_ms=random_below,
             )
-            directory.expect(self.known_logs)
-            self.known_logs = {}
+            directory.expect(self._known_logs)
+            self._known_logs = {}
             return directory
         except DirectoryInUse:
             raise CannotStart(
@@ -401,6 +398,7 @@ class Broker:
                 new_uuid=random_uuid,
                 later=self.loop.call_soon,
                 first_levels=self.offered.first_levels,
+                placed=self.steps.placed,
             )
         except (CorruptMetadata, KafkaError) as error:
             raise CannotStart(f"the cluster metadata in {self.log_directory.path} cannot be read: {error}") from error
@@ -422,10 +420,10 @@ class Broker:
             new_uuid=random_uuid,
             two_phase=self.two_phase,
             seals=self.seals,
-            begun=lambda partition: self.log_begun(partition),
+            begun=self.steps.log_begun,
         )
         yield from self.partitions.opening()
-        self.producer_ids = self.wrap_producer_ids(ProducerIds(self.metadata, self.timers))
+        self.producer_ids = self.steps.producer_ids(ProducerIds(self.metadata, self.timers))
 
     def _start_housekeeping(self) -> None:
         try:
@@ -446,9 +444,9 @@ class Broker:
 
     def load(self, coroutine: Coroutine[Any, Any, None], topic: str) -> None:
         """Has partitions of a coordinator's topic loaded."""
-        self.loader(coroutine, topic)
+        self.steps.load(topic, partial(self._load_now, coroutine))
 
-    def load_now(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _load_now(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Spawns work whose objects stay: the garbage collector walks over them neither meanwhile nor later."""
         gc.disable()
         self._loading += 1

@@ -12,6 +12,7 @@ from odradek.broker.security.quotas.entities import IP
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.network.admission import Admissions
     from odradek.broker.runtime.clock import Clock
     from odradek.broker.runtime.workers import JobResult
@@ -27,7 +28,7 @@ CREATION_RATE = "max.connection.creation.rate"
 class ClientLimits:
     """metering: of what clients use; None until a quota of clients is configured for the first time."""
 
-    def __init__(self, broker: Broker, dispatcher: Dispatcher[Broker], admissions: Admissions) -> None:
+    def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], admissions: Admissions) -> None:
         self.metering: Metering | None = None
         self._broker = broker
         self._dispatcher = dispatcher

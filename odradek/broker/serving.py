@@ -7,12 +7,12 @@ stop:  housekeeping → HTTP pages → no more requests, answer what is in fligh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import Dispatcher
-from odradek.broker.broker import Broker
+from odradek.broker.broker import OFFERED, Broker
 from odradek.broker.client_limits import ClientLimits
 from odradek.broker.configuration.listener_settings import SASL_PROTOCOLS
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
@@ -29,18 +29,23 @@ from odradek.broker.security.authorization import authorizer_of
 from odradek.broker.security.listeners import load_certificates, tls_handshakes
 
 if TYPE_CHECKING:
+    from odradek.broker.api.served import Offered
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.coordinators.steps import BrokerSteps
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.http.connections import AddRoutes
     from odradek.broker.network.addresses import ClientAddresses
     from odradek.broker.network.connection_host import FrameReceiver, RequestReceiver
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.security.sasl.setup import SaslListeners
+    from odradek.protocol.topic_partition import TopicPartition
     from odradek.storage.disk import Disk
+    from odradek.storage.log_state import KnownLog
 
 
 class ServingBroker:
-    dispatcher: Dispatcher[Broker]  # once it has started, as the next one
+    dispatcher: Dispatcher[HandlerBroker]  # once it has started, as the next one
     traffic: Traffic
 
     def __init__(
@@ -53,6 +58,9 @@ class ServingBroker:
         is_alone: bool = True,
         make_connection: Callable[[Server], Connection] = Connection,
         disk: Disk | None = None,
+        steps: BrokerSteps | None = None,
+        offered: Offered = OFFERED,
+        known_logs: Mapping[TopicPartition, KnownLog] | None = None,
     ) -> None:
         """
         time             its clock and timers; None for the system's
@@ -60,10 +68,21 @@ class ServingBroker:
         make_connection  of this class, or of one derived from it
         is_alone         whether the process is for this broker, which then watches over the loop
         disk             of its data directory; None for the system's
+
+        steps, offered, known_logs: see `Broker`
         """
         steady_clock = None if time is None else time.steady
         self.broker = Broker(
-            config, loop, clock=time, timers=time, steady_clock=steady_clock, is_alone=is_alone, disk=disk
+            config,
+            loop,
+            clock=time,
+            timers=time,
+            steady_clock=steady_clock,
+            is_alone=is_alone,
+            disk=disk,
+            steps=steps,
+            offered=offered,
+            known_logs=known_logs,
         )
         self.control: ControlListener | None = None  # metrics and health
         self.servers: list[Server] = []
@@ -94,7 +113,7 @@ class ServingBroker:
             sasl.refresh()  # there may be settings in the metadata log
         broker.sasl_listeners = sasl
         authorizer = authorizer_of(config, broker.metadata.image.acls)
-        dispatcher = Dispatcher(
+        dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
             broker,
             broker.clock,
             handler_of,

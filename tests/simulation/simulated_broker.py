@@ -24,12 +24,14 @@ from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, G
 from odradek.broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
 from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
 from odradek.broker.coordinators.shard_records import ShardLog
-from odradek.broker.coordinators.share_coordinator import Persister, ShareCoordinator, ShareCoordinatorSettings
+from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
+from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.metadata.topic_creation import TopicCreation
@@ -124,7 +126,6 @@ class SimulatedBroker:
         self.openers = Openers(self.workers)
         self.certificates = None
         self.loop = LoopOf(self.timers)
-        self.wrap_persister: Callable[[Persister], Persister] = lambda plain: plain
         self.loading: list[Coroutine[Any, Any, None]] = []
         self._uuids = count(rng.randrange(1 << 40))
         identity = DirectoryId(config.node_id, None, "b2RyYWRlay1zaW11bGF0ZQ", "9DitBXe7pyoCRUwgpuuW-w")
@@ -202,7 +203,9 @@ class SimulatedBroker:
             config, time, self.timers, coordinator=lambda: self.transactions, two_phase=self.two_phase
         )
         # It is all that handlers ask of a Broker.
-        self.dispatcher = Dispatcher(cast(Broker, self), time, handler_of, fast_path_of=fast_path_of)
+        self.dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
+            cast(Broker, self), time, handler_of, fast_path_of=fast_path_of
+        )
         self._connections: dict[str, ConnectionInfo] = {}
         self._connection_ids = count(1)
         self.housekeeping = Housekeeping(
@@ -235,7 +238,7 @@ class SimulatedBroker:
 
     @cached_property
     def shares(self) -> Shares:
-        return make_shares(cast(Broker, self))
+        return make_shares(cast(Broker, self), BrokerSteps())
 
     def has_started(self, coordinator: str) -> bool:
         return coordinator in vars(self)

@@ -12,6 +12,7 @@ from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.broker import Broker
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.security.authorization import authorizer_of
@@ -51,7 +52,7 @@ class AskedBroker:
     async def _open(self) -> None:
         broker = self.broker
         broker.open({self.listener: 9092})
-        self.dispatcher = Dispatcher(
+        self.dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
             broker,
             broker.clock,
             handler_of,

@@ -27,6 +27,7 @@ from tests.support.clock import ManualClock, ManualTimers
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
 
 
 class FakeTransport(asyncio.Transport):
@@ -196,7 +197,7 @@ class Handler(ServedApi):
 
 def dispatcher_with(
     handlers: Mapping[ApiKey, Handler], *, broker: object = None, clock: Clock | None = None
-) -> Dispatcher[Broker]:
+) -> Dispatcher[HandlerBroker]:
     return Dispatcher(
         cast("Broker", broker),
         clock or ManualClock(),

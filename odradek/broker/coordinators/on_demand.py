@@ -5,7 +5,7 @@ Each is created by the first request that needs it, or as soon as the broker lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.coordinators.cluster_view import ImageView
@@ -21,7 +21,6 @@ from odradek.broker.coordinators.transaction_markers import (
     LocalMarkerWriter,
     MarkerRound,
     MarkerWriter,
-    NewMarkerRound,
     ShareGroupMarkers,
 )
 from odradek.broker.coordinators.verification import Verifier
@@ -32,6 +31,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
+    from odradek.broker.coordinators.steps import BrokerSteps
     from odradek.broker.transactions.seals import Seals
 
 
@@ -51,11 +51,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
     @property
     def markers(self) -> MarkerWriter: ...
     @property
-    def member_id(self) -> Callable[[str], str]: ...
-    @property
-    def first_epoch(self) -> Callable[[], int]: ...
-    @property
-    def marker_round(self) -> Callable[[type[MarkerRound]], NewMarkerRound]: ...
+    def steps(self) -> BrokerSteps: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
     def load(self, coroutine: Coroutine[None, None, None], topic: str) -> None:
@@ -70,8 +66,8 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
         open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
         spawn=lambda loading: broker.load(loading, GROUP_OFFSETS),
         new_uuid=random_uuid,
-        member_id=broker.member_id,
-        first_epoch=broker.first_epoch,
+        member_id=broker.steps.member_id,
+        first_epoch=broker.steps.first_epoch,
         cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
     groups.start(_partition_count(broker, GROUP_OFFSETS))
@@ -98,7 +94,7 @@ def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
         spawn=lambda loading: broker.load(loading, TRANSACTION_STATE),
         two_phase=broker.two_phase,
         seals=broker.seals,
-        new_round=broker.marker_round(MarkerRound),
+        new_round=broker.steps.marker_round(MarkerRound),
     )
     transactions.start(_partition_count(broker, TRANSACTION_STATE))
     return transactions

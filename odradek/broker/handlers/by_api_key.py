@@ -10,10 +10,10 @@ from odradek.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher, FastPath, HandlerCall, Route
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
 
 
-def fast_path_of(route: Route[Broker], dispatcher: Dispatcher[Broker]) -> FastPath | None:
+def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBroker]) -> FastPath | None:
     """Finds the quicker way for ordinary requests of this API and version, if there is one."""
     if route.api_key is not ApiKey.PRODUCE:
         return None
@@ -22,11 +22,11 @@ def fast_path_of(route: Route[Broker], dispatcher: Dispatcher[Broker]) -> FastPa
     return fast_path(route, dispatcher.broker, dispatcher.now_ms, dispatcher.authorizer)
 
 
-def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
+def handler_of(api_key: ApiKey) -> HandlerCall[HandlerBroker]:
     """Finds a handler by name: in the module that its row of SERVED names, the function with the API's name.
 
     Raises KeyError for an API that is not served.
     """
     module = import_module(f"odradek.broker.handlers.{SERVED[api_key].module}")
-    handler: HandlerCall[Broker] = getattr(module, api_key.name.lower())
+    handler: HandlerCall[HandlerBroker] = getattr(module, api_key.name.lower())
     return handler

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.groups.core import GroupCore
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.network.admission import Admissions
     from odradek.broker.network.connection_host import LoginCounts
     from odradek.broker.network.server import Server
@@ -41,7 +42,7 @@ LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the
 class Traffic(NamedTuple):
     """Counters of requests and connections, and since when they count."""
 
-    dispatcher: Dispatcher[Broker]
+    dispatcher: Dispatcher[HandlerBroker]
     servers: Sequence[Server]
     since_ms: int
     limits: ClientLimits
@@ -63,7 +64,7 @@ class RequestMeasure(NamedTuple):
     throttle_ms: int = 0
 
     @classmethod
-    def of(cls, route: Route[Broker]) -> RequestMeasure:
+    def of(cls, route: Route[HandlerBroker]) -> RequestMeasure:
         api = route.api_key.kafka_name
         local_ms, remote_ms = route.local_s * 1000, route.remote_s * 1000
         answered_in, throttle_ms = tuple(route.answered_in), route.throttled_ms

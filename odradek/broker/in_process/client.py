@@ -19,7 +19,7 @@ from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.delayed import Parked
 
 M = TypeVar("M", bound=Message)
@@ -35,7 +35,7 @@ class InProcessClient:
     """Client without a socket. client_host: whose HTTP request this is; ACLs may name it."""
 
     def __init__(
-        self, dispatcher: Dispatcher[Broker], client_host: str, client_port: int, principal: str | None = None
+        self, dispatcher: Dispatcher[HandlerBroker], client_host: str, client_port: int, principal: str | None = None
     ) -> None:
         """principal: None for User:ANONYMOUS."""
         self._dispatcher = dispatcher

@@ -116,9 +116,15 @@ class ClusterMetadata:
         node: Node,
         leader_epoch: int,
         later: Callable[[Callable[[], None]], object],
+        placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
     ) -> None:
-        """prepare: gets records that are about to be committed; what it returns is run by the thread that has synced
-        them, before they are published."""
+        """Use `opening`.
+
+        placed   gets each decision before it is recorded, and returns what is recorded in its place: where several
+                 nodes share this log, they are given their partitions there
+        prepare  gets records that are about to be committed; what it returns is run by the thread that has synced them,
+                 before they are published
+        """
         self.image = image
         self.node = node
         self.leader_epoch = leader_epoch  # of the metadata log
@@ -130,8 +136,7 @@ class ClusterMetadata:
         self._workers = workers
         self._listeners: list[MetadataListener] = []
         self.prepare: Callable[[Sequence[Message]], Callable[[], None]] = nothing_to_prepare
-        # Gets each decision before it is recorded; brokers under test put partitions on several nodes there.
-        self.placed: Callable[[Decision[Any]], Decision[Any]] = as_decided
+        self._placed = placed
         self._later = later
         self._queue: deque[QueuedDecision] = deque()
         self._is_committing = False
@@ -152,6 +157,7 @@ class ClusterMetadata:
         new_uuid: Callable[[], bytes],
         later: Callable[[Callable[[], None]], object] = at_once,
         first_levels: Mapping[str, int] = FIRST_LEVELS,
+        placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
     ) -> "Steps[ClusterMetadata]":
         """Reads the metadata log, or begins one in a new directory; then registers this process and leads its
         partitions.
@@ -160,6 +166,7 @@ class ClusterMetadata:
 
         later         runs an action in another turn of the loop
         first_levels  of the features of a new directory
+        placed        gets each decision before it is recorded, and returns what is recorded in its place
         raises        CorruptMetadata, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start on it
         """
         now_ms = clock.now_ms()
@@ -178,7 +185,16 @@ class ClusterMetadata:
         leader_epoch = max(stored_epoch, metadata_log.leader_epoch) + 1
         disk.replace(path, encode_quorum_state(QuorumState(node.node_id, leader_epoch, (node.node_id,))))
         metadata = cls(
-            image, metadata_log, disk, config, clock, workers, node=node, leader_epoch=leader_epoch, later=later
+            image,
+            metadata_log,
+            disk,
+            config,
+            clock,
+            workers,
+            node=node,
+            leader_epoch=leader_epoch,
+            later=later,
+            placed=placed,
         )
         metadata_log.assign_leader_epoch(leader_epoch)
         metadata._stage_control(now_ms)
@@ -283,7 +299,7 @@ class ClusterMetadata:
         decided = decide(self.image)
         if not isinstance(decided, Decision):
             decided = yield from decided
-        decision = self.placed(decided)
+        decision = self._placed(decided)
         if decision.records:
             yield from self._staging(decision.records)
             self._log.write_staged()

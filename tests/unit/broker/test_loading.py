@@ -8,6 +8,7 @@ import gc
 import pytest
 
 from odradek.broker.broker import Broker
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.metadata import config_with
 
 
@@ -28,8 +29,8 @@ async def load_two(fails: bool) -> None:
     broker = Broker(config_with(), loop)
     first, second = loop.create_future(), loop.create_future()
     try:
-        broker.load_now(load_until(first, fails=fails))
-        broker.load_now(load_until(second, fails=False))
+        broker.load(load_until(first, fails=fails), GROUP_OFFSETS)
+        broker.load(load_until(second, fails=False), GROUP_OFFSETS)
         first.set_result(None)
         await asyncio.sleep(0.0)
         await asyncio.sleep(0.0)

@@ -18,6 +18,7 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
+from odradek.broker.broker import OFFERED
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
@@ -25,7 +26,7 @@ from odradek.broker.control.clusters.chosen_listeners import Entrances, parse_en
 from odradek.broker.control.clusters.copies import Copy, beside, copy, fresh_root, nothing_more, remove
 from odradek.broker.control.clusters.releases import Release
 from odradek.broker.control.faults.faults import Faults
-from odradek.broker.control.faults.steps import put_steps
+from odradek.broker.control.faults.steps import ControlledSteps
 from odradek.broker.control.nodes.nodes import Nodes, ids_of_nodes
 from odradek.broker.control.problems import Problem, bad, unknown
 from odradek.broker.network.controlled_connection import ControlledConnection
@@ -199,10 +200,11 @@ class Clusters:
         """
         time = ControlledTime(self._loop)
         cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)
-        serving = self._serving(cluster, config, add_routes)
+        steps = ControlledSteps(cluster.faults, cluster.time)
+        serving = self._serving(cluster, config, steps, add_routes)
         cluster.node_ids = (config.node_id,)
         self._clusters[DEFAULT] = cluster
-        await self._start(cluster, serving)
+        await self._start(cluster, serving, steps)
         return serving
 
     def __iter__(self) -> Iterator[Cluster]:
@@ -344,8 +346,11 @@ class Clusters:
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
 
-    def _serving(self, cluster: Cluster, config: BrokerConfig, add_routes: AddRoutes | None = None) -> ServingBroker:
+    def _serving(
+        self, cluster: Cluster, config: BrokerConfig, steps: ControlledSteps, add_routes: AddRoutes | None = None
+    ) -> ServingBroker:
         cluster.faults.exchanges.are_kept = config.odradek_control_requests_enable
+        known_logs, cluster.known_logs = cluster.known_logs, {}
         return ServingBroker(
             config,
             self._loop,
@@ -354,6 +359,9 @@ class Clusters:
             is_alone=cluster.id == DEFAULT,
             make_connection=ControlledConnection,
             disk=cluster.disk,
+            steps=steps,
+            offered=OFFERED if cluster.release is None else cluster.release.offered,
+            known_logs=known_logs,
         )
 
     async def _start_again(self, cluster: Cluster) -> None:
@@ -365,20 +373,17 @@ class Clusters:
         try:
             settings = {**MADE_WITH, **entrances, **cluster.settings, **own}
             config, _ = configure({}, {}, settings, brokers=len(cluster.node_ids))
-            await self._start(cluster, self._serving(cluster, config))
+            steps = ControlledSteps(cluster.faults, cluster.time)
+            await self._start(cluster, self._serving(cluster, config, steps), steps)
         except (CannotStart, ConfigError, KafkaError, OSError) as error:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
         finally:
             self._objects.made(began)
 
-    async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
-        put_steps(serving.broker, cluster.faults)
-        serving.broker.known_logs, cluster.known_logs = cluster.known_logs, {}
-        if cluster.release is not None:
-            serving.broker.offered = cluster.release.offered
+    async def _start(self, cluster: Cluster, serving: ServingBroker, steps: ControlledSteps) -> None:
         await serving.start()
         cluster.serving, cluster.is_cut_off = serving, False
-        nodes = Nodes(serving, cluster.node_ids, cluster.ports)
+        nodes = steps.nodes = Nodes(serving, cluster.node_ids, cluster.ports)
         try:
             await nodes.open()
         except (CannotStart, OSError, KafkaError):

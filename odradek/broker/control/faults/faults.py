@@ -11,8 +11,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import partition_errors
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.control.nodes.nodes import Nodes
     from odradek.broker.control.recording.recorder import Recorder
-    from odradek.broker.metadata.records import Decision
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
     from odradek.broker.network.controlled_connection import ObservesConnections
     from odradek.broker.runtime.clock import Timers
@@ -89,13 +87,7 @@ class Faults:
         """To a broker that has just started."""
         self._serving = serving
         self._nodes = nodes
-        metadata = serving.broker.metadata
-        metadata.placed = partial(self._placed, metadata.placed)
         self.put()
-
-    def _placed(self, plain: Callable[[Decision[Any]], Decision[Any]], decision: Decision[Any]) -> Decision[Any]:
-        placed = plain(decision)
-        return placed if self.odd is None else self.odd.placed(placed)
 
     def detach(self) -> None:
         """Before the broker stops: requests that wait go on, so that they can be answered or cut off."""

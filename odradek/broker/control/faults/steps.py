@@ -1,17 +1,18 @@
 """Rules between the steps of the broker itself: behind verifications, around decisions and markers of transactions,
-before the state of share partitions is stored, and before coordinators load. Each stands in place of the plain step.
+before the state of share partitions is stored, and before coordinators load; and what a broker that is odd draws there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from odradek.broker.control.faults.holds import held_at
 from odradek.broker.control.faults.rules import OBSERVE, Action, Point, Seen
 from odradek.broker.control.odd.odd_logs import OddProducerIds, begin_log
+from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.runtime.clock import Scan
 from odradek.broker.runtime.delayed import Deferred
@@ -19,19 +20,23 @@ from odradek.broker.transactions.core import MARKER_RETRY_MS
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
     from odradek.broker.control.faults.faults import Faults
     from odradek.broker.coordinators.share_coordinator import Persister
+    from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource
     from odradek.broker.coordinators.transaction_markers import (
         MarkerRound,
         MarkerRounds,
         MarkerWriter,
+        NewMarkerRound,
         OnWritten,
+        TopicMarkerWriter,
         TxnMarker,
     )
     from odradek.broker.coordinators.verification import TransactionalProducer, Unverified, VerificationResults
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.metadata.records import Decision
     from odradek.broker.partitions.partition import Partition
-    from odradek.broker.runtime.clock import TimerHandle
+    from odradek.broker.runtime.clock import Clock, TimerHandle
     from odradek.broker.shares.core.in_flight import StateWrite
     from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.broker.transactions.turn import MarkersOwed
@@ -40,23 +45,62 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 
-def put_steps(broker: Broker, faults: Faults) -> None:
-    """Before the broker has any coordinator."""
-    broker.wrap_markers = lambda plain: FaultyMarkers(plain, faults)
-    broker.marker_round = lambda plain: partial(faulty_round(plain), faults)  # type: ignore[arg-type]  # a type is hashable
-    broker.wrap_verifier = lambda plain: FaultyVerifier(plain, faults)
-    broker.wrap_persister = lambda plain: FaultyPersister(plain, faults, broker)
-    broker.member_id = lambda plain: plain if faults.odd is None else faults.odd.member_id(plain)
-    broker.first_epoch = lambda: 0 if faults.odd is None else faults.odd.first_epoch()
-    broker.session_id = lambda plain: plain if faults.odd is None else faults.odd.session_id(plain)
-    broker.wrap_producer_ids = lambda plain: OddProducerIds(plain, lambda: faults.odd)
-    broker.log_begun = lambda partition: begin_log(faults.odd, partition, broker.clock.now_ms())
-    plain_loader = broker.loader
+class PlacesPartitions(Protocol):
+    """Nodes of a cluster, as new partitions need them."""
 
-    def load(coroutine: Coroutine[Any, Any, None], topic: str) -> None:
-        pause(faults, Point.LOADING, Seen(None, places=((topic, None),)), lambda: plain_loader(coroutine, topic))
+    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+        """Puts the new partitions of a decision on nodes, and returns it."""
 
-    broker.loader = load
+
+class ControlledSteps(BrokerSteps):
+    """The steps of a broker under control, for one life of it: rules act between them, and odd answers begin in them.
+
+    nodes  put new partitions on nodes; None until the broker has opened
+    """
+
+    def __init__(self, faults: Faults, clock: Clock) -> None:
+        self.nodes: PlacesPartitions | None = None
+        self._faults = faults
+        self._clock = clock
+
+    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+        if self.nodes is not None:
+            decision = self.nodes.placed(decision)
+        odd = self._faults.odd
+        return decision if odd is None else odd.placed(decision)
+
+    def log_begun(self, partition: Partition) -> None:
+        begin_log(self._faults.odd, partition, self._clock.now_ms())
+
+    def load(self, topic: str, go_on: Callable[[], None]) -> None:
+        pause(self._faults, Point.LOADING, Seen(None, places=((topic, None),)), go_on)
+
+    def producer_ids(self, plain: ProducerIdSource) -> ProducerIdSource:
+        return OddProducerIds(plain, lambda: self._faults.odd)
+
+    def member_id(self, plain: str) -> str:
+        odd = self._faults.odd
+        return plain if odd is None else odd.member_id(plain)
+
+    def first_epoch(self) -> int:
+        odd = self._faults.odd
+        return 0 if odd is None else odd.first_epoch()
+
+    def session_id(self, plain: int) -> int:
+        odd = self._faults.odd
+        return plain if odd is None else odd.session_id(plain)
+
+    def markers(self, plain: TopicMarkerWriter) -> TopicMarkerWriter:
+        return FaultyMarkers(plain, self._faults)
+
+    def marker_round(self, plain: type[MarkerRound]) -> NewMarkerRound:
+        return partial(faulty_round(plain), self._faults)  # type: ignore[arg-type]  # a type is hashable
+
+    def verifier(self, plain: Verifier) -> Verifier:
+        return FaultyVerifier(plain, self._faults)
+
+    def persister(self, plain: Persister, image: MetadataImage) -> Persister:
+        return FaultyPersister(plain, self._faults, image)
 
 
 def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False) -> None:
@@ -301,9 +345,9 @@ class FaultyVerifier(Verifier):
 class FaultyPersister:
     """Between leaders of share partitions and the share coordinator; `Persister`. Only writes wait or fail."""
 
-    def __init__(self, plain: Persister, faults: Faults, broker: Broker) -> None:
+    def __init__(self, plain: Persister, faults: Faults, image: MetadataImage) -> None:
         self._faults = faults
-        self._broker = broker
+        self._image = image
         self._plain = plain
         self.initialize = plain.initialize
         self.read = plain.read
@@ -313,7 +357,7 @@ class FaultyPersister:
     def write(
         self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
-        topic = self._broker.metadata.image.topics_by_id.get(key.topic_id)
+        topic = self._image.topics_by_id.get(key.topic_id)
         places = () if topic is None else ((topic.name, key.partition),)
         seen = Seen(None, named={"group": (key.group_id,)}, places=places)
         action = self._faults.action(Point.SHARE_STATE, seen)

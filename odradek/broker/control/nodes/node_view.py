@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START, Dispatcher
-from odradek.broker.broker import Broker
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.handlers.groups.group_administration import list_groups
+from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.handlers.records.administration import describe_producers
 from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.handlers.shares.share_group_offsets import describe_share_group_offsets
@@ -29,18 +29,34 @@ from odradek.protocol.messages import request_class
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Sequence
+
     from odradek.broker.api.context import ConnectionInfo, RequestContext
     from odradek.broker.api.dispatch import HandlerCall
+    from odradek.broker.api.served import Offered
+    from odradek.broker.broker import Broker
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
-    from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
     from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
+    from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+    from odradek.broker.metadata.topic_creation import TopicCreation
     from odradek.broker.network.connection_host import LoginCounts
+    from odradek.broker.partitions.registry import Partitions
+    from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.delayed import NowOrLater, Parked
+    from odradek.broker.runtime.loop_watch import LoopWatch
+    from odradek.broker.runtime.workers import Openers, Workers
+    from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.serving import ServingBroker
     from odradek.broker.shares.leader.shares import Shares
+    from odradek.broker.transactions.seals import Seals
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
     from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
@@ -51,6 +67,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
     from odradek.protocol.messages.list_groups_response import ListGroupsResponse
     from odradek.protocol.struct import Buffer, Struct
+    from odradek.storage.log_directory import LogDirectory
 
 # By the field that names whom the request is about; each element of a list is a key, or holds one in such a field.
 GROUP_FIELDS: Final = ("group_id", "group_ids", "groups", "groups_names")
@@ -66,22 +83,100 @@ COORDINATED: Final = {
 }
 
 
-class NodeBroker(Broker):
-    """The broker of the cluster, but for the partitions that this node leads and the fetch sessions that it keeps."""
+class NodeBroker(HandlerBroker):
+    """The broker of the cluster as handlers of one node see it: with the partitions that this node leads, and the fetch
+    sessions that it keeps. All else is that of the whole broker."""
 
     def __init__(self, whole: Broker, node_id: int) -> None:
         self._whole = whole
-        self.partitions = LedPartitions(whole.partitions, node_id)
+        self._partitions = LedPartitions(whole.partitions, node_id)
         self._sessions: FetchSessions | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._whole, name)
+    @property
+    def partitions(self) -> Partitions:
+        return self._partitions
 
     @property
     def fetch_sessions(self) -> FetchSessions:
         if self._sessions is None:
             self._sessions = self._whole.new_fetch_sessions()
         return self._sessions
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._whole.config
+
+    @property
+    def cluster_id(self) -> str:
+        return self._whole.cluster_id
+
+    @property
+    def advertised(self) -> Sequence[Listener]:
+        return self._whole.advertised
+
+    @property
+    def offered(self) -> Offered:
+        return self._whole.offered
+
+    @property
+    def clock(self) -> Clock:
+        return self._whole.clock
+
+    @property
+    def steady_clock(self) -> Clock:
+        return self._whole.steady_clock
+
+    @property
+    def timers(self) -> Timers:
+        return self._whole.timers
+
+    @property
+    def loop(self) -> AbstractEventLoop:
+        return self._whole.loop
+
+    @property
+    def watch(self) -> LoopWatch:
+        return self._whole.watch
+
+    @property
+    def workers(self) -> Workers:
+        return self._whole.workers
+
+    @property
+    def openers(self) -> Openers:
+        return self._whole.openers
+
+    @property
+    def log_directory(self) -> LogDirectory:
+        return self._whole.log_directory
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        return self._whole.metadata
+
+    @property
+    def auto_creation(self) -> TopicCreation:
+        return self._whole.auto_creation
+
+    @property
+    def certificates(self) -> ListenerCertificates | None:
+        return self._whole.certificates
+
+    @property
+    def host_addresses(self) -> dict[str, tuple[str, ...]]:
+        return self._whole.host_addresses
+
+    @property
+    def producer_ids(self) -> ProducerIdSource:
+        return self._whole.producer_ids
+
+    @property
+    def two_phase(self) -> TwoPhaseProducers:
+        return self._whole.two_phase
+
+    @property
+    def seals(self) -> Seals:
+        return self._whole.seals
 
     @property
     def groups(self) -> GroupCoordinator:
@@ -111,17 +206,17 @@ class NodeBroker(Broker):
         return self._whole.has_started(coordinator)
 
 
-def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) -> Dispatcher[Broker]:
+def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) -> Dispatcher[HandlerBroker]:
     """Without the fast path of Produce, which remembers partitions."""
     broker = serving.broker
     view = NodeBroker(broker, node_id)
     authorizer = authorizer_of(broker.config, broker.metadata.image.acls)
     make = partial(ReplicaFetch, node_id=node_id, whole=broker.partitions, replicas=replicas)
 
-    def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[FetchResponse]:
+    def fetch(request: FetchRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[FetchResponse]:
         return fetched(request, context, broker, make)
 
-    async def groups(request: ListGroupsRequest, context: RequestContext, view: Broker) -> ListGroupsResponse:
+    async def groups(request: ListGroupsRequest, context: RequestContext, view: HandlerBroker) -> ListGroupsResponse:
         answer = await list_groups(request, context, view)
         answer.groups = [
             each for each in answer.groups if coordinator_of(broker, GROUP_OFFSETS, each.group_id) == node_id
@@ -129,26 +224,26 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
         return answer
 
     def producers(
-        request: DescribeProducersRequest, context: RequestContext, _view: Broker
+        request: DescribeProducersRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeProducersResponse]:
         return describe_producers(request, context, broker)  # a follower tells of them too
 
     def share_offsets(
-        request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: Broker
+        request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeShareGroupOffsetsResponse]:
         return describe_share_group_offsets(request, context, broker)  # the lag is that of what other nodes lead too
 
-    own: dict[ApiKey, HandlerCall[Broker]] = {
+    own: dict[ApiKey, HandlerCall[HandlerBroker]] = {
         ApiKey.FETCH: fetch,
         ApiKey.LIST_GROUPS: groups,
         ApiKey.DESCRIBE_PRODUCERS: producers,
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: share_offsets,
     }
 
-    def handler(api: ApiKey) -> HandlerCall[Broker]:
+    def handler(api: ApiKey) -> HandlerCall[HandlerBroker]:
         return own.get(api) or handler_of(api)
 
-    dispatcher: Dispatcher[Broker] = Dispatcher(
+    dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
         view, broker.clock, handler, served=broker.offered.apis, authorizer=authorizer
     )
     dispatcher.workers = broker.codec_thread
@@ -163,7 +258,7 @@ class NodeRequests:
     where none of them is coordinated here.
     """
 
-    def __init__(self, dispatcher: Dispatcher[Broker], broker: Broker, node_id: int) -> None:
+    def __init__(self, dispatcher: Dispatcher[HandlerBroker], broker: Broker, node_id: int) -> None:
         self.dispatcher = dispatcher
         self._broker = broker
         self._node_id = node_id

@@ -106,6 +106,7 @@ class Nodes:
         self._placings = count()
         self._ids = ids
         self._by_id: dict[int, Node] = {}
+        self._places = False  # partitions: not where there is one node only, nor before all of them listen
 
     async def open(self) -> None:
         """Raises CannotStart, OSError, KafkaError."""
@@ -135,7 +136,7 @@ class Nodes:
         for node in self:
             if node.id != first_id:
                 await self._listen(node)
-        broker.metadata.placed = self._placed
+        self._places = True
         broker.metadata.node = broker.metadata.node._replace(
             others=tuple(one for one in self._by_id if one != first_id)
         )
@@ -343,11 +344,14 @@ class Nodes:
             for partition in topic.partitions:
                 yield topic.name, partition.partition_id, partition
 
-    def _placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """New partitions have all nodes for replicas, and are led by one after the other, or as assigned.
+    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+        """Changes a decision before it is recorded: new partitions have all nodes for replicas, and are led by one node
+        after the other, or as assigned. With one node only, nothing changes.
 
         A reassignment that moves a leader tells the leader only.
         """
+        if not self._places:
+            return decision
         live, moved = {node.id for node in self.live}, []
         for record in decision.records:
             if isinstance(record, PartitionChangeRecord) and record.isr is None:  # ours say who is in sync

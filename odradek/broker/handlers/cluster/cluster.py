@@ -21,7 +21,7 @@ from odradek.protocol.topic_partition import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
     from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
     from odradek.protocol.messages.unregister_controller_request import UnregisterControllerRequest
@@ -32,7 +32,7 @@ UNKNOWN: Final = "This server does not host this topic-partition."
 
 
 def describe_cluster(
-    request: DescribeClusterRequest, context: RequestContext, broker: Broker
+    request: DescribeClusterRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeClusterResponse:
     """Answers DescribeCluster (key 60), versions 0-2: the brokers, at their addresses for the listener in use.
 
@@ -66,7 +66,9 @@ def describe_cluster(
     )
 
 
-def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, broker: Broker) -> DescribeQuorumResponse:
+def describe_quorum(
+    request: DescribeQuorumRequest, context: RequestContext, broker: HandlerBroker
+) -> DescribeQuorumResponse:
     """Answers DescribeQuorum (key 55), versions 0-2: the one voter of the metadata log, which leads it.
 
     v1: when a voter fetched last; for the leader that is now. v2: messages, directory ids and the voters' listeners.
@@ -97,7 +99,7 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, bro
     )
 
 
-def _metadata_log(context: RequestContext, broker: Broker) -> PartitionData:
+def _metadata_log(context: RequestContext, broker: HandlerBroker) -> PartitionData:
     metadata = broker.metadata
     end_offset = metadata.image.next_offset
     leader = ReplicaState(
@@ -115,7 +117,7 @@ def _metadata_log(context: RequestContext, broker: Broker) -> PartitionData:
 
 
 def unregister_controller(
-    request: UnregisterControllerRequest, context: RequestContext, broker: Broker
+    request: UnregisterControllerRequest, context: RequestContext, broker: HandlerBroker
 ) -> UnregisterControllerResponse:
     """Answers UnregisterController (key 94), version 0: forgets a controller that has left the quorum for good.
 

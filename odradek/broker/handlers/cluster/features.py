@@ -30,7 +30,7 @@ from odradek.protocol.messages.update_features_response import UpdatableFeatureR
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
     from odradek.protocol.struct import Message
@@ -40,7 +40,7 @@ RESULTS_UNTIL = 1  # the last version of UpdateFeatures with a result for each f
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: Broker) -> ApiVersionsResponse:
+def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: HandlerBroker) -> ApiVersionsResponse:
     """Answers ApiVersions (key 18), versions 0-5: the APIs and features that are served.
 
     v1: throttle time. v3: flexible, the client sends its name and version, the answer holds features. v4 (KIP-1022):
@@ -76,7 +76,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: B
     )
 
 
-def check_node(cluster_id: str | None, node_id: int, broker: Broker) -> None:
+def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> None:
     """Refuses a client that means another node, or that names only half of one: docs/spec/kafka-4.4.md#s1-2.
 
     A request of version 4 and older carries neither, and is never refused.
@@ -92,7 +92,7 @@ def check_node(cluster_id: str | None, node_id: int, broker: Broker) -> None:
 
 
 def update_features(
-    request: UpdateFeaturesRequest, context: RequestContext, broker: Broker
+    request: UpdateFeaturesRequest, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[UpdateFeaturesResponse]:
     """Answers UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
 
@@ -147,7 +147,7 @@ def update_features(
     return done.then(recorded).otherwise(refused)
 
 
-def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only: bool) -> Deferred[bool]:
+def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> Deferred[bool]:
     """Stops acknowledging in transactions where these updates end it, unless pending ones will have them refused.
 
     The effects of markers are recorded for readers that do not know markers.
@@ -173,7 +173,7 @@ def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only:
     return done
 
 
-def lowers(feature: str, updates: list[FeatureUpdate], broker: Broker) -> bool:
+def lowers(feature: str, updates: list[FeatureUpdate], broker: HandlerBroker) -> bool:
     current = broker.metadata.image.features.get(feature, 0)
     return any(each.feature == feature and each.level < current for each in updates)
 
@@ -187,7 +187,7 @@ def ends_pending(record: Message) -> bool:
     )
 
 
-def pending_count(broker: Broker) -> int | None:
+def pending_count(broker: HandlerBroker) -> int | None:
     """Counts what is pending in all share partitions, stored or on its way. None while their coordinator loads."""
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return 0

@@ -32,7 +32,7 @@ from odradek.protocol.messages.list_partition_reassignments_response import List
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.records import Decision
     from odradek.broker.partitions.partition import Partition
@@ -47,7 +47,7 @@ Results = list[KafkaError | None]
 
 
 def alter_partition_reassignments(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: Broker
+    request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[AlterPartitionReassignmentsResponse]:
     """Answers AlterPartitionReassignments (key 45), versions 0-1: puts partitions on other brokers, or cancels that.
 
@@ -92,7 +92,7 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
 
 
 def list_partition_reassignments(
-    request: ListPartitionReassignmentsRequest, context: RequestContext, broker: Broker
+    request: ListPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListPartitionReassignmentsResponse:
     """Answers ListPartitionReassignments (key 46), version 0: the reassignments in progress: none on one node.
 
@@ -102,7 +102,7 @@ def list_partition_reassignments(
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
-def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker: Broker) -> ElectLeadersResponse:
+def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker: HandlerBroker) -> ElectLeadersResponse:
     """Answers ElectLeaders (key 43), versions 0-2: why no other leader is elected, partition by partition.
 
     v1: the type of the election, an error code for the whole response. v2: flexible. Needs ALTER on the cluster. Null
@@ -138,7 +138,7 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker:
 
 
 def alter_replica_log_dirs(
-    request: AlterReplicaLogDirsRequest, context: RequestContext, broker: Broker
+    request: AlterReplicaLogDirsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterReplicaLogDirsResponse:
     """Answers AlterReplicaLogDirs (key 34), versions 1-2: replicas can only stay in the one data directory.
 
@@ -159,7 +159,7 @@ def alter_replica_log_dirs(
     )
 
 
-def move_code(broker: Broker, topic: str, index: int, path: str) -> ErrorCode:
+def move_code(broker: HandlerBroker, topic: str, index: int, path: str) -> ErrorCode:
     """Returns the code for a move to `path`, which is compared letter by letter with DescribeLogDirs', as in Kafka."""
     if path != broker.log_directory.path:
         return ErrorCode.LOG_DIR_NOT_FOUND
@@ -171,7 +171,7 @@ def move_code(broker: Broker, topic: str, index: int, path: str) -> ErrorCode:
 
 
 def describe_log_dirs(
-    request: DescribeLogDirsRequest, context: RequestContext, broker: Broker
+    request: DescribeLogDirsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeLogDirsResponse:
     """Answers DescribeLogDirs (key 35), versions 1-5: the sizes of partitions, and the space of the data directory.
 
@@ -196,7 +196,7 @@ def describe_log_dirs(
     return DescribeLogDirsResponse(results=[result])
 
 
-def wanted_partitions(request: DescribeLogDirsRequest, broker: Broker) -> list[Partition]:
+def wanted_partitions(request: DescribeLogDirsRequest, broker: HandlerBroker) -> list[Partition]:
     """Returns the partitions asked for that are here; others are passed over."""
     if request.topics is None:
         return list(broker.partitions)

@@ -17,7 +17,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
     from odradek.protocol.messages.join_group_request import JoinGroupRequest
     from odradek.protocol.messages.sync_group_request import SyncGroupRequest
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 NULL_PROTOCOL_NAME_SINCE: Final = 7
 
 
-def join_group(request: JoinGroupRequest, context: RequestContext, broker: Broker) -> NowOrLater[JoinGroupResponse]:
+def join_group(
+    request: JoinGroupRequest, context: RequestContext, broker: HandlerBroker
+) -> NowOrLater[JoinGroupResponse]:
     """JoinGroup (key 11), versions 0-9: join a classic group, or rejoin for its next generation.
 
     v1: rebalance timeout. v4: a dynamic member first gets a member id and rejoins with it (MEMBER_ID_REQUIRED). v5:
@@ -79,7 +81,9 @@ def in_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
 NAMES_PROTOCOL_SINCE = 5
 
 
-def sync_group(request: SyncGroupRequest, context: RequestContext, broker: Broker) -> NowOrLater[SyncGroupResponse]:
+def sync_group(
+    request: SyncGroupRequest, context: RequestContext, broker: HandlerBroker
+) -> NowOrLater[SyncGroupResponse]:
     """SyncGroup (key 14), versions 0-5: the leader sends the assignment of its generation, each member gets its part.
 
     v3: static members. v4: flexible. v5: protocol type and name, which must be the group's. Needs READ on the group.
@@ -95,7 +99,9 @@ def sync_group(request: SyncGroupRequest, context: RequestContext, broker: Broke
     return shard.submit(lambda core, now_ms: core.sync_group(request, parked, now_ms), parked)
 
 
-def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: Broker) -> NowOrLater[HeartbeatResponse]:
+def heartbeat(
+    request: HeartbeatRequest, context: RequestContext, broker: HandlerBroker
+) -> NowOrLater[HeartbeatResponse]:
     """Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive; the answer tells it of a rebalance.
 
     v3: static members. v4: flexible. Needs READ on the group.
@@ -114,7 +120,9 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: Broker
 SEVERAL_MEMBERS_SINCE = 3
 
 
-def leave_group(request: LeaveGroupRequest, context: RequestContext, broker: Broker) -> NowOrLater[LeaveGroupResponse]:
+def leave_group(
+    request: LeaveGroupRequest, context: RequestContext, broker: HandlerBroker
+) -> NowOrLater[LeaveGroupResponse]:
     """LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes them.
 
     v3: several members, static ones by their instance id. v4: flexible. v5: reason. Needs READ on the group.

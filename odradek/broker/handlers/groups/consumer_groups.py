@@ -15,7 +15,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.delayed import NowOrLater
     from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
     from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -26,7 +26,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 def consumer_group_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext, broker: Broker
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ConsumerGroupHeartbeatResponse]:
     """ConsumerGroupHeartbeat (key 68), versions 0-1: members of a consumer group (KIP-848) join, stay and leave.
 
@@ -51,7 +51,7 @@ def consumer_group_heartbeat(
     return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.consumer_heartbeat(beat, now_ms))
 
 
-def require_consumer_protocol(broker: Broker) -> None:
+def require_consumer_protocol(broker: HandlerBroker) -> None:
     """Raises UNSUPPORTED_VERSION where the cluster does not have consumer groups."""
     is_finalised = broker.metadata.image.features.get(GROUP_VERSION, 0) >= 1
     if not is_finalised or CONSUMER_PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
@@ -60,7 +60,7 @@ def require_consumer_protocol(broker: Broker) -> None:
 
 @sliced
 def consumer_group_describe(
-    request: ConsumerGroupDescribeRequest, context: RequestContext, broker: Broker
+    request: ConsumerGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[ConsumerGroupDescribeResponse]:
     """ConsumerGroupDescribe (key 69), versions 0-1: epochs, members and assignments of consumer groups (KIP-848).
 
@@ -73,7 +73,7 @@ def consumer_group_describe(
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _described(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:
+def _described(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":

@@ -24,7 +24,7 @@ from odradek.protocol.messages.find_coordinator_response import Coordinator, Fin
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 
 SEVERAL_KEYS_SINCE = 4
@@ -51,7 +51,7 @@ STATE_TOPICS = {
 
 @sliced
 def find_coordinator(
-    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+    request: FindCoordinatorRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[FindCoordinatorResponse]]:
     try:
         key_type = KeyType(request.key_type)
@@ -67,7 +67,7 @@ def find_coordinator(
 
 
 def once_it_is_there(
-    name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
+    name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[FindCoordinatorResponse]:
     response: Deferred[FindCoordinatorResponse] = Deferred()
     # Whether it was made, was there already, or could not be made is seen by looking.
@@ -78,7 +78,7 @@ def once_it_is_there(
 
 
 def answer(
-    request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
+    request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
 ) -> Steps[FindCoordinatorResponse]:
     version = context.api_version
     if version >= SEVERAL_KEYS_SINCE:
@@ -96,7 +96,7 @@ def answer(
     )
 
 
-def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -> Coordinator:
+def find(key: str, key_type: KeyType, context: RequestContext, broker: HandlerBroker) -> Coordinator:
     try:
         match key_type:
             case KeyType.GROUP:
@@ -120,7 +120,7 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
     return Coordinator(key=key, node_id=leader, host=host, port=port)
 
 
-def leader_of(state_topic: str, partition: int, broker: Broker) -> int:
+def leader_of(state_topic: str, partition: int, broker: HandlerBroker) -> int:
     topic = broker.metadata.image.topics.get(state_topic)
     leader = None if topic is None else topic.partitions[partition].leader
     if leader is None:

@@ -18,15 +18,15 @@ from odradek.protocol.messages.describe_groups_response import DescribedGroup, D
 from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
     from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 
 
-async def list_groups(request: ListGroupsRequest, context: RequestContext, broker: Broker) -> ListGroupsResponse:
+async def list_groups(request: ListGroupsRequest, context: RequestContext, broker: HandlerBroker) -> ListGroupsResponse:
     """ListGroups (key 16), versions 0-5: all groups of this broker.
 
     v3: flexible. v4: filter by state; states are shown. v5: filter by type; types are shown. Needs DESCRIBE on the
@@ -53,7 +53,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext, broke
 
 @sliced
 def describe_groups(
-    request: DescribeGroupsRequest, context: RequestContext, broker: Broker
+    request: DescribeGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeGroupsResponse]:
     """DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
 
@@ -79,10 +79,10 @@ G = TypeVar("G", bound=Described)
 
 def described(
     group_ids: Iterable[str],
-    describe: Callable[[str, RequestContext, Broker], G],
+    describe: Callable[[str, RequestContext, HandlerBroker], G],
     includes_operations: bool,
     context: RequestContext,
-    broker: Broker,
+    broker: HandlerBroker,
 ) -> Steps[list[G]]:
     """Describes each group, a member at a step. Raises INVALID_REQUEST where they have too many members in all."""
     groups, entries = [], AnswerEntries()
@@ -104,7 +104,7 @@ def stored_bytes(group: Described) -> int:
     return sum(len(member.member_metadata) + len(member.member_assignment) for member in group.members)
 
 
-def describe(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:
+def describe(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
     version = context.api_version
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
@@ -115,7 +115,7 @@ def describe(group_id: str, context: RequestContext, broker: Broker) -> Describe
 
 @altering
 def delete_groups(
-    request: DeleteGroupsRequest, context: RequestContext, broker: Broker
+    request: DeleteGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[DeleteGroupsResponse]]:
     """DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible.
     v3: a message beside each code, which no refusal of these groups has (docs/spec/kafka-4.4.md#s3-1).
@@ -133,7 +133,7 @@ def delete_groups(
     )
 
 
-def delete_group(group_id: str, context: RequestContext, broker: Broker) -> NowOrLater[DeletableGroupResult]:
+def delete_group(group_id: str, context: RequestContext, broker: HandlerBroker) -> NowOrLater[DeletableGroupResult]:
     try:
         context.require(Operation.DELETE, ResourceType.GROUP, group_id)
         shard = broker.groups.shard_for(group_id)
@@ -144,7 +144,7 @@ def delete_group(group_id: str, context: RequestContext, broker: Broker) -> NowO
         return failed(group_id, error)
 
 
-def delete_share_group(group_id: str, broker: Broker) -> NowOrLater[DeletableGroupResult]:
+def delete_share_group(group_id: str, broker: HandlerBroker) -> NowOrLater[DeletableGroupResult]:
     """Its share state goes first; if that fails the group stays, and can be deleted again."""
     shard = broker.groups.shard_for(group_id)
 

@@ -27,7 +27,7 @@ from odradek.protocol.messages.offset_delete_response import (
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import NowOrLater
 
@@ -37,7 +37,7 @@ RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]  # by na
 
 
 def offset_commit(
-    request: OffsetCommitRequest, context: RequestContext, broker: Broker
+    request: OffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetCommitResponse]:
     """OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
 
@@ -49,7 +49,7 @@ def offset_commit(
 
 
 def _offset_commit(
-    request: OffsetCommitRequest, context: RequestContext, broker: Broker
+    request: OffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetCommitResponse]]:
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     by_id = context.api_version >= TOPIC_IDS_SINCE
@@ -149,7 +149,7 @@ def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: boo
 
 
 def offset_delete(
-    request: OffsetDeleteRequest, context: RequestContext, broker: Broker
+    request: OffsetDeleteRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetDeleteResponse]:
     """OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
 
@@ -160,7 +160,7 @@ def offset_delete(
 
 
 def _offset_delete(
-    request: OffsetDeleteRequest, context: RequestContext, broker: Broker
+    request: OffsetDeleteRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetDeleteResponse]]:
     context.require(Operation.DELETE, ResourceType.GROUP, request.group_id)
     accepted = OffsetDeleteRequest(group_id=request.group_id)

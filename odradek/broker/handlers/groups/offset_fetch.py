@@ -35,7 +35,7 @@ from odradek.protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
 
 SEVERAL_GROUPS_SINCE = 8
@@ -46,7 +46,7 @@ GROUP_ERROR_SINCE = 2
 
 @sliced
 def offset_fetch(
-    request: OffsetFetchRequest, context: RequestContext, broker: Broker
+    request: OffsetFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetFetchResponse]]:
     """In pieces of some topics: one group may be asked for very many."""
     version, answers = context.api_version, list[NowOrLater[OffsetFetchResponse]]()
@@ -124,7 +124,7 @@ def add(so_far: Part, more: Part) -> None:
 
 
 def fetch_group(
-    asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: Broker
+    asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetFetchResponseGroup]:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)

@@ -24,7 +24,7 @@ from odradek.protocol.messages.describe_producers_response import (
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.delete_records_request import DeleteRecordsRequest
     from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
     from odradek.storage.producer_state import ProducerEntry
@@ -34,7 +34,9 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-def delete_records(request: DeleteRecordsRequest, context: RequestContext, broker: Broker) -> DeleteRecordsResponse:
+def delete_records(
+    request: DeleteRecordsRequest, context: RequestContext, broker: HandlerBroker
+) -> DeleteRecordsResponse:
     """Answers DeleteRecords (key 21), versions 0-2: moves the log start offset of partitions forward.
 
     v2: flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. Deleted records are unreadable at
@@ -55,7 +57,7 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext, broke
 
 
 def result(
-    context: RequestContext, broker: Broker, topic: str, index: int, offset: int
+    context: RequestContext, broker: HandlerBroker, topic: str, index: int, offset: int
 ) -> DeleteRecordsPartitionResult:
     try:
         context.require(Operation.DELETE, ResourceType.TOPIC, topic)
@@ -75,7 +77,7 @@ def result(
 
 @sliced
 def describe_producers(
-    request: DescribeProducersRequest, context: RequestContext, broker: Broker
+    request: DescribeProducersRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeProducersResponse]:
     """Answers DescribeProducers (key 61), version 0: the producer state of partitions, idempotent and transactional.
 
@@ -95,7 +97,7 @@ def describe_producers(
     return response
 
 
-def producers_of(context: RequestContext, broker: Broker, topic: str, index: int) -> PartitionResponse:
+def producers_of(context: RequestContext, broker: HandlerBroker, topic: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(topic)
         context.require(Operation.READ, ResourceType.TOPIC, topic)

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
     from odradek.broker.fetch.sessions import Fetch
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.delayed import NowOrLater
     from odradek.protocol.messages.fetch_request import FetchRequest
 
 TOPIC_IDS_SINCE: Final = 13
 
 
-def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[FetchResponse]:
+def fetch(request: FetchRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[FetchResponse]:
     return fetched(request, context, broker, PendingFetch)
 
 
 def fetched(
     request: FetchRequest,
     context: RequestContext,
-    broker: Broker,
-    make: Callable[[FetchRequest, RequestContext, Broker, Fetch], PendingFetch],
+    broker: HandlerBroker,
+    make: Callable[[FetchRequest, RequestContext, HandlerBroker, Fetch], PendingFetch],
 ) -> NowOrLater[FetchResponse]:
     named_by = NamedBy.TOPIC_ID if context.api_version >= TOPIC_IDS_SINCE else NamedBy.TOPIC_NAME
     try:

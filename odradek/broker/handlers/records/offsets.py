@@ -27,7 +27,7 @@ from odradek.protocol.messages.offset_for_leader_epoch_response import (
 )
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from odradek.protocol.messages.offset_for_leader_epoch_request import (
@@ -59,7 +59,7 @@ NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without rem
 
 @sliced
 def list_offsets(
-    request: ListOffsetsRequest, context: RequestContext, broker: Broker
+    request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[ListOffsetsResponse]]:
     """Answers ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special
     ones.
@@ -78,7 +78,7 @@ class PendingListOffsets:
     """One ListOffsets: what needs only the log's own numbers is answered at once, what needs records in a thread, one
     partition after the other. Others who need a thread wait for one search of a request, not for all."""
 
-    def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: Broker) -> None:
+    def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker) -> None:
         self.response = ListOffsetsResponse()
         self._context = context
         self._broker = broker
@@ -176,7 +176,7 @@ class PendingListOffsets:
 
 
 def offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest, context: RequestContext, broker: Broker
+    request: OffsetForLeaderEpochRequest, context: RequestContext, broker: HandlerBroker
 ) -> OffsetForLeaderEpochResponse:
     """Answers OffsetForLeaderEpoch (key 23), versions 2-4: the end of a leader epoch, from which a reader finds where
     logs diverge.
@@ -200,7 +200,7 @@ def offset_for_leader_epoch(
 
 
 def epoch_end(
-    context: RequestContext, broker: Broker, topic: str, asked: OffsetForLeaderPartition, *, may_all: bool
+    context: RequestContext, broker: HandlerBroker, topic: str, asked: OffsetForLeaderPartition, *, may_all: bool
 ) -> EpochEndOffset:
     """may_all: whether the right to each topic need not be looked at"""
     answer = EpochEndOffset(partition=asked.partition)

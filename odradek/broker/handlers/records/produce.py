@@ -18,13 +18,15 @@ from odradek.storage.validation import is_first_batch_transactional
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.delayed import Deferred, NoResponse
     from odradek.protocol.messages.produce_request import ProduceRequest
     from odradek.protocol.messages.produce_response import ProduceResponse
 
 
-def produce(request: ProduceRequest, context: RequestContext, broker: Broker) -> Deferred[ProduceResponse | NoResponse]:
+def produce(
+    request: ProduceRequest, context: RequestContext, broker: HandlerBroker
+) -> Deferred[ProduceResponse | NoResponse]:
     if has_transactional_records(request):
         if request.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -40,7 +42,7 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
 
 
 def produce_in_transaction(
-    request: ProduceRequest, context: RequestContext, broker: Broker
+    request: ProduceRequest, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[ProduceResponse | NoResponse]:
     # Here: most producers have no transactions.
     from odradek.broker.produce.transactional import TransactionalProduce

@@ -21,7 +21,7 @@ from odradek.protocol.messages.delete_acls_response import (
 from odradek.protocol.messages.describe_acls_response import AclDescription, DescribeAclsResource, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.acl_changes import Created, Deleted
     from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
     from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 @sliced
-def describe_acls(request: DescribeAclsRequest, context: RequestContext, broker: Broker) -> Steps[DescribeAclsResponse]:
+def describe_acls(
+    request: DescribeAclsRequest, context: RequestContext, broker: HandlerBroker
+) -> Steps[DescribeAclsResponse]:
     """Answers DescribeAcls (key 29), versions 1-3: the ACLs that a filter matches, by resource.
 
     v2: flexible. v3: USER resources. Needs DESCRIBE on the cluster. Answered at once, or where there are
@@ -60,7 +62,9 @@ def describe_acls(request: DescribeAclsRequest, context: RequestContext, broker:
     return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
 
 
-def create_acls(request: CreateAclsRequest, context: RequestContext, broker: Broker) -> Deferred[CreateAclsResponse]:
+def create_acls(
+    request: CreateAclsRequest, context: RequestContext, broker: HandlerBroker
+) -> Deferred[CreateAclsResponse]:
     """Answers CreateAcls (key 30), versions 1-3: adds ACLs. v2: flexible. v3: USER resources.
 
     Needs ALTER on the cluster. Each ACL stands alone; those that are good are added together. Answered when they are
@@ -114,7 +118,9 @@ def _created(results: Created) -> CreateAclsResponse:
     )
 
 
-def delete_acls(request: DeleteAclsRequest, context: RequestContext, broker: Broker) -> Deferred[DeleteAclsResponse]:
+def delete_acls(
+    request: DeleteAclsRequest, context: RequestContext, broker: HandlerBroker
+) -> Deferred[DeleteAclsResponse]:
     """Answers DeleteAcls (key 31), versions 1-3: removes the ACLs that filters match. v2: flexible. v3: USER resources.
 
     Needs ALTER on the cluster. Answered when they are durably removed and of no effect any more.

@@ -31,7 +31,7 @@ from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeRespo
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
     from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
@@ -43,7 +43,9 @@ NO_EXCHANGE = "SaslAuthenticate request received after successful authentication
 LEAST_LEVEL = 11  # of metadata.version, 3.5-IV2: older Kafkas do not understand the records
 
 
-def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext, broker: Broker) -> SaslHandshakeResponse:
+def sasl_handshake(
+    request: SaslHandshakeRequest, context: RequestContext, broker: HandlerBroker
+) -> SaslHandshakeResponse:
     """Answers SaslHandshake (key 17), versions 0-1: chooses a SASL mechanism. v1: tokens follow in SaslAuthenticate.
 
     `odradek.broker.security.sasl` answers those that begin an authentication. What gets here came where there is none
@@ -53,7 +55,7 @@ def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext, broke
 
 
 def sasl_authenticate(
-    request: SaslAuthenticateRequest, context: RequestContext, broker: Broker
+    request: SaslAuthenticateRequest, context: RequestContext, broker: HandlerBroker
 ) -> SaslAuthenticateResponse:
     """Answers SaslAuthenticate (key 36), versions 0-2: one token of a SASL exchange.
 
@@ -65,7 +67,7 @@ def sasl_authenticate(
 
 @sliced
 def describe_user_scram_credentials(
-    request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: Broker
+    request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeUserScramCredentialsResponse]:
     """Answers DescribeUserScramCredentials (key 50), version 0: the SCRAM credentials that users have (KIP-554).
 
@@ -93,7 +95,7 @@ def _described(found: tuple[str, Described]) -> DescribeUserScramCredentialsResu
 
 @altering
 def alter_user_scram_credentials(
-    request: AlterUserScramCredentialsRequest, context: RequestContext, broker: Broker
+    request: AlterUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[Deferred[AlterUserScramCredentialsResponse]]:
     """Answers AlterUserScramCredentials (key 51), version 0: sets and removes the SCRAM credentials of users (KIP-554).
 

@@ -20,7 +20,7 @@ from odradek.protocol.messages.describe_client_quotas_response import DescribeCl
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
@@ -30,7 +30,7 @@ Results = list[KafkaError | None]
 
 
 def describe_client_quotas(
-    request: DescribeClientQuotasRequest, context: RequestContext, broker: Broker
+    request: DescribeClientQuotasRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeClientQuotasResponse:
     """Answers DescribeClientQuotas (key 48), versions 0-1: the client quotas that a filter selects.
 
@@ -53,7 +53,7 @@ def describe_client_quotas(
 
 @altering
 def alter_client_quotas(
-    request: AlterClientQuotasRequest, context: RequestContext, broker: Broker
+    request: AlterClientQuotasRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[Deferred[AlterClientQuotasResponse]]:
     """Answers AlterClientQuotas (key 49), versions 0-1: sets and removes limits of users, client ids and addresses.
 

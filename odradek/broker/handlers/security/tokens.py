@@ -35,7 +35,7 @@ from odradek.protocol.messages.renew_delegation_token_response import RenewDeleg
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
     from odradek.protocol.messages.describe_delegation_token_request import DescribeDelegationTokenRequest
@@ -53,7 +53,7 @@ R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
 
 
 def create_delegation_token(
-    request: CreateDelegationTokenRequest, context: RequestContext, broker: Broker
+    request: CreateDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[CreateDelegationTokenResponse]:
     """Answers CreateDelegationToken (key 38), versions 1-3: a token with which its bearer logs in as the owner.
 
@@ -113,7 +113,7 @@ def _created(owner: str, requester: str, times_ms: tuple[int, int, int]) -> Crea
 
 
 def change_lifetime(
-    decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: Broker
+    decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: HandlerBroker
 ) -> Deferred[R]:
     """Changes when a token expires, in one turn.
 
@@ -132,7 +132,7 @@ def change_lifetime(
 
 
 def renew_delegation_token(
-    request: RenewDelegationTokenRequest, context: RequestContext, broker: Broker
+    request: RenewDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[RenewDelegationTokenResponse]:
     """Answers RenewDelegationToken (key 39), versions 1-2: puts off the time when a token expires.
 
@@ -143,7 +143,7 @@ def renew_delegation_token(
 
 
 def expire_delegation_token(
-    request: ExpireDelegationTokenRequest, context: RequestContext, broker: Broker
+    request: ExpireDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[ExpireDelegationTokenResponse]:
     """Answers ExpireDelegationToken (key 40), versions 1-2: sets the time when a token expires, or removes it.
 
@@ -154,7 +154,7 @@ def expire_delegation_token(
 
 
 def describe_delegation_token(
-    request: DescribeDelegationTokenRequest, context: RequestContext, broker: Broker
+    request: DescribeDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeDelegationTokenResponse:
     """Answers DescribeDelegationToken (key 41), versions 1-3: the tokens that a client may see, with what proves them.
 

@@ -34,7 +34,7 @@ from odradek.protocol.messages.describe_share_group_offsets_response import (
 from odradek.protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.shares.leader.group_state import Refusals
     from odradek.protocol.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
     from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
@@ -52,7 +52,7 @@ Position = DescribeShareGroupOffsetsResponsePartition
 
 @sliced
 def describe_share_group_offsets(
-    request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: Broker
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[DescribeShareGroupOffsetsResponse]]:
     """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups stand. v1: lag (KIP-1226).
 
@@ -74,7 +74,7 @@ def _refused(group_id: str, error: KafkaError) -> Group:
 
 
 def _group(
-    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: Broker, entries: AnswerEntries
+    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: HandlerBroker, entries: AnswerEntries
 ) -> NowOrLater[Group]:
     topics: Sequence[tuple[str, Sequence[int]]]
     try:
@@ -99,7 +99,7 @@ def _group(
     )
 
 
-def _initialized(group_id: str, broker: Broker) -> Partitions:
+def _initialized(group_id: str, broker: HandlerBroker) -> Partitions:
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:
@@ -108,7 +108,9 @@ def _initialized(group_id: str, broker: Broker) -> Partitions:
     return {} if group is None else group.state.initialized
 
 
-def _all_topics(initialized: Partitions, context: RequestContext, broker: Broker) -> list[tuple[str, Sequence[int]]]:
+def _all_topics(
+    initialized: Partitions, context: RequestContext, broker: HandlerBroker
+) -> list[tuple[str, Sequence[int]]]:
     """Lists all topics but those that the caller may not describe."""
     by_id = broker.metadata.image.topics_by_id
     return [
@@ -124,7 +126,7 @@ def _topic(
     partitions: Sequence[int],
     initialized: Partitions,
     context: RequestContext,
-    broker: Broker,
+    broker: HandlerBroker,
 ) -> NowOrLater[Topic]:
     try:
         context.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
@@ -160,7 +162,7 @@ def _topic(
     )
 
 
-def _position(topic: str, index: int, summary: StateSummary, broker: Broker) -> Position:
+def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBroker) -> Position:
     lag = UNKNOWN_LAG
     if summary.start_offset != UNDECIDED_START_OFFSET and summary.delivery_complete_count != UNKNOWN_COUNT:
         log_end = broker.partitions.get(topic, index).log.log_end_offset
@@ -171,7 +173,7 @@ def _position(topic: str, index: int, summary: StateSummary, broker: Broker) -> 
 
 
 def alter_share_group_offsets(
-    request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: Broker
+    request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[AlterShareGroupOffsetsResponse]:
     """AlterShareGroupOffsets (key 91), version 0: where a share group without members begins again.
 
@@ -234,7 +236,7 @@ def alter_share_group_offsets(
 
 
 def delete_share_group_offsets(
-    request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: Broker
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[DeleteShareGroupOffsetsResponse]:
     """DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it stood in some topics.
 

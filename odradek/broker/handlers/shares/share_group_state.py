@@ -39,7 +39,7 @@ from odradek.protocol.messages.write_share_group_state_response import WriteShar
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.shares.core.state_core import StateCore
 
 MESSAGES: Final = {
@@ -93,7 +93,7 @@ class AskedRequest(Protocol[A_co]):
 def ask_each(
     request: AskedRequest[A],
     context: RequestContext,
-    broker: Broker,
+    broker: HandlerBroker,
     decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],
     forms: tuple[PartitionForm[P], TopicForm[P, T], ResponseForm[T, M]],
 ) -> NowOrLater[M]:
@@ -143,7 +143,7 @@ def ask_each(
 
 
 def initialize_share_group_state(
-    request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: Broker
+    request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[InitializeShareGroupStateResponse]:
     """InitializeShareGroupState (key 83), version 0: the state of share partitions begins, or begins anew."""
     form = initialized.PartitionResult
@@ -159,7 +159,7 @@ def initialize_share_group_state(
 
 
 def read_share_group_state(
-    request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: Broker
+    request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateResponse]:
     """ReadShareGroupState (key 84), version 0: state for a leader that begins to serve share partitions.
 
@@ -186,7 +186,7 @@ def read_share_group_state(
 
 
 def write_share_group_state(
-    request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: Broker
+    request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteShareGroupStateResponse]:
     """WriteShareGroupState (key 85), versions 0-1: state that a leader has to have stored.
 
@@ -213,7 +213,7 @@ def write_share_group_state(
 
 
 def delete_share_group_state(
-    request: to_delete.DeleteShareGroupStateRequest, context: RequestContext, broker: Broker
+    request: to_delete.DeleteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[DeleteShareGroupStateResponse]:
     """DeleteShareGroupState (key 86), version 0: the state of share partitions is no longer needed."""
     form = deleted.PartitionResult
@@ -227,7 +227,7 @@ def delete_share_group_state(
 
 
 def read_share_group_state_summary(
-    request: to_summarize.ReadShareGroupStateSummaryRequest, context: RequestContext, broker: Broker
+    request: to_summarize.ReadShareGroupStateSummaryRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateSummaryResponse]:
     """ReadShareGroupStateSummary (key 87), versions 0-1: where share partitions stand, for people.
 

@@ -17,14 +17,14 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_group_describe_response import DescribedGroup, ShareGroupDescribeResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
     from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
     from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 
 def share_group_heartbeat(
-    request: ShareGroupHeartbeatRequest, context: RequestContext, broker: Broker
+    request: ShareGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ShareGroupHeartbeatResponse]:
     """ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
 
@@ -53,7 +53,7 @@ def share_group_heartbeat(
 
 @sliced
 def share_group_describe(
-    request: ShareGroupDescribeRequest, context: RequestContext, broker: Broker
+    request: ShareGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[ShareGroupDescribeResponse]:
     """ShareGroupDescribe (key 77), version 1: epochs, members and assignments of share groups.
 
@@ -65,7 +65,7 @@ def share_group_describe(
     return ShareGroupDescribeResponse(groups=groups)
 
 
-def _described(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:
+def _described(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":

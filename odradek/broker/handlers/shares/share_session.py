@@ -27,7 +27,7 @@ from odradek.protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest
     from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
 
@@ -36,7 +36,9 @@ LONGEST_MEMBER_ID: Final = 36
 MODES: Final = {mode.value for mode in AcquireMode}
 
 
-def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Broker) -> NowOrLater[ShareFetchResponse]:
+def share_fetch(
+    request: ShareFetchRequest, context: RequestContext, broker: HandlerBroker
+) -> NowOrLater[ShareFetchResponse]:
     """ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
 
     v1: the first stable version. v2: acquire mode (KIP-1206), renewal of locks (KIP-1222). Needs READ on the group and
@@ -83,7 +85,9 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Bro
     return started(fetch.answer(), ends_with_client=True)
 
 
-def session_key(group_id: str | None, member_id: str | None, context: RequestContext, broker: Broker) -> SessionKey:
+def session_key(
+    group_id: str | None, member_id: str | None, context: RequestContext, broker: HandlerBroker
+) -> SessionKey:
     """The checks that ShareFetch and ShareAcknowledge share."""
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
@@ -93,7 +97,7 @@ def session_key(group_id: str | None, member_id: str | None, context: RequestCon
     return SessionKey(group_id, member_id, broker.partitions.node_id)
 
 
-def refused_later(refusal: KafkaError, max_wait_ms: int, broker: Broker) -> Deferred[ShareFetchResponse]:
+def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) -> Deferred[ShareFetchResponse]:
     """Refuses after the wait, as Kafka: a client that is told at once would ask again at once."""
     reply: Deferred[ShareFetchResponse] = Deferred()
     timer = broker.timers.after(max_wait_ms, partial(reply.fail, refusal))
@@ -102,7 +106,7 @@ def refused_later(refusal: KafkaError, max_wait_ms: int, broker: Broker) -> Defe
 
 
 def share_acknowledge(
-    request: ShareAcknowledgeRequest, context: RequestContext, broker: Broker
+    request: ShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ShareAcknowledgeResponse]:
     """ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its records.
 

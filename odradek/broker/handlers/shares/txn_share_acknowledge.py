@@ -30,12 +30,12 @@ from odradek.protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
 
 
 async def txn_share_acknowledge(
-    request: TxnShareAcknowledgeRequest, context: RequestContext, broker: Broker
+    request: TxnShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> TxnShareAcknowledgeResponse:
     """TxnShareAcknowledge (key 93), version 0: accepts or rejects records of a share group in a producer's transaction.
 
@@ -75,7 +75,7 @@ def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
     return named
 
 
-def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[TopicIdPartition, AcknowledgeResult]:
+def refusals(named: Named, context: RequestContext, broker: HandlerBroker) -> dict[TopicIdPartition, AcknowledgeResult]:
     """Checks rows 5 to 9. Raises TOPIC_AUTHORIZATION_FAILED, which concerns the whole request."""
     image = broker.metadata.image
     topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
@@ -100,7 +100,7 @@ def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[Topi
     return refused
 
 
-def response_of(results: Results, context: RequestContext, broker: Broker) -> TxnShareAcknowledgeResponse:
+def response_of(results: Results, context: RequestContext, broker: HandlerBroker) -> TxnShareAcknowledgeResponse:
     topics: dict[bytes, TxnShareAcknowledgeTopicResponse] = {}
     leaders: dict[int, None] = {}
     for (topic_id, index), result in results.items():

@@ -49,8 +49,8 @@ from odradek.protocol.messages.incremental_alter_configs_response import Increme
 from odradek.protocol.messages.list_config_resources_response import ConfigResource, ListConfigResourcesResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred, NowOrLater
     from odradek.broker.security.tls.certificates import ListenerCertificates
@@ -82,7 +82,7 @@ NOT_TOLD = ""  # what the documentation is where nobody may ask for it
 
 @sliced
 def describe_configs(
-    request: DescribeConfigsRequest, context: RequestContext, broker: Broker
+    request: DescribeConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeConfigsResponse]:
     """Answers DescribeConfigs (key 32), versions 1-4: settings of topics, brokers, loggers, groups, client metrics
     subscriptions.
@@ -105,7 +105,7 @@ def describe_configs(
 
 
 def _result(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext, broker: Broker
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
@@ -141,7 +141,7 @@ def _synonyms(described: DescribedConfig) -> list[DescribeConfigsSynonym]:
 
 
 def _describe(
-    resource_type: ConfigResourceType, name: str, context: RequestContext, broker: Broker
+    resource_type: ConfigResourceType, name: str, context: RequestContext, broker: HandlerBroker
 ) -> Iterable[DescribedConfig]:
     image, config, node_id = broker.metadata.image, broker.config, broker.metadata.node.node_id
     match resource_type:
@@ -193,7 +193,7 @@ def _check_this_broker(name: str, node_id: int, expected: str) -> None:
 
 
 def alter_configs(
-    request: AlterConfigsRequest, context: RequestContext, broker: Broker
+    request: AlterConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[AlterConfigsResponse]:
     """Answers AlterConfigs (key 33), versions 0-2: replaces all settings that a resource has of its own.
 
@@ -214,7 +214,7 @@ def alter_configs(
 
 
 def incremental_alter_configs(
-    request: IncrementalAlterConfigsRequest, context: RequestContext, broker: Broker
+    request: IncrementalAlterConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[IncrementalAlterConfigsResponse]:
     """Answers IncrementalAlterConfigs (key 44), versions 0-1: sets, unsets and extends single settings (KIP-339).
 
@@ -236,7 +236,7 @@ def incremental_alter_configs(
 def _alter(
     resources: Iterable[ResourceChanges],
     context: RequestContext,
-    broker: Broker,
+    broker: HandlerBroker,
     entry: type[R],
     *,
     is_incremental: bool,
@@ -319,7 +319,7 @@ def _entry(entry: type[R], result: Result) -> R:
 
 
 def list_config_resources(
-    request: ListConfigResourcesRequest, context: RequestContext, broker: Broker
+    request: ListConfigResourcesRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListConfigResourcesResponse:
     """Answers ListConfigResources (key 74), versions 0-1: the names of resources that can have settings of their own.
 

@@ -34,7 +34,7 @@ from odradek.protocol.struct import ZERO_UUID
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
     from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 
@@ -45,7 +45,7 @@ Described: TypeAlias = Callable[[TopicImage], MetadataResponseTopic]
 
 
 @sliced
-def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> Steps[MetadataResponse]:
+def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerBroker) -> Steps[MetadataResponse]:
     """Answers Metadata (key 3), versions 0-13: the brokers, and the leaders of partitions.
 
     v0: no topics means all; later null does. v1: controller, rack, internal topics. v2: cluster id. v4: whether missing
@@ -75,7 +75,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
     return response
 
 
-def alive(context: RequestContext, broker: Broker) -> Iterator[tuple[BrokerImage, tuple[str, int]]]:
+def alive(context: RequestContext, broker: HandlerBroker) -> Iterator[tuple[BrokerImage, tuple[str, int]]]:
     """The brokers that are told, where the listener that was asked is found at them."""
     for registration in broker.metadata.image.brokers.values():
         endpoint = context.connection.endpoint(registration.endpoints)
@@ -84,7 +84,7 @@ def alive(context: RequestContext, broker: Broker) -> Iterator[tuple[BrokerImage
 
 
 def described_topics(
-    request: MetadataRequest, context: RequestContext, broker: Broker
+    request: MetadataRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[list[MetadataResponseTopic]]:
     asked = request.topics
     described = partial(
@@ -121,7 +121,7 @@ def check_names(topic: MetadataRequestTopic, version: int) -> None:
 
 
 def topic_by_id(
-    topic_id: bytes, context: RequestContext, broker: Broker, described: Described
+    topic_id: bytes, context: RequestContext, broker: HandlerBroker, described: Described
 ) -> MetadataResponseTopic:
     topic = broker.metadata.image.topics_by_id.get(topic_id)
     if topic is None:
@@ -136,7 +136,7 @@ def topics_by_name(
     names: Iterable[str],
     request: MetadataRequest,
     context: RequestContext,
-    broker: Broker,
+    broker: HandlerBroker,
     described: Described,
 ) -> Steps[list[MetadataResponseTopic]]:
     image = broker.metadata.image
@@ -202,7 +202,7 @@ def described_partition(
 
 @sliced
 def describe_topic_partitions(
-    request: DescribeTopicPartitionsRequest, context: RequestContext, broker: Broker
+    request: DescribeTopicPartitionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeTopicPartitionsResponse]:
     """Answers DescribeTopicPartitions (key 75), version 0: topics page by page, in the order of their names (KIP-966).
 

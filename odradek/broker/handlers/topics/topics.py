@@ -27,7 +27,7 @@ from odradek.protocol.messages.delete_topics_response import DeletableTopicResul
 from odradek.protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
     from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -43,7 +43,7 @@ Wish = tuple[str | None, bytes]
 
 @altering
 def create_topics(
-    request: CreateTopicsRequest, context: RequestContext, broker: Broker
+    request: CreateTopicsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[Deferred[CreateTopicsResponse]]:
     """Answers CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
 
@@ -94,7 +94,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 
 def _created(
-    results: list[TopicResult], describable: Container[str], context: RequestContext, broker: Broker
+    results: list[TopicResult], describable: Container[str], context: RequestContext, broker: HandlerBroker
 ) -> Steps[CreateTopicsResponse]:
     without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics that have none of their own
     topics = []
@@ -142,7 +142,7 @@ def _configs(described: list[DescribedConfig]) -> list[CreatableTopicConfigs]:
 
 @altering
 def create_partitions(
-    request: CreatePartitionsRequest, context: RequestContext, broker: Broker
+    request: CreatePartitionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[Deferred[CreatePartitionsResponse]]:
     """Answers CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing them is not possible.
 
@@ -180,7 +180,7 @@ def _extended(result: Result) -> CreatePartitionsTopicResult:
 
 @altering
 def delete_topics(
-    request: DeleteTopicsRequest, context: RequestContext, broker: Broker
+    request: DeleteTopicsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[Deferred[DeleteTopicsResponse]]:
     """Answers DeleteTopics (key 20), versions 1-6: by name, from v6 on also by topic id.
 
@@ -205,7 +205,7 @@ def delete_topics(
 
 
 def _sorted_by_permission(
-    wishes: list[Wish], context: RequestContext, broker: Broker
+    wishes: list[Wish], context: RequestContext, broker: HandlerBroker
 ) -> Steps[tuple[list[Wish], list[DeletedTopic]]]:
     if is_allowed(context, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
         return wishes, []

@@ -26,8 +26,8 @@ from odradek.protocol.messages.write_txn_markers_response import (
 from odradek.protocol.topic_partition import PartitionCodes
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
     from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.patterns.re2 import Pattern
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.entry import Txn
@@ -41,7 +41,7 @@ NAMES_THE_VERSION_SINCE: Final = 2  # of WriteTxnMarkers
 
 @sliced
 def describe_transactions(
-    request: DescribeTransactionsRequest, context: RequestContext, broker: Broker
+    request: DescribeTransactionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeTransactionsResponse]:
     """Answers DescribeTransactions (key 65), version 0: the state of transactional ids that are coordinated here.
 
@@ -58,7 +58,7 @@ def describe_transactions(
     return response
 
 
-def describe(transactional_id: str, context: RequestContext, broker: Broker) -> TransactionState:
+def describe(transactional_id: str, context: RequestContext, broker: HandlerBroker) -> TransactionState:
     try:
         context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         found = broker.transactions.describe(transactional_id)
@@ -71,7 +71,7 @@ def describe(transactional_id: str, context: RequestContext, broker: Broker) -> 
 
 
 async def list_transactions(
-    request: ListTransactionsRequest, context: RequestContext, broker: Broker
+    request: ListTransactionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListTransactionsResponse:
     """Answers ListTransactions (key 66), versions 0-2: the transactional ids that are coordinated here, and their
     states.
@@ -126,7 +126,7 @@ def pattern_of(pattern: str | None) -> Pattern | None:
 
 
 def write_txn_markers(
-    request: WriteTxnMarkersRequest, context: RequestContext, broker: Broker
+    request: WriteTxnMarkersRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteTxnMarkersResponse]:
     """Answers WriteTxnMarkers (key 27), versions 1-2: ends transactions in partitions that this broker leads.
 

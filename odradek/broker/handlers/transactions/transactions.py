@@ -23,7 +23,7 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS, PartitionCodes, TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
     from odradek.protocol.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,
@@ -39,7 +39,7 @@ NONE: Final = -1
 
 
 def init_producer_id(
-    request: InitProducerIdRequest, context: RequestContext, broker: Broker
+    request: InitProducerIdRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[InitProducerIdResponse]:
     """Answers InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
 
@@ -69,7 +69,7 @@ def init_producer_id(
     return broker.transactions.init_producer_id(request)
 
 
-def for_idempotence(broker: Broker) -> Deferred[InitProducerIdResponse]:
+def for_idempotence(broker: HandlerBroker) -> Deferred[InitProducerIdResponse]:
     reply: Deferred[InitProducerIdResponse] = Deferred()
 
     def answer(producer_id: int | KafkaError) -> None:
@@ -86,7 +86,7 @@ BATCHED_SINCE: Final = 4
 
 
 def add_partitions_to_txn(
-    request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
+    request: AddPartitionsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[AddPartitionsToTxnResponse]:
     """Answers AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have
     been added.
@@ -102,7 +102,7 @@ def add_partitions_to_txn(
 
 
 def for_a_producer(
-    request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
+    request: AddPartitionsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[AddPartitionsToTxnResponse]:
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
@@ -135,7 +135,7 @@ def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: Partitio
 
 
 def for_leaders(
-    request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
+    request: AddPartitionsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[AddPartitionsToTxnResponse]]:
     context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     transactions = request.transactions
@@ -171,7 +171,7 @@ def answer_to_leader(
 def codes_of(
     transaction: AddPartitionsToTxnTransaction,
     refused: dict[TopicPartition, ErrorCode],
-    broker: Broker,
+    broker: HandlerBroker,
     *,
     is_repeated: bool,
 ) -> NowOrLater[PartitionCodes]:
@@ -191,7 +191,7 @@ def codes_of(
     )
 
 
-def refusals(topics: list[AddPartitionsToTxnTopic], broker: Broker) -> dict[TopicPartition, ErrorCode]:
+def refusals(topics: list[AddPartitionsToTxnTopic], broker: HandlerBroker) -> dict[TopicPartition, ErrorCode]:
     has_partition = broker.metadata.image.has_partition
     return {each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in partitions_of(topics) if not has_partition(each)}
 
@@ -242,7 +242,7 @@ def topic_results(
 
 
 def add_offsets_to_txn(
-    request: AddOffsetsToTxnRequest, context: RequestContext, broker: Broker
+    request: AddOffsetsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[AddOffsetsToTxnResponse]:
     """Answers AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction, before they are
     committed in it.
@@ -276,7 +276,7 @@ def added_offsets(code: ErrorCode) -> AddOffsetsToTxnResponse:
 BUMPS_SINCE: Final = 5
 
 
-def end_txn(request: EndTxnRequest, context: RequestContext, broker: Broker) -> NowOrLater[EndTxnResponse]:
+def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[EndTxnResponse]:
     """Answers EndTxn (key 26), versions 0-5: commit or abort.
 
     v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. v5 (KIP-890): every end

@@ -35,7 +35,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.storage.verification import VerificationGuard
 
@@ -44,13 +44,13 @@ RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # by
 
 
 def txn_offset_commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
+    request: TxnOffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[TxnOffsetCommitResponse]:
     return in_slices(_txn_offset_commit(request, context, broker))
 
 
 def _txn_offset_commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
+    request: TxnOffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[TxnOffsetCommitResponse]]:
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -86,7 +86,9 @@ def _txn_offset_commit(
 class TransactionalCommit:
     """One TxnOffsetCommit whose topics are known, from the question to the transaction's coordinator to its answer."""
 
-    def __init__(self, request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: Broker) -> None:
+    def __init__(
+        self, request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
+    ) -> None:
         """refused: answers that are known already."""
         self.reply: Deferred[TxnOffsetCommitResponse] = Deferred()
         self._request = request

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.http.measures import Traffic
 
 CLUSTER = of_cluster(ApiKey.DESCRIBE_CLUSTER)
@@ -95,7 +96,7 @@ HTTP_STATUS: Mapping[ErrorCode, int] = {
 class Acting:
     """HTTP of the actions. token: None where they are off."""
 
-    def __init__(self, dispatcher: Dispatcher[Broker], headers: Mapping[str, str], *, is_on: bool) -> None:
+    def __init__(self, dispatcher: Dispatcher[HandlerBroker], headers: Mapping[str, str], *, is_on: bool) -> None:
         self._dispatcher = dispatcher
         self._headers = headers
         self.token = secrets.token_urlsafe(32) if is_on else None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
+    from odradek.broker.coordinators.steps import BrokerSteps
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topic_creation import TopicCreation
@@ -245,11 +246,9 @@ class ShareBroker(BrokerParts, Protocol):
     def seals(self) -> Seals: ...
     @property
     def groups(self) -> GroupCoordinator: ...
-    @property
-    def wrap_persister(self) -> Callable[[Persister], Persister]: ...
 
 
-def make_shares(broker: ShareBroker) -> Shares:
+def make_shares(broker: ShareBroker, steps: BrokerSteps) -> Shares:
     image, config = broker.metadata.image, broker.config
     persister = LocalPersister(
         lambda: broker.share_coordinator,
@@ -261,7 +260,7 @@ def make_shares(broker: ShareBroker) -> Shares:
     )
     return Shares(
         image,
-        broker.wrap_persister(persister),
+        steps.persister(persister, image),
         ShareGroupSettings(image, config.current_text),
         broker.clock,
         broker.timers,

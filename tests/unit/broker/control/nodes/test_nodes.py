@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from odradek.broker.control.clusters.clusters import Cluster, Clusters
+from odradek.broker.control.faults.steps import ControlledSteps
 from odradek.broker.metadata.records import Decision
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE
 from odradek.client import Admin, NewTopic
@@ -19,8 +20,10 @@ class Watched:
     def __init__(self, cluster: Cluster) -> None:
         self.turns: list[int] = []
         self._passed = 0
-        metadata = cluster.running.broker.metadata
-        self._plain, metadata.placed = metadata.placed, self._placed
+        steps = cluster.running.broker.steps
+        assert isinstance(steps, ControlledSteps)
+        assert steps.nodes is not None
+        self._nodes, steps.nodes = steps.nodes, self
         self._loop = asyncio.get_running_loop()
         self._tick()
 
@@ -28,11 +31,11 @@ class Watched:
         self._passed += 1
         self._next = self._loop.call_soon(self._tick)
 
-    def _placed(self, decision: Decision[Any]) -> Decision[Any]:
+    def placed(self, decision: Decision[Any]) -> Decision[Any]:
         if len(decision.records) > 1:
             self.turns.append(self._passed)
         self._passed = 0
-        return self._plain(decision)
+        return self._nodes.placed(decision)
 
     def end(self) -> None:
         self._next.cancel()

@@ -1,0 +1,95 @@
+"""The broker as handlers need it: the whole of it, or one node's view where a cluster has several nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Sequence
+
+    from odradek.broker.api.served import Offered
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
+    from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
+    from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
+    from odradek.broker.coordinators.verification import Verifier
+    from odradek.broker.fetch.sessions import FetchSessions
+    from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+    from odradek.broker.metadata.topic_creation import TopicCreation
+    from odradek.broker.partitions.registry import Partitions
+    from odradek.broker.runtime.clock import Clock, Timers
+    from odradek.broker.runtime.loop_watch import LoopWatch
+    from odradek.broker.runtime.workers import Openers, Workers
+    from odradek.broker.security.tls.certificates import ListenerCertificates
+    from odradek.broker.shares.leader.shares import Shares
+    from odradek.broker.transactions.seals import Seals
+    from odradek.storage.log_directory import LogDirectory
+
+
+class HandlerBroker(Protocol):
+    """All that handlers may ask of the broker; `odradek.broker.broker.Broker` says what each part is.
+
+    It stands on none of the smaller protocols (`FetchBroker`, `ShareBroker` and so on): those are compiled, and no
+    interpreted class can be derived from a compiled protocol.
+    """
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def advertised(self) -> Sequence[Listener]: ...
+    @property
+    def offered(self) -> Offered: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def steady_clock(self) -> Clock: ...
+    @property
+    def timers(self) -> Timers: ...
+    @property
+    def loop(self) -> AbstractEventLoop: ...
+    @property
+    def watch(self) -> LoopWatch: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def openers(self) -> Openers: ...
+    @property
+    def log_directory(self) -> LogDirectory: ...
+    @property
+    def metadata(self) -> ClusterMetadata: ...
+    @property
+    def auto_creation(self) -> TopicCreation: ...
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def fetch_sessions(self) -> FetchSessions: ...
+    @property
+    def certificates(self) -> ListenerCertificates | None: ...
+    @property
+    def host_addresses(self) -> dict[str, tuple[str, ...]]: ...
+    @property
+    def producer_ids(self) -> ProducerIdSource: ...
+    @property
+    def two_phase(self) -> TwoPhaseProducers: ...
+    @property
+    def seals(self) -> Seals: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+    @property
+    def markers(self) -> TopicMarkerWriter: ...
+    @property
+    def verifier(self) -> Verifier: ...
+    @property
+    def share_coordinator(self) -> ShareCoordinator: ...
+    @property
+    def shares(self) -> Shares: ...
+    def has_started(self, coordinator: str) -> bool:
+        """Whether there is one yet, of the parts that are made when they are first needed."""
