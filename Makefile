@@ -114,7 +114,7 @@ check: .make/dev
 	$(DENO) lint --quiet $(ASSETS)
 	$(DENO) check --quiet $(SCRIPTS)
 	.ci/workflows $(RUN)
-	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_patterns_are_bounded.py tests/unit/test_citations.py tests/unit/test_prose_width.py
+	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_patterns_are_bounded.py tests/unit/test_citations.py tests/unit/test_prose_width.py tests/unit/test_words.py
 
 # What Windows and macOS get: the client, the commands and the fixtures, without the broker.
 ELSEWHERE := $(addprefix -p odradek.,client dualwrite testing.sync testing.asynchronous testing.pytest_plugin)

@@ -37,22 +37,22 @@ class Names(NamedTuple):
     names: frozenset[str]
 
 
-class Known(NamedTuple):
+class SearchResult(NamedTuple):
     """searched: the topics that were compared; matching: those of them that match"""
 
     searched: Names
     matching: frozenset[str]
 
 
-class Comparison:
+class TopicSearch:
     """One expression that is being compared with all topics. users: searches that wait for it"""
 
     __slots__ = ("known", "steps", "users")
 
-    def __init__(self, steps: Steps[Known]) -> None:
+    def __init__(self, steps: Steps[SearchResult]) -> None:
         self.steps = steps
         self.users = 0
-        self.known: Known | None = None
+        self.known: SearchResult | None = None
 
     def go_on(self) -> None:
         try:
@@ -93,9 +93,9 @@ class TopicSearches:
         self._most_work = most_work
         self._notify: Callable[[str], None] = _nobody
         self._names = Names(-1, frozenset())
-        self._known: dict[str, Known] = {}  # by expression; used last stands last
+        self._known: dict[str, SearchResult] = {}  # by expression; used last stands last
         self._known_names = 0
-        self._comparisons: dict[str, Comparison] = {}  # by expression; those that are under way
+        self._comparisons: dict[str, TopicSearch] = {}  # by expression; those that are under way
         self._searches: dict[str, Search] = {}  # by group: under way, or not yet fetched
         self._begun: deque[Search] = deque()
         self._waiting: deque[Search] = deque()
@@ -189,7 +189,7 @@ class TopicSearches:
             topics[regex] = frozenset(seen)
         return FoundTopics(version, topics)
 
-    def _matching(self, regex: str) -> Steps[Known]:
+    def _matching(self, regex: str) -> Steps[SearchResult]:
         """Finds the topics that one expression matches, together with other searches for the same expression."""
         known = self._known.get(regex)
         if known is not None and known.searched.version == self._topics()[0]:
@@ -197,7 +197,7 @@ class TopicSearches:
             return known
         comparison = self._comparisons.get(regex)
         if comparison is None:
-            comparison = self._comparisons[regex] = Comparison(self._compare(regex, known))
+            comparison = self._comparisons[regex] = TopicSearch(self._compare(regex, known))
         comparison.users += 1
         try:
             while comparison.known is None:
@@ -211,12 +211,12 @@ class TopicSearches:
             if is_over and self._comparisons.get(regex) is comparison:
                 del self._comparisons[regex]
 
-    def _compare(self, regex: str, known: Known | None) -> Steps[Known]:
+    def _compare(self, regex: str, known: SearchResult | None) -> Steps[SearchResult]:
         all_names = self._all_names()
         try:
             pattern = Pattern(regex)
         except InvalidPattern:  # recorded by a broker that allowed it
-            return Known(all_names, frozenset())
+            return SearchResult(all_names, frozenset())
         matching: list[str] = []
         work = 0
         for number, name in enumerate(all_names.names, 1):
@@ -229,10 +229,10 @@ class TopicSearches:
             work = pattern.work
             if work > self._most_work:
                 self._refuse(regex)
-                return Known(all_names, frozenset())
+                return SearchResult(all_names, frozenset())
             if number % NAMES_PER_STEP == 0:
                 yield
-        return Known(all_names, frozenset(matching))
+        return SearchResult(all_names, frozenset(matching))
 
     def _all_names(self) -> Names:
         version, names = self._topics()
@@ -240,7 +240,7 @@ class TopicSearches:
             self._names = Names(version, frozenset(names))
         return self._names
 
-    def _remember(self, regex: str, found: Known) -> None:
+    def _remember(self, regex: str, found: SearchResult) -> None:
         before = self._known.pop(regex, None)
         if before is not None:
             self._known_names -= len(before.matching)

@@ -21,9 +21,9 @@ from odradek.broker.patterns.re2_syntax import (
     Anchor,
     Char,
     Empty,
-    Group,
     InvalidPattern,
     Node,
+    PatternGroup,
     Repeat,
     Sequence,
     parse,
@@ -257,7 +257,7 @@ class Pattern:
                 return self._jump(*(self._build(option, then) for option in options))
             case Repeat(what, least, most, is_lazy):
                 return self._build_repeat(what, least, most, then, is_lazy=is_lazy)
-            case Group(number, what):
+            case PatternGroup(number, what):
                 self.group_count = max(self.group_count, number)
                 if not self._captures:
                     return self._build(what, then)

@@ -67,14 +67,14 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PatternGroup:
     """A capturing group. number: 1 for the group whose parenthesis opens first"""
 
     number: int
     what: Node
 
 
-Node: TypeAlias = Char | Empty | Sequence | Alternation | Repeat | Group
+Node: TypeAlias = Char | Empty | Sequence | Alternation | Repeat | PatternGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _check_size(node: Node) -> int:
             size = 1
         case Sequence(parts) | Alternation(parts):
             size = 1 + sum(map(_check_size, parts))
-        case Group(_, what):
+        case PatternGroup(_, what):
             size = _check_size(what)
         case Repeat(what, least, most):
             size = 1 + _check_size(what) * max(least, most or 1)
@@ -286,7 +286,7 @@ class _PatternParser:
             raise InvalidPattern("missing closing ): " + shortened(self._pattern, MOST_QUOTED))
         self._depth -= 1
         self._flags = before
-        return Group(number, inner) if number else inner
+        return PatternGroup(number, inner) if number else inner
 
     def _flags_of_group(self) -> bool:
         """Read `flags:` or `flags)`. Whether a group follows."""

@@ -35,10 +35,10 @@ def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = 
     except StopIteration as end:
         result: M = end.value
         return result
-    return _Waiting(coroutine, awaited, ends_with_client).reply
+    return _SteppedCoroutine(coroutine, awaited, ends_with_client).reply
 
 
-class _Waiting(Generic[M]):
+class _SteppedCoroutine(Generic[M]):
     """A coroutine that waits, and the answer that it will give."""
 
     __slots__ = ("_coroutine", "reply")
