@@ -10,7 +10,7 @@ from typing import Unpack
 
 from odradek.client.common.errors import AbortableError, ClientError, IllegalState, RetriableError
 from odradek.client.common.values import (
-    STAGING_NEEDS,
+    TXN_ACKNOWLEDGE_NEEDS,
     Acknowledgements,
     AcknowledgeType,
     ShareGroupMetadata,
@@ -232,7 +232,7 @@ class ShareConsumer(ConnectedClient):
         for leader in self._fetcher.leaders:
             if leader.acquired.acknowledge(partition, record.offset, kind.value):
                 return
-            if leader.acquired.is_staged(partition, record.offset):
+            if leader.acquired.is_pending(partition, record.offset):
                 raise IllegalState(
                     f"a transaction acknowledges the record at {record.offset} of {record.topic}-{record.partition}: "
                     "commit or abort it first"
@@ -297,7 +297,7 @@ class ShareConsumer(ConnectedClient):
             told = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
             raise RetriableError(told, ErrorCode.REQUEST_TIMED_OUT)
         await self._cluster.patiently(  # a broker may be starting again
-            lambda: self._cluster.check_all_serve(TxnShareAcknowledgeRequest, STAGING_NEEDS),
+            lambda: self._cluster.check_all_serve(TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_NEEDS),
             ends_at - asyncio.get_running_loop().time(),
         )
         return replace(joined, claim=self._claim)
@@ -327,11 +327,11 @@ class ShareConsumer(ConnectedClient):
                     "will send that outside the transaction: acknowledge each record in one of the two ways",
                     ErrorCode.INVALID_RECORD_STATE,
                 )
-        staged = [(leader.acquired, leader.acquired.stage(given)) for leader in leaders]
+        pending = [(leader.acquired, leader.acquired.make_pending(given)) for leader in leaders]
 
         def ended(committed: bool) -> None:
-            for acquired, runs in staged:
-                acquired.unstage(runs, committed=committed)
+            for acquired, runs in pending:
+                acquired.end_pending(runs, committed=committed)
 
         return ended
 
@@ -346,11 +346,11 @@ class ShareConsumer(ConnectedClient):
                 if any(leader.acquired.has_open for leader in self._fetcher.leaders):
                     raise IllegalState("acknowledge every record first, with share_acknowledgement_mode='explicit'")
                 for leader in self._fetcher.leaders:
-                    leader.acquired.leave_unstaged()
+                    leader.acquired.leave_returned()
             case AcknowledgementMode.TRANSACTIONAL:
                 for leader in self._fetcher.leaders:
                     leader.acquired.leave_all()
-                    leader.acquired.leave_unstaged()
+                    leader.acquired.leave_returned()
 
     def _accept_all(self) -> None:
         for leader in self._fetcher.leaders:

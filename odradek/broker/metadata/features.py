@@ -120,7 +120,7 @@ def _check_nothing_pending(
     raise KafkaError(
         ErrorCode.FEATURE_UPDATE_FAILED,
         f"Cannot downgrade {SHARE_VERSION} from {current} to {update.level}: {how_many} acknowledgements of share"
-        " groups are staged in open transactions. Commit or abort these, and try again.",
+        " groups are pending in open transactions. Commit or abort these, and try again.",
     )
 
 

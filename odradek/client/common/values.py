@@ -91,7 +91,7 @@ class ConsumerGroupMetadata:
     group_instance_id: str | None = None
 
 
-STAGING_NEEDS = "TxnShareAcknowledge (KIP-1289), which takes share.version 2 and transaction.version 2"
+TXN_ACKNOWLEDGE_NEEDS = "TxnShareAcknowledge (KIP-1289), which takes share.version 2 and transaction.version 2"
 
 Acknowledgements = Mapping[TopicPartition, Sequence[AcknowledgedRange]]
 """What a transaction acknowledges: disjoint ranges of offsets in ascending order, by partition."""

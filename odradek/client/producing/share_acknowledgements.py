@@ -2,7 +2,7 @@
 acknowledgements of a share group (KIP-1289).
 
 Acknowledgements go to the brokers that lead the partitions, since the acquired records are there. All of one request
-are staged, or none. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
+are pending, or none. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from odradek.client.common.errors import AbortableError, ClientError, RetriableError, code_of
 from odradek.client.common.values import (
-    STAGING_NEEDS,
+    TXN_ACKNOWLEDGE_NEEDS,
     AcknowledgedRange,
     Acknowledgements,
     AcknowledgeType,
@@ -119,7 +119,7 @@ def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
 # What an application gives: records, all accepted, or ranges of offsets with their types.
 ToAcknowledge = Iterable[ShareRecord] | Mapping[TopicPartition, Iterable[AcknowledgedRange]]
 
-STAGED_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
+PENDING_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
 
 
 def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
@@ -139,7 +139,7 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
     for partition, ranges in given.items():
         last_offset = -1
         for each in sorted((AcknowledgedRange(*each) for each in ranges), key=attrgetter("first_offset")):
-            if each.type not in STAGED_TYPES:
+            if each.type not in PENDING_TYPES:
                 told = f"a transaction takes ACCEPT and REJECT, not {_name_of(each.type)}"
                 raise AbortableError(told, ErrorCode.INVALID_RECORD_STATE)
             if not last_offset < each.first_offset <= each.last_offset:
@@ -208,18 +208,18 @@ def error_of(asked: TxnShareAcknowledgeRequest, answer: TxnShareAcknowledgeRespo
 def _order(code: ErrorCode) -> int:
     if code is ErrorCode.OPERATION_NOT_ATTEMPTED:
         return 2
-    return 1 if staging_verdict(code) is Verdict.RETRY else 0
+    return 1 if txn_acknowledge_verdict(code) is Verdict.RETRY else 0
 
 
-def staging_verdict(code: ErrorCode) -> Verdict:
+def txn_acknowledge_verdict(code: ErrorCode) -> Verdict:
     return verdict(ApiKey.TXN_SHARE_ACKNOWLEDGE, code, is_transactional=True)
 
 
 def not_served(who: str) -> ClientError:
-    return ClientError(f"{who} does not serve {STAGING_NEEDS}", ErrorCode.UNSUPPORTED_VERSION)
+    return ClientError(f"{who} does not serve {TXN_ACKNOWLEDGE_NEEDS}", ErrorCode.UNSUPPORTED_VERSION)
 
 
-class StagingCall:
+class TxnAcknowledgeCall:
     """Sends what one call acknowledges, to each leader at once; `send` is one attempt."""
 
     def __init__(
@@ -238,11 +238,13 @@ class StagingCall:
 
     async def check_served(self) -> None:
         """Raises ClientError (UNSUPPORTED_VERSION), before anything is sent, unless every broker serves the request."""
-        await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, STAGING_NEEDS)
+        await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_NEEDS)
 
     async def send(self, timeout_ms: float) -> ErrorCode:
-        """NONE when all is staged; else the error that decides. It may be called again after one that passes: what is
-        staged already stays so, and is not sent again. Raises RetriableError for a lost connection."""
+        """Returns NONE when all acknowledgements are pending, else the error that decides.
+
+        It may be called again after an error that passes: acknowledgements that are pending already stay pending, and
+        are not sent again. Raises RetriableError for a lost connection."""
         topics = {partition.topic for partition in self._left}
         for topic in topics:
             await self._cluster.topic(topic, timeout_ms=timeout_ms)

@@ -30,13 +30,13 @@ from odradek.client.network.backoff import Backoff
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.client.producing.producer_batch import ProducerIdentity
 from odradek.client.producing.share_acknowledgements import (
-    StagingCall,
+    TxnAcknowledgeCall,
     add_partitions,
     commit_offsets,
     error_of_offsets,
     error_of_partitions,
     not_served,
-    staging_verdict,
+    txn_acknowledge_verdict,
 )
 from odradek.client.producing.transaction import Call, ProducerTxnState, after_error, next_state
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
@@ -257,13 +257,15 @@ class TransactionSession:
             return
         async with self._adding_to_the_transaction("acknowledgements"):
             assert self.identity is not None
-            await self._stage(StagingCall(self._cluster, self._transactional_id, self.identity, group, given))
+            await self._make_pending(
+                TxnAcknowledgeCall(self._cluster, self._transactional_id, self.identity, group, given)
+            )
 
     def on_end(self, call: TransactionEnded) -> None:
         """Calls it once the transaction is committed or aborted; never if the producer cannot learn which."""
         self._ended.append(call)
 
-    async def _stage(self, staging: StagingCall) -> None:
+    async def _make_pending(self, call: TxnAcknowledgeCall) -> None:
         """Until it is done; raises as `_ask`."""
         ends_at = time.monotonic() + self._max_block_s
         failures = 0
@@ -273,11 +275,11 @@ class TransactionSession:
             try:
                 if not self.is_transaction_v2:
                     raise not_served("the cluster")
-                await staging.check_served()
-                code = await staging.send(min(self._request_timeout_ms, left_ms))
+                await call.check_served()
+                code = await call.send(min(self._request_timeout_ms, left_ms))
                 if code is ErrorCode.NONE:
                     return
-                decided = staging_verdict(code)
+                decided = txn_acknowledge_verdict(code)
                 error = as_exception(decided, code, f"acknowledgements in {self._transactional_id!r}: {code.name}")
             except RetriableError as lost:
                 decided, error = Verdict.RETRY, lost

@@ -39,12 +39,12 @@ OPEN = 0xFF  # delivered; the application has not acknowledged it
 RENEWED = 0xFE  # its lock was renewed: it may be acknowledged again, and nothing waits for that
 RENEWING = 0xFD  # the answer is awaited
 DONE = 0xFC  # sent, or another transaction's, or lost
-STAGED = 0xFB  # a transaction of a producer acknowledges it: until that has ended, the application must not
-UNSTAGED = 0xFA  # that transaction was aborted: the application may acknowledge it, and no fetch waits for that
+PENDING = 0xFB  # a transaction of a producer acknowledges it: until that has ended, the application must not
+RETURNED = 0xFA  # that transaction was aborted: the application may acknowledge it, and no fetch waits for that
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")
 _APPLICATION_S = re.compile(rb"[\x01-\x04]")  # acknowledgements of the application that wait to be sent
-_CAN_BE_STAGED = re.compile(rb"[\xff\xfe\xfa]+")  # OPEN, RENEWED, UNSTAGED
+_CAN_BE_PENDING = re.compile(rb"[\xff\xfe\xfa]+")  # OPEN, RENEWED, RETURNED
 _WHEN_SENT = bytes(RENEWING if kind == RENEW else DONE for kind in range(256))
 _BY_OFFSET = attrgetter("first_offset")
 
@@ -146,7 +146,7 @@ class Acquisitions:
         with self._lock:
             for each in self._before(partition, offset):
                 at = offset - each.first_offset
-                if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE, STAGED):
+                if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE, PENDING):
                     each.types[at] = kind
                     return True
         return False
@@ -170,37 +170,37 @@ class Acquisitions:
                     return partition, each.first_offset + found.start()
         return None
 
-    def stage(self, given: Acknowledgements) -> list[LentRun]:
+    def make_pending(self, given: Acknowledgements) -> list[LentRun]:
         """Keeps these records, as far as they were delivered, from being acknowledged through the consumer until
-        `unstage` is called with what is returned here."""
-        staged = []
+        `end_pending` is called with what is returned here."""
+        pending = []
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
-                for found in _CAN_BE_STAGED.finditer(bytes(each.types[start:stop])):
+                for found in _CAN_BE_PENDING.finditer(bytes(each.types[start:stop])):
                     run = LentRun(partition, each, start + found.start(), start + found.end())
-                    each.types[run.start : run.stop] = bytes([STAGED]) * (run.stop - run.start)
-                    staged.append(run)
-        return staged
+                    each.types[run.start : run.stop] = bytes([PENDING]) * (run.stop - run.start)
+                    pending.append(run)
+        return pending
 
-    def unstage(self, staged: Iterable[LentRun], *, committed: bool) -> None:
+    def end_pending(self, pending: Iterable[LentRun], *, committed: bool) -> None:
         """The transaction has ended. If it was aborted, the application may acknowledge the records again."""
         with self._lock:
-            for run in staged:
+            for run in pending:
                 part = run.acquired.types[run.start : run.stop]
                 run.acquired.types[run.start : run.stop] = part.replace(
-                    bytes([STAGED]), bytes([DONE if committed else UNSTAGED])
+                    bytes([PENDING]), bytes([DONE if committed else RETURNED])
                 )
-            for partition in {run.partition for run in staged}:
+            for partition in {run.partition for run in pending}:
                 self._forget_done(partition)
 
-    def leave_unstaged(self) -> None:
+    def leave_returned(self) -> None:
         """Leaves what aborted transactions have given back to the lock's end: nothing is sent for it."""
-        self._replace(UNSTAGED, DONE)
+        self._replace(RETURNED, DONE)
 
-    def is_staged(self, partition: TopicPartition, offset: int) -> bool:
+    def is_pending(self, partition: TopicPartition, offset: int) -> bool:
         with self._lock:
             return any(
-                offset - each.first_offset < len(each.types) and each.types[offset - each.first_offset] == STAGED
+                offset - each.first_offset < len(each.types) and each.types[offset - each.first_offset] == PENDING
                 for each in self._before(partition, offset)
             )
 

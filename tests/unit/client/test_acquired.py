@@ -168,7 +168,7 @@ def test_ranges_of_offsets() -> None:
 
 def test_what_a_transaction_acknowledges_is_nobody_else_s_until_it_has_ended() -> None:
     acquired = holding(delivered(0, 9))
-    staged = acquired.stage({P: [AcknowledgedRange(2, 4), AcknowledgedRange(8, 12)]})
+    pending = acquired.make_pending({P: [AcknowledgedRange(2, 4), AcknowledgedRange(8, 12)]})
     assert [acquired.acknowledge(P, offset, ACCEPT) for offset in (1, 2, 4, 5, 8, 9)] == [
         True,
         False,
@@ -177,36 +177,36 @@ def test_what_a_transaction_acknowledges_is_nobody_else_s_until_it_has_ended() -
         False,
         False,
     ]
-    assert [offset for offset in range(10) if acquired.is_staged(P, offset)] == [2, 3, 4, 8, 9]
-    acquired.unstage(staged, committed=False)
+    assert [offset for offset in range(10) if acquired.is_pending(P, offset)] == [2, 3, 4, 8, 9]
+    acquired.end_pending(pending, committed=False)
     assert acquired.acknowledge(P, 2, RELEASE)
     assert taken(acquired) == [(1, 2, [ACCEPT, RELEASE]), (5, 5, [ACCEPT])]
 
 
 def test_after_a_commit_nothing_is_left_to_acknowledge() -> None:
     acquired = holding(delivered(0, 9))
-    acquired.unstage(acquired.stage({P: [AcknowledgedRange(0, 9)]}), committed=True)
+    acquired.end_pending(acquired.make_pending({P: [AcknowledgedRange(0, 9)]}), committed=True)
     assert not acquired.acknowledge(P, 3, ACCEPT)
     assert (acquired.has_open, taken(acquired)) == (False, [])
 
 
-def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_staged_again() -> None:
+def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again() -> None:
     acquired = holding(delivered(0, 9))
-    acquired.unstage(acquired.stage({P: [AcknowledgedRange(0, 9)]}), committed=False)
+    acquired.end_pending(acquired.make_pending({P: [AcknowledgedRange(0, 9)]}), committed=False)
     assert not acquired.has_open
-    again = acquired.stage({P: [AcknowledgedRange(0, 4)]})
-    acquired.leave_unstaged()  # the next fetch
-    acquired.unstage(again, committed=False)
+    again = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
+    acquired.leave_returned()  # the next fetch
+    acquired.end_pending(again, committed=False)
     assert [acquired.acknowledge(P, offset, RELEASE) for offset in (0, 4, 5, 9)] == [True, True, False, False]
 
 
-def test_the_end_of_one_transaction_leaves_alone_what_another_one_has_staged() -> None:
+def test_the_end_of_one_transaction_leaves_alone_what_another_one_has_made_pending() -> None:
     acquired = holding(delivered(0, 9))
-    first = acquired.stage({P: [AcknowledgedRange(0, 4)]})
-    second = acquired.stage({P: [AcknowledgedRange(0, 9)]})  # which the broker will refuse
-    acquired.unstage(second, committed=False)
-    assert [acquired.is_staged(P, offset) for offset in (0, 4, 5, 9)] == [True, True, False, False]
-    acquired.unstage(first, committed=True)
+    first = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
+    second = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})  # which the broker will refuse
+    acquired.end_pending(second, committed=False)
+    assert [acquired.is_pending(P, offset) for offset in (0, 4, 5, 9)] == [True, True, False, False]
+    acquired.end_pending(first, committed=True)
     assert not acquired.acknowledge(P, 0, RELEASE)
 
 
@@ -222,15 +222,15 @@ def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_
 
 def test_what_is_acquired_anew_is_not_touched_by_the_end_of_an_older_transaction() -> None:
     acquired = holding(delivered(0, 9))
-    staged = acquired.stage({P: [AcknowledgedRange(0, 9)]})
+    pending = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})
     acquired.add(P, TOPIC, [delivered(0, 9)])  # its locks had expired
-    acquired.unstage(staged, committed=True)
+    acquired.end_pending(pending, committed=True)
     assert acquired.has_open
     assert acquired.acknowledge(P, 3, ACCEPT)
 
 
-def test_a_hundred_thousand_ranges_are_staged_in_one_pass() -> None:
+def test_a_hundred_thousand_ranges_are_made_pending_in_one_pass() -> None:
     acquired = holding(*(delivered(offset, offset + 3) for offset in range(0, 400_000, 4)))
     wanted = {P: [AcknowledgedRange(offset, offset) for offset in range(0, 400_000, 4)]}
     assert acquired.acknowledged_otherwise(wanted) is None
-    assert len(acquired.stage(wanted)) == 100_000
+    assert len(acquired.make_pending(wanted)) == 100_000

@@ -24,7 +24,7 @@ from odradek.client import (
     ShareRecord,
     TopicPartition,
 )
-from odradek.client.producing.share_acknowledgements import acknowledgements, staging_verdict
+from odradek.client.producing.share_acknowledgements import acknowledgements, txn_acknowledge_verdict
 from odradek.client.producing.verdicts import Verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -80,7 +80,7 @@ class Leader:
     sayings: list[TxnShareAcknowledgeResponse | None] = field(default_factory=list)
 
     @property
-    def stagings(self) -> list[TxnShareAcknowledgeRequest]:
+    def acknowledgings(self) -> list[TxnShareAcknowledgeRequest]:
         return self.asked(ApiKey.TXN_SHARE_ACKNOWLEDGE, TxnShareAcknowledgeRequest)
 
     @property
@@ -103,7 +103,7 @@ class Leader:
             case ApiKey.END_TXN:
                 return request.answer(EndTxnResponse(producer_id=42, producer_epoch=4))
             case _:
-                said = self.sayings.pop(0) if self.sayings else staged(request.read(TxnShareAcknowledgeRequest))
+                said = self.sayings.pop(0) if self.sayings else pending(request.read(TxnShareAcknowledgeRequest))
                 return None if said is None else request.answer(said)
 
     def versions(self) -> ApiVersionsResponse:
@@ -125,7 +125,7 @@ class Leader:
         )
 
 
-def staged(request: TxnShareAcknowledgeRequest) -> TxnShareAcknowledgeResponse:
+def pending(request: TxnShareAcknowledgeRequest) -> TxnShareAcknowledgeResponse:
     return said(*(E.NONE for topic in request.topics for _ in topic.partitions))
 
 
@@ -163,7 +163,7 @@ async def test_records_go_as_ranges_with_the_member_and_the_producer() -> None:
     async with in_transaction() as (producer, leader):
         await producer.send_share_acknowledgements_to_transaction([record(each) for each in (3, 1, 2, 7)], GROUP)
         await producer.commit_transaction()
-        (request,) = leader.stagings
+        (request,) = leader.acknowledgings
         assert leader.ends == [True]
     assert (request.transactional_id, request.producer_id, request.producer_epoch) == ("copy-1", 42, 3)
     assert (request.group_id, request.member_id, request.member_epoch) == ("workers", "member-1", 5)
@@ -179,7 +179,7 @@ async def test_records_go_as_ranges_with_the_member_and_the_producer() -> None:
 async def test_nothing_to_acknowledge_asks_nothing() -> None:
     async with in_transaction() as (producer, leader):
         await producer.send_share_acknowledgements_to_transaction([], GROUP)
-        assert leader.stagings == []
+        assert leader.acknowledgings == []
 
 
 def test_ranges_ascend_and_take_accept_and_reject() -> None:
@@ -200,7 +200,7 @@ async def test_outside_of_a_transaction_nothing_is_sent() -> None:
         await producer.abort_transaction()
         with pytest.raises(IllegalState, match="send_share_acknowledgements_to_transaction"):
             await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)
-        assert leader.stagings == []
+        assert leader.acknowledgings == []
 
 
 async def test_a_cluster_without_the_request_is_told_from_before_anything_is_sent() -> None:
@@ -213,7 +213,7 @@ async def test_a_cluster_without_the_request_is_told_from_before_anything_is_sen
             with pytest.raises(AbortableError):
                 await producer.commit_transaction()
             await producer.abort_transaction()
-            assert leader.stagings == []
+            assert leader.acknowledgings == []
             await producer.begin_transaction()
 
 
@@ -222,7 +222,7 @@ async def test_a_feature_that_was_raised_while_the_broker_ran_is_noticed() -> No
     async with in_transaction(served=without) as (producer, leader):
         leader.served = dict(SERVED)
         await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)
-        assert len(leader.stagings) == 1
+        assert len(leader.acknowledgings) == 1
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED, key=str))
@@ -231,13 +231,13 @@ async def test_what_passes_is_sent_again_unchanged(code: ErrorCode) -> None:
     async with in_transaction(answer, answer) as (producer, leader):
         await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)
         await producer.commit_transaction()
-        assert len(leader.stagings) == 3
+        assert len(leader.acknowledgings) == 3
 
 
-async def test_a_lost_answer_is_asked_for_again_which_stages_nothing_twice() -> None:
+async def test_a_lost_answer_is_asked_for_again_which_makes_nothing_pending_twice() -> None:
     async with in_transaction(None) as (producer, leader):
         await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)
-        assert len(leader.stagings) == 2
+        assert len(leader.acknowledgings) == 2
 
 
 @pytest.mark.parametrize("code", [E.INVALID_RECORD_STATE, E.UNKNOWN_TOPIC_OR_PARTITION, E.KAFKA_STORAGE_ERROR])
@@ -250,10 +250,10 @@ async def test_a_partition_that_failed_decides_for_all(code: ErrorCode) -> None:
         with pytest.raises(AbortableError, match=code.name):
             await producer.commit_transaction()
         await producer.abort_transaction()
-        assert (len(leader.stagings), leader.ends) == (1, [False])
+        assert (len(leader.acknowledgings), leader.ends) == (1, [False])
 
 
-async def test_a_partition_that_the_answer_leaves_out_was_not_staged() -> None:
+async def test_a_partition_that_the_answer_leaves_out_is_not_pending() -> None:
     async with in_transaction(said()) as (producer, _):
         with pytest.raises(AbortableError, match="INVALID_RECORD_STATE"):
             await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)
@@ -290,4 +290,4 @@ async def test_fatal_errors_end_the_producer(code: ErrorCode) -> None:
 def test_the_verdict_on_each_code() -> None:
     for code in ErrorCode:
         expected = Verdict.RETRY if code in RETRIED else Verdict.FATAL if code in FATAL else Verdict.ABORT
-        assert staging_verdict(code) is (Verdict.FINE if code is E.NONE else expected), code
+        assert txn_acknowledge_verdict(code) is (Verdict.FINE if code is E.NONE else expected), code

@@ -49,11 +49,11 @@ from odradek.broker.shares.core.tables import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-NOT_TRACKED = "The acknowledgement cannot be staged. No acquired records were found at these offsets."
-FINISHED = "The acknowledgement cannot be staged. The records are below the start offset of the share partition."
+NOT_TRACKED = "The acknowledgement cannot become pending. No acquired records were found at these offsets."
+FINISHED = "The acknowledgement cannot become pending. The records are below the start offset of the share partition."
 PAST_THE_END = "The offsets in the request are past the acquired records."
-NOT_OWNER = "The acknowledgement cannot be staged. The member does not own the records."
-EXPIRED = "The acknowledgement cannot be staged. The acquisition lock has expired."
+NOT_OWNER = "The acknowledgement cannot become pending. The member does not own the records."
+EXPIRED = "The acknowledgement cannot become pending. The acquisition lock has expired."
 
 PENDING_TYPES = {Event.ACCEPT: ACCEPT, Event.REJECT: REJECT}
 

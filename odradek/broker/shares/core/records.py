@@ -192,7 +192,7 @@ def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
         for each in forms
     )
     if any(each.ack_type not in (ACCEPT, REJECT) for each in ranges):
-        raise MalformedMessage("a staged acknowledgement that is neither accepted nor rejected")
+        raise MalformedMessage("a pending acknowledgement that is neither accepted nor rejected")
     return ranges
 
 
@@ -222,4 +222,4 @@ def resolved_of(forms: Iterable[R]) -> tuple[ResolvedRange, ...]:
             for each in forms
         )
     except ValueError as error:
-        raise MalformedMessage(f"a resolution of a staged acknowledgement that is not known: {error}") from error
+        raise MalformedMessage(f"a resolution of a pending acknowledgement that is not known: {error}") from error

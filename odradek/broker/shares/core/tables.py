@@ -86,7 +86,8 @@ NOT_ACQUIRED = CellRefusal(
     ErrorCode.INVALID_RECORD_STATE, "The batch cannot be acknowledged. The batch is not in the acquired state."
 )
 NOT_TO_PEND = CellRefusal(
-    ErrorCode.INVALID_RECORD_STATE, "The acknowledgement cannot be staged. The records are not in the acquired state."
+    ErrorCode.INVALID_RECORD_STATE,
+    "The acknowledgement cannot become pending. The records are not in the acquired state.",
 )
 
 # fmt: off
