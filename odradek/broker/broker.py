@@ -34,6 +34,7 @@ from odradek.broker.runtime.workers import Openers, ThreadWorkers, join
 from odradek.broker.transactions.seals import Seals
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
+from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicPartition
 from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.log import LogWriteFailed
@@ -291,6 +292,11 @@ class Broker:
         from odradek.broker.shares.leader.markers import ShareMarkers
 
         return ShareMarkers(lambda: self.share_coordinator, lambda: self.shares if self.has_started("shares") else None)
+
+    @property
+    def rules(self) -> KafkaRules:
+        """Returns the release of Kafka whose behaviour is followed where it changed."""
+        return self.offered.rules
 
     @property
     def is_settled(self) -> bool:

@@ -118,6 +118,7 @@ class SimulatedBroker:
         self.disk = disk
         self.config = config
         self.offered = OFFERED
+        self.rules = OFFERED.rules
         self.rng = rng
         self.life = Life()
         self.clock = self.steady_clock = time

@@ -95,6 +95,7 @@ class BrokerScene:
             openers=Openers(self.workers),
             metadata=SimpleNamespace(image=self.image),
             offered=OFFERED,
+            rules=OFFERED.rules,
             partitions=self.partitions,
             log_directory=self.log_directory,
             two_phase=self.two_phase,

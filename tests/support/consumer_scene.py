@@ -16,6 +16,7 @@ from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.records import decode_record
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup, Member
 from odradek.protocol.messages.consumer_group_describe_response import TopicPartitions as DescribedPartitions
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -48,6 +49,7 @@ class ConsumerScene(Scene):
         interval_ms: int = 0,
         consumer: ConsumerConfig | None = None,
         config: GroupConfig | None = None,
+        rules: KafkaRules = NEWEST,
         topics: dict[str, int] | None = None,
     ) -> None:
         self.cluster = FakeCluster(**({"T3": 3, "T6": 6} if topics is None else topics))
@@ -57,7 +59,8 @@ class ConsumerScene(Scene):
         self.last_error: str | None = None
         self.hidden: set[str] = set()  # topics that nobody may DESCRIBE
         super().__init__(
-            config or GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer or ConsumerConfig()),
+            config
+            or GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer or ConsumerConfig(), rules=rules),
             cluster=self.cluster,
         )
 

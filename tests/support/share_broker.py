@@ -128,7 +128,9 @@ class ShareBroker(TransactionBroker):
 
     def start_share_coordinator(self) -> None:
         self.share_coordinator = ShareCoordinator(
-            ShareCoordinatorSettings(ShareCoordinatorConfig(), STATE_PARTITIONS, Compression.NONE, 300_000),
+            ShareCoordinatorSettings(
+                ShareCoordinatorConfig(rules=self.rules), STATE_PARTITIONS, Compression.NONE, 300_000
+            ),
             self.clock,
             self.timers,
             open_log=lambda index: EagerLog(self.partitions.get(SHARE_GROUP_STATE, index), self.workers),

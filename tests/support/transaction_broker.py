@@ -52,6 +52,7 @@ from odradek.protocol.codec import decode, encode
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.records import NewRecord, batches, build_batch
 from odradek.protocol.struct import Message
@@ -193,10 +194,12 @@ class TransactionBroker(BrokerScene):
         transaction_version: int = 2,
         decisions: TransactionConfig | None = None,
         new_core: Callable[..., TransactionCore] = TransactionCore,
+        rules: KafkaRules = NEWEST,
         **settings: Any,
     ) -> None:
         """new_core: takes what `TransactionCore` takes"""
         self.new_core = new_core
+        self.rules = rules
         self.disk = disk or FakeDisk()
         super().__init__(self.disk, "/data", **settings)
         self.authorizer = Denying()
@@ -204,6 +207,7 @@ class TransactionBroker(BrokerScene):
         self.features = {TRANSACTION_VERSION: transaction_version}
         self.config = decisions or TransactionConfig()
         self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # what loading is left to
+        self.broker.rules = rules
         self.start_groups()
         self.share_markers = self.make_share_markers()
         self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers))
@@ -215,7 +219,7 @@ class TransactionBroker(BrokerScene):
     def start_groups(self) -> None:
         """A group coordinator, which loads what is there."""
         self.groups = GroupCoordinator(
-            CoordinatorSettings(GroupConfig(), OffsetsTopic(3, 1, {}), Compression.NONE, 600_000),
+            CoordinatorSettings(GroupConfig(rules=self.rules), OffsetsTopic(3, 1, {}), Compression.NONE, 600_000),
             self.clock,
             self.timers,
             open_log=lambda index: EagerLog(self.partitions.get(GROUP_OFFSETS, index), self.workers),

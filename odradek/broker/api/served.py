@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,13 @@ class Offered:
 
     features      by name, the lowest and the highest level that may be finalised
     first_levels  of the features of a new cluster; 0 for those that are not named
+    rules         the release whose behaviour is followed where it changed
     """
 
     apis: Mapping[ApiKey, ServedApi]
     features: Mapping[str, tuple[int, int]]
     first_levels: Mapping[str, int]
+    rules: KafkaRules = NEWEST
 
 
 SERVED: Final[Mapping[ApiKey, ServedApi]] = {

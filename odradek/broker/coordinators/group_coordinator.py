@@ -23,6 +23,7 @@ from odradek.broker.groups.records import decode_record, encode_record
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.uuids import hex_text
 from odradek.protocol.compression import Compression
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class CoordinatorSettings:
     offsets_retention_check_interval_ms: int
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> CoordinatorSettings:
+    def of(cls, config: BrokerConfig, rules: KafkaRules = NEWEST) -> CoordinatorSettings:
         return cls(
             groups=GroupConfig(
                 group_min_session_timeout_ms=config.group_min_session_timeout_ms,
@@ -57,6 +58,7 @@ class CoordinatorSettings:
                 group_max_size=config.group_max_size,
                 offset_metadata_max_bytes=config.offset_metadata_max_bytes,
                 offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+                rules=rules,
                 consumer=ConsumerConfig(
                     assignors=config.group_consumer_assignors,
                     max_size=config.group_consumer_max_size,

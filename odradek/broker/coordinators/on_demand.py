@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.coordinators.steps import BrokerSteps
     from odradek.broker.transactions.seals import Seals
+    from odradek.protocol.kafka_rules import KafkaRules
 
 
 class CoordinatedBroker(BrokerParts, Protocol):
     """The broker, as coordinators need it."""
 
+    @property
+    def rules(self) -> KafkaRules: ...
     @property
     def producer_ids(self) -> ProducerIdSource: ...
     @property
@@ -60,7 +63,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
 
 def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
     groups = GroupCoordinator(
-        CoordinatorSettings.of(broker.config),
+        CoordinatorSettings.of(broker.config, broker.rules),
         broker.clock,
         broker.timers,
         open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
@@ -103,7 +106,7 @@ def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
 def start_share_coordinator(broker: CoordinatedBroker) -> ShareCoordinator:
     image = broker.metadata.image
     coordinator = ShareCoordinator(
-        ShareCoordinatorSettings.of(broker.config),
+        ShareCoordinatorSettings.of(broker.config, broker.rules),
         broker.clock,
         broker.timers,
         open_log=lambda index: _log(broker, SHARE_GROUP_STATE, index),

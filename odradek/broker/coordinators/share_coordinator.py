@@ -30,6 +30,7 @@ from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateC
 from odradek.broker.transactions.seals import Seals
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
@@ -58,12 +59,13 @@ class ShareCoordinatorSettings:
     prune_interval_ms: int
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> ShareCoordinatorSettings:
+    def of(cls, config: BrokerConfig, rules: KafkaRules = NEWEST) -> ShareCoordinatorSettings:
         return cls(
             core=ShareCoordinatorConfig(
                 updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
                 cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
                 marker_memory_ms=config.transaction_max_timeout_ms,
+                rules=rules,
             ),
             partition_count=config.share_coordinator_state_topic_num_partitions,
             compression=Compression(config.share_coordinator_state_topic_compression_codec),

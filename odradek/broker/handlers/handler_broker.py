@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.shares import Shares
     from odradek.broker.transactions.seals import Seals
+    from odradek.protocol.kafka_rules import KafkaRules
     from odradek.storage.log_directory import LogDirectory
 
 
@@ -45,6 +46,8 @@ class HandlerBroker(Protocol):
     def advertised(self) -> Sequence[Listener]: ...
     @property
     def offered(self) -> Offered: ...
+    @property
+    def rules(self) -> KafkaRules: ...
     @property
     def clock(self) -> Clock: ...
     @property

@@ -4,6 +4,7 @@ import pytest
 
 from odradek.broker.groups.common.outcome import ConsumerConfig
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from tests.support.consumer_scene import ConsumerScene, Told, embedded, refused
 
 E = ErrorCode
@@ -11,8 +12,8 @@ DEFAULT_INTERVAL_MS = 1_000
 OK = E.NONE.value
 
 
-def one_member(interval_ms: int = 0) -> ConsumerScene:
-    scene = ConsumerScene(interval_ms=interval_ms, topics={"T3": 3, "U2": 2, "T6": 6})
+def one_member(interval_ms: int = 0, rules: KafkaRules = NEWEST) -> ConsumerScene:
+    scene = ConsumerScene(interval_ms=interval_ms, rules=rules, topics={"T3": 3, "U2": 2, "T6": 6})
     assert scene.member("A", "T3") == Told(OK, 2, "T3 012")
     return scene
 
@@ -103,13 +104,33 @@ def test_scenario_010_a_member_leaves_once() -> None:
     assert scene.last.heartbeat_interval_ms == 0
     assert scene.beat("A", -1) == refused(E.UNKNOWN_MEMBER_ID)
     assert scene.beat("A", 5) == refused(E.UNKNOWN_MEMBER_ID)
-    assert scene.state == ("Empty", 3, 2)
-    assert scene.keys_written()[-4:] == [-8, -7, -5, 3]
+    assert scene.state == ("Empty", 3, 3)
+    assert scene.keys_written()[-5:] == [-8, -7, -5, 3, 6]
 
 
-def test_scenario_011_an_empty_group_does_not_forget_when_its_target_was_computed() -> None:
+def test_the_target_of_a_group_that_was_emptied_is_at_its_epoch_and_has_no_time() -> None:
+    """C1 of docs/spec/kafka-4.4.md#s5-1."""
     scene = one_member(DEFAULT_INTERVAL_MS)
     scene.beat("A", -1)
+    assert scene.state == ("Empty", 3, 3)
+    assert scene.keys_written()[-5:] == [-8, -7, -5, 3, 6]
+    assert scene.group_of().computed_ms == 0
+
+
+def test_the_first_member_of_a_group_that_was_emptied_gets_its_partitions_at_once() -> None:
+    """C2 of docs/spec/kafka-4.4.md#s5-1; also after a restart."""
+    scene = one_member(DEFAULT_INTERVAL_MS)
+    scene.beat("A", -1)
+    scene.restart()
+    assert scene.member("A", "T3") == Told(OK, 4, "T3 012")
+    assert scene.state == ("Stable", 4, 4)
+
+
+def test_scenario_011_an_empty_group_of_kafka_4_3_does_not_forget_when_its_target_was_computed() -> None:
+    scene = one_member(DEFAULT_INTERVAL_MS, KafkaRules.KAFKA_4_3)
+    scene.beat("A", -1)
+    assert scene.state == ("Empty", 3, 2)
+    assert scene.keys_written()[-4:] == [-8, -7, -5, 3]
     assert scene.member("A", "T3") == Told(OK, 2, "")
     assert scene.state == ("Assigning", 4, 2)
     scene.advance(DEFAULT_INTERVAL_MS)

@@ -4,6 +4,7 @@ import pytest
 
 from odradek.broker.groups.common.outcome import ConsumerConfig
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.kafka_rules import KafkaRules
 from tests.support.consumer_scene import ConsumerScene, Told, refused
 
 E = ErrorCode
@@ -252,10 +253,40 @@ def test_scenario_039_the_assignor_is_the_wish_of_the_most() -> None:
         scene.member(name, "T6", assignor=wish)
         seen.append(scene.described().assignor_name)
     assert seen == ["range", "range", "uniform", "range"]
+
+
+def changed_assignor(rules: KafkaRules) -> ConsumerScene:
+    scene = ConsumerScene(rules=rules)
+    scene.member("m", "T6", assignor="uniform")
+    assert scene.state == ("Stable", 2, 2)
+    scene.beat("m", assignor="range")
+    assert scene.described().assignor_name == "range"
+    return scene
+
+
+def test_a_changed_assignor_of_the_group_moves_its_epoch() -> None:
+    """C3 of docs/spec/kafka-4.4.md#s5-1."""
+    scene = changed_assignor(KafkaRules.KAFKA_4_4)
+    assert scene.state == ("Stable", 3, 3)
+    scene.beat("m", assignor="range")
+    assert scene.state == ("Stable", 3, 3)
+    scene.beat("m", assignor="uniform")
+    assert scene.state == ("Stable", 4, 4)
+
+
+def test_a_wish_that_does_not_change_the_assignor_of_the_group_moves_nothing() -> None:
+    scene = ConsumerScene()
+    for name in ("m1", "m2", "m3"):
+        scene.member(name, "T6", assignor="uniform")
+    scene.settle("m1", "m2", "m3")
     before = scene.state
-    scene.beat("m1", assignor="uniform")
+    scene.beat("m1", assignor="range")
     assert scene.described().assignor_name == "uniform"
     assert scene.state == before
+
+
+def test_in_kafka_4_3_a_changed_assignor_waits_for_the_next_epoch() -> None:
+    assert changed_assignor(KafkaRules.KAFKA_4_3).state == ("Stable", 2, 2)
 
 
 @pytest.mark.parametrize("wish", ["nope", "", "Range", "simple"])

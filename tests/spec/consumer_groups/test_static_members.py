@@ -66,7 +66,7 @@ def test_scenario_047_who_stays_away_for_a_session_is_out() -> None:
     scene.member("S", "T3", instance="is")
     scene.beat("S", -2, instance="is")
     scene.advance(2_000)
-    assert scene.state == ("Empty", 3, 2)
+    assert scene.state == ("Empty", 3, 3)
     assert scene.member("N", "T3", instance="is") == Told(OK, 4, "T3 012")
 
 

@@ -94,7 +94,8 @@ def test_a_start_offset_that_is_not_written_leaves_the_stored_one() -> None:
 
 def test_the_start_offset_does_not_go_back_nor_the_count_at_the_same_offset() -> None:
     scene = initialized(start_offset=10)
-    scene.write(start_offset=5, count=3)
+    scene.write(start_offset=10, count=3)
+    scene.write(start_offset=5, count=4)
     scene.write(start_offset=10, count=1)
     assert scene.core.summarize(KEY) == StateSummary(1, 0, 10, 3)
     scene.write(start_offset=12, count=1)

@@ -18,6 +18,7 @@ from odradek.broker.broker import OFFERED
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.control.problems import text, unknown
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.kafka_rules import KafkaRules
 
 APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
 # Defaults of a release that are left out: names of its classes, and what concerns a part of Kafka that is not here.
@@ -69,6 +70,7 @@ def _release(name: str, recorded: Mapping[str, Any]) -> Release:
             apis,
             {each: (least, most) for each, (least, most) in recorded["supported"].items() if each in known},
             {each: level for each, level in recorded["finalized"].items() if each in known},
+            KafkaRules.KAFKA_4_3,
         ),
         {
             each: value

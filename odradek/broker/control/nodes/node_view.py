@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from odradek.broker.shares.leader.shares import Shares
     from odradek.broker.transactions.seals import Seals
     from odradek.protocol.file_slice import Chunk
+    from odradek.protocol.kafka_rules import KafkaRules
     from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
     from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
     from odradek.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequest
@@ -117,6 +118,10 @@ class NodeBroker(HandlerBroker):
     @property
     def offered(self) -> Offered:
         return self._whole.offered
+
+    @property
+    def rules(self) -> KafkaRules:
+        return self._whole.rules
 
     @property
     def clock(self) -> Clock:

@@ -17,7 +17,9 @@ from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_
 from odradek.broker.groups.common.outcome import Outcome, Reply
 from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.kafka_rules import KafkaRules
 
+NO_TIME = 0  # of the last target: the next need not wait for the interval
 FIRST_EPOCH = 1  # of a group without any record of it
 
 Partitions = Mapping[bytes, frozenset[int]]
@@ -205,6 +207,21 @@ class EpochTurn(ABC, Generic[G, S]):
     @abstractmethod
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         """Makes the record of the group's epoch."""
+
+    @abstractmethod
+    def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
+        """Makes the record of the epoch of the group's target assignment."""
+
+    def members_went(self) -> None:
+        """Moves the epoch behind members that are gone; a group without members has nothing to compute.
+
+        Without a time beside the epoch, the first member that joins again gets its partitions at once. Up to Kafka 4.3
+        the target stayed behind, and the next member waited for the interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2;
+        #s5-3, S1.
+        """
+        self.bump_epoch()
+        if not self.group.members and self.registry.config.rules >= KafkaRules.KAFKA_4_4:
+            self.write(self.target_epoch_record(self.group.epoch, NO_TIME))
 
     def bump_epoch(self) -> None:
         """Something that a target assignment depends on has changed."""

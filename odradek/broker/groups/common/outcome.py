@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
@@ -82,6 +83,7 @@ class GroupConfig:
     # Not a setting in Kafka either: a member that joins a rebalance in progress has no heartbeats yet, so its
     # session timeout would be too short to measure it by.
     new_member_join_timeout_ms: int = 5 * 60 * 1000
+    rules: KafkaRules = NEWEST  # of the release that is followed
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from odradek.broker.groups.consumer.records import assignment_record, member_rec
 from odradek.broker.groups.consumer.regexes import resolve_if_due, subscribe_by_regex
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import (
     Assignment,
@@ -156,13 +157,20 @@ def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
 
 
 def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
-    """Whether the member's subscription changed. The group's epoch follows it, and the topics themselves."""
-    group_id = turn.group.group_id
+    """Whether the member's subscription changed. The group's epoch follows it, the topics themselves, and the assignor.
+
+    Up to Kafka 4.3 the epoch did not follow the assignor: docs/spec/kafka-4.4.md#s5-1, C3.
+    """
+    group_id, assignors = turn.group.group_id, turn.config.assignors
+    assignor = turn.group.preferred_assignor(assignors)
     if member != before or member.member_id not in turn.group.members:
         turn.write(member_record(group_id, member))
     names_changed = member.topics != before.topics
     regex_matters = subscribe_by_regex(turn, before, member)
-    if names_changed or regex_matters:
+    assignor_matters = (
+        turn.registry.config.rules >= KafkaRules.KAFKA_4_4 and turn.group.preferred_assignor(assignors) != assignor
+    )
+    if names_changed or regex_matters or assignor_matters:
         turn.bump_epoch()
     else:
         turn.follow_topics()

@@ -17,7 +17,7 @@ from odradek.broker.groups.classic.join import refused
 from odradek.broker.groups.classic.member import Member
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
 from odradek.broker.groups.classic.turn import Turn, group_metadata_record
-from odradek.broker.groups.common.epochs import Partitions
+from odradek.broker.groups.common.epochs import NO_TIME, Partitions
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Reply
 from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
@@ -93,9 +93,6 @@ def _version(data: bytes, highest: int) -> int:
     if version < 0:
         raise MalformedMessage(f"metadata of a consumer at version {version}")
     return min(int(version), highest)
-
-
-NO_TIME = 0  # of the last target: the next need not wait
 
 
 def upgraded(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> ConsumerTurn:

@@ -16,6 +16,7 @@ from odradek.broker.groups.consumer.records import (
     group_epoch_record,
     member_tombstone,
     regex_tombstone,
+    target_epoch_record,
     target_tombstone,
 )
 
@@ -33,6 +34,9 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         return group_epoch_record(self.group.group_id, epoch, metadata_hash)
+
+    def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
+        return target_epoch_record(self.group.group_id, epoch, computed_ms)
 
     def _after(self) -> tuple[Group, ...]:
         return super()._after() if self.classic_group is None else (self.classic_group,)
@@ -64,7 +68,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
             self.drop_regex_of(member)
             for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.REJOIN):
                 self.disarm(kind, member.member_id)
-        self.bump_epoch()
+        self.members_went()
 
     def drop_regex_of(self, member: ConsumerMember) -> None:
         """After the member no longer has it: a regular expression that nobody has left is forgotten."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.common.outcome import Outcome
-from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.records import (
     StatePartitions,
@@ -25,9 +25,11 @@ from odradek.broker.groups.share.records import (
 )
 from odradek.broker.groups.share.turn import ShareTurn
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import KafkaRules
 
 Pair = tuple[bytes, int]  # topic id and partition
 UNDECIDED = -1
+FROM_THE_START = 0
 
 
 class StateRequest(NamedTuple):
@@ -49,11 +51,12 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     wanted: dict[Pair, int] = {}
     names = dict(state.names)
     for topic in turn.topics():
+        added = added_partitions(turn, topic)
         for partition in range(topic.partition_count):
             if partition in state.initialized.get(topic.topic_id, ()):
                 continue
             if is_stale or partition not in state.initializing.get(topic.topic_id, ()):
-                wanted[topic.topic_id, partition] = UNDECIDED
+                wanted[topic.topic_id, partition] = FROM_THE_START if partition in added else UNDECIDED
                 names[topic.topic_id] = topic.name
     if not wanted:
         return None
@@ -63,6 +66,18 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     # A deletion that was interrupted is as good as done: what it has left is replaced.
     if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
     return StateRequest(turn.group.epoch, wanted, if_missing)
+
+
+def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
+    """Returns the partitions by which a topic grew since the group has known it: those beyond the last initialised one.
+
+    The group has to deliver them from their beginning, whatever `share.auto.offset.reset` says: records that came
+    before the first fetch would be lost otherwise. Up to Kafka 4.3 they were: docs/spec/kafka-4.4.md#s5-3, S2.
+    """
+    known = turn.group.state.initialized.get(topic.topic_id)
+    if not known or turn.registry.config.rules < KafkaRules.KAFKA_4_4:
+        return range(0)
+    return range(max(known) + 1, topic.partition_count)
 
 
 def state_begun(

@@ -33,6 +33,9 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         return group_epoch_record(self.group.group_id, epoch, metadata_hash)
 
+    def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
+        return target_epoch_record(self.group.group_id, epoch, computed_ms)
+
     @property
     def is_settled(self) -> bool:
         """Whether neither target nor state is to be looked at: not since the cluster or the group changed last."""
@@ -97,7 +100,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         for member in members:
             self.write(*member_tombstones(group_id, member.member_id))
             self.disarm(TimerKind.SESSION, member.member_id)
-        self.bump_epoch()
+        self.members_went()
 
     def put_state(self, state: StatePartitions) -> None:
         """Names of topics that nothing is left of are forgotten."""

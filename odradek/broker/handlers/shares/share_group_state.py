@@ -21,6 +21,7 @@ from odradek.broker.shares.core.records import (
 from odradek.broker.shares.core.state import Outcome, SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.messages import delete_share_group_state_request as to_delete
 from odradek.protocol.messages import delete_share_group_state_response as deleted
 from odradek.protocol.messages import initialize_share_group_state_request as to_initialize
@@ -90,6 +91,23 @@ class AskedRequest(Protocol[A_co]):
     def topics(self) -> Sequence[AskedTopic[A_co]]: ...
 
 
+NEGATIVE_LEADER_EPOCH: Final = "The leader epoch cannot be a negative number."
+NEGATIVE_STATE_EPOCH: Final = "The state epoch cannot be a negative number."
+
+
+def check_epochs(broker: HandlerBroker, *, leader_epoch: int = 0, state_epoch: int = 0) -> None:
+    """Refuses negative epochs, which Kafka took up to 4.3: docs/spec/kafka-4.4.md#s5-3, S4 to S7.
+
+    raises  KafkaError INVALID_REQUEST
+    """
+    if broker.rules < KafkaRules.KAFKA_4_4:
+        return
+    if leader_epoch < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, NEGATIVE_LEADER_EPOCH)
+    if state_epoch < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, NEGATIVE_STATE_EPOCH)
+
+
 def ask_each(
     request: AskedRequest[A],
     context: RequestContext,
@@ -151,6 +169,7 @@ def initialize_share_group_state(
     def decide(
         core: StateCore, key: SharePartitionKey, asked: to_initialize.PartitionData, now_ms: int
     ) -> Outcome[initialized.PartitionResult]:
+        check_epochs(broker, state_epoch=asked.state_epoch)
         outcome = core.initialize(key, asked.state_epoch, asked.start_offset, now_ms)
         return Outcome(form(partition=asked.partition), outcome.records)
 
@@ -169,6 +188,7 @@ def read_share_group_state(
     def decide(
         core: StateCore, key: SharePartitionKey, asked: to_read.PartitionData, now_ms: int
     ) -> Outcome[read.PartitionResult]:
+        check_epochs(broker, leader_epoch=asked.leader_epoch)
         outcome = core.read(key, asked.leader_epoch, now_ms)
         stored = outcome.response
         assert stored is not None
@@ -197,6 +217,7 @@ def write_share_group_state(
     def decide(
         core: StateCore, key: SharePartitionKey, asked: to_write.PartitionData, now_ms: int
     ) -> Outcome[written.PartitionResult]:
+        check_epochs(broker, leader_epoch=asked.leader_epoch, state_epoch=asked.state_epoch)
         try:
             pending, resolved = pending_of(asked.txn_staged), resolved_of(asked.txn_resolved)
         except MalformedMessage as error:
@@ -237,6 +258,7 @@ def read_share_group_state_summary(
     def decide(
         core: StateCore, key: SharePartitionKey, asked: to_summarize.PartitionData, now_ms: int
     ) -> Outcome[summarized.PartitionResult]:
+        check_epochs(broker, leader_epoch=asked.leader_epoch)
         summary = core.summarize(key)
         return Outcome(
             summarized.PartitionResult(

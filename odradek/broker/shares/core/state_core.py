@@ -34,6 +34,7 @@ from odradek.broker.shares.core.state import (
     StoredState,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 NOT_INITIALIZED = "Share group state has not been initialized for this partition."
 ALREADY_ENDED = "The transaction has already ended."
@@ -50,6 +51,7 @@ class ShareCoordinatorConfig:
     updates_per_snapshot: int = 500  # share.coordinator.snapshot.update.records.per.snapshot
     cold_snapshot_interval_ms: int = 300_000  # share.coordinator.cold.partition.snapshot.interval.ms
     marker_memory_ms: int = 900_000  # transaction.max.timeout.ms: no registration waits longer for its acknowledgement
+    rules: KafkaRules = NEWEST  # of the release that is followed
 
 
 class StateCore:
@@ -175,6 +177,9 @@ class StateCore:
         for each in write.pending:
             self._check_seal(each.producer_id, each.producer_epoch)
         start_offset, delivery_complete_count = write.start_offset, write.delivery_complete_count
+        if start_offset < entry.start_offset and self._config.rules >= KafkaRules.KAFKA_4_4:
+            # docs/spec/kafka-4.4.md#s5-3, S8 and S9: the count is of records beyond a start offset that is passed.
+            start_offset, delivery_complete_count = entry.start_offset, entry.delivery_complete_count
         if start_offset != UNDECIDED_START_OFFSET:
             start_offset = max(start_offset, entry.start_offset)
         if start_offset in (UNDECIDED_START_OFFSET, entry.start_offset):
