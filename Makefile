@@ -207,28 +207,28 @@ conformance-answers: .make/dev
 
 # Old releases in folders of their own, below .make/history.
 judge-history: .make/dev
-	$(PYTEST) --timeout 600 tests/judge_history $(ARGS)
+	$(PYTEST) --timeout 600 tests/client_lab/test_convictions.py tests/client_lab/test_suite_scenarios.py $(ARGS)
 
 # docs/verdicts.md: a tour of each client, judged (Java, Node, Go, Rust; installs them from their registries).
 verdicts: .make/dev
-	$(RUN) -m tests.judge_history.verdicts_page > .make/verdicts.md
+	$(RUN) -m tests.client_lab.verdicts_page > .make/verdicts.md
 	mv .make/verdicts.md docs/verdicts.md
 
-# tests/judge_history/played.toml, which `make verdicts` shows: the whole suite with each driver, 45 minutes.
+# tests/client_lab/played.toml, which `make verdicts` shows: the whole suite with each driver, 45 minutes.
 verdicts-suite: .make/dev
-	$(RUN) -m tests.judge_history.suite
+	$(RUN) -m tests.client_lab.suite
 
 # docs/verdicts-presets.md: librdkafka, aiokafka and kafka-python in every preset, judged.
 verdicts-presets: .make/dev
 	rm -rf .make/presets
-	$(RUN) -m tests.judge_history.presets_page > .make/verdicts-presets.md
+	$(RUN) -m tests.client_lab.presets_page > .make/verdicts-presets.md
 	mv .make/verdicts-presets.md docs/verdicts-presets.md
 
 # Tests of franz-go and of Apache Kafka's clients, and those here of its clients and tools, judged (Go; Java, the oracle kit).
 judge-suites: .make/dev
-	$(RUN) -m tests.judge_history.foreign_suites franz-go
-	$(RUN) -m tests.judge_history.foreign_suites java
-	$(RUN) -m tests.judge_history.foreign_suites kafka
+	$(RUN) -m tests.client_lab.foreign_suites franz-go
+	$(RUN) -m tests.client_lab.foreign_suites java
+	$(RUN) -m tests.client_lab.foreign_suites kafka
 
 .PHONY: judge-history verdicts verdicts-suite verdicts-presets judge-suites
 
@@ -237,7 +237,7 @@ fixtures-test: .make/dev
 
 .PHONY: fixtures-test
 old-clients: .make/dev
-	$(PYTEST) --timeout 600 tests/old_clients $(ARGS)
+	$(PYTEST) --timeout 600 tests/client_lab/test_sights.py $(ARGS)
 .PHONY: judge-history verdicts old-clients
 clean:
 	rm -rf $(VENV) .make .compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis

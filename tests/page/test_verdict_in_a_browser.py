@@ -32,7 +32,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of the report."""
     path = tmp_path_factory.mktemp("verdict") / "verdict.html"
     tours = [
-        str(REPOSITORY / "tests/judge_history/workloads" / f"tour_{name}.py")
+        str(REPOSITORY / "tests/client_lab/programs" / f"tour_{name}.py")
         for name in ("confluent", "kafka_python", "aiokafka")
     ]
     judge = [sys.executable, "-m", "odradek", "judge", "--odd", "0", "--html", str(path), "--"]

@@ -1,6 +1,6 @@
 """Each bug of a client that `client_bugs.py` names is shown with old releases, or why it is not is told.
 
-Shown: an application sees it (tests/old_clients), or a rule convicts it (tests/judge_history).
+A bug is shown by the evidence of a row of tests/client_lab: an application sees it, or a rule convicts it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from tests.judge_history import test_old_bugs
-from tests.old_clients import test_old_releases
+from tests.client_lab.rows import NOT_SHOWN, ROWS
 from tests.unit.client_bugs import BY_CALLS, BY_NOTHING, BY_ODDITY, BY_PRESET, BY_RULES
 
 NO_REGISTRY = "the registry of its language, Hex or NuGet, is not at hand"
@@ -36,9 +35,8 @@ def names(told: str) -> Iterator[str]:
 
 
 def test_each_bug_is_shown_or_why_it_is_not_is_told() -> None:
-    of_rows = (*(row.bug for row in test_old_releases.ROWS), *(row.bug for row in test_old_bugs.ROWS))
-    shown = set(chain.from_iterable(names(bug) for bug in of_rows))
-    told = set(chain.from_iterable(names(bug) for bug in test_old_releases.NOT_SHOWN))
+    shown = set(chain.from_iterable(names(row.bug) for row in ROWS))
+    told = set(chain.from_iterable(names(bug) for bug in NOT_SHOWN))
     tables = (*BY_PRESET.values(), *BY_ODDITY.values(), *BY_CALLS.values(), *BY_NOTHING.values())
     bugs = set(chain.from_iterable((*tables, *(of_rule for _, of_rule in BY_RULES))))
     assert [bug for bug in sorted(bugs) if not {*names(bug)} & {*shown, *told, *ELSEWHERE}] == []

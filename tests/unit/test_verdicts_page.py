@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from odradek.testing.judge.rules import RULES
-from tests.judge_history.suite import Played, read_played
-from tests.judge_history.verdicts_page import TOURS, Cell, Examined, page, read_examined, unexamined
+from tests.client_lab.suite import Played, read_played
+from tests.client_lab.verdicts_page import TOURS, Cell, Examined, page, read_examined, unexamined
 
 TEXT = (Path(__file__).parents[2] / "docs/verdicts.md").read_text(encoding="utf-8")
 WHEN = datetime(2026, 11, 25, tzinfo=UTC)

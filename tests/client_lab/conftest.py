@@ -1,0 +1,15 @@
+"""The process whose clusters the rows run against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.testing.sync import Odradek
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[Odradek]:
+    with Odradek.start() as started:
+        yield started

@@ -1,0 +1,147 @@
+"""Suites of other projects' clients against this broker, and the verdicts on what they sent.
+
+`python -m tests.client_lab.foreign_suites franz-go [PATTERN ...]`: the tests of its module, in pieces; a pattern is
+one, as `go test -run` takes it. `... java [FILE ...]`: clients and tools of Apache Kafka, as the conformance tests run
+them. `... kafka [NAME ...]`: the integration tests of Apache Kafka itself, of a class or a jar; `... on-kafka [NAME
+...]`: the same on the cluster that they start. `... judge FOLDER`: recordings that are there. Ends with 1 where a break
+is found that examined.toml does not know; its proof is printed, and the recordings are kept in .make/suites.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from odradek.testing.judge.reports import lines
+from odradek.testing.judge.verdicts import BROKEN, RuleVerdict, Software
+from odradek.testing.sync import Odradek, Process
+from tests.client_lab.kafka_tests import KafkaTests
+from tests.client_lab.running import recorded_verdicts
+from tests.client_lab.verdicts_page import read_examined
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = REPOSITORY / ".make" / "suites"
+FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
+TOLD_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}  # by the software that ApiVersions names
+OURS = {"wire", "client-id"}  # client ids of frames that tests make, ours and Kafka's, some wrong on purpose
+RECORDS = 5_000  # of franz-go's largest tests, in place of 500,000
+PIECE_S = 280
+# Those that take long have a recording each.
+PIECES = ("^TestGroupETL", "^TestTxn", "^TestShare", "^Test([^GTS]|G[^r]|T[^x]|S[^h])")
+JAVA = (
+    *("test_java_transactions.py", "test_java_share_consumers.py", "test_java_consumer_groups.py"),
+    *("test_kafka_tools.py", "test_kafka_tools_of_consumer_groups.py", "test_kafka_tools_of_share_groups.py"),
+)
+
+
+def franz_go(patterns: Sequence[str]) -> list[Path]:
+    """Returns the recordings. Raises CalledProcessError where there is nothing to run."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    tests, recordings = FOLDER / "kgo.test", []
+    source = FOLDER / "franz-go"
+    if not tests.exists():
+        download = ["go", "mod", "download", "-json", FRANZ_GO]
+        told = subprocess.run(download, capture_output=True, check=True, cwd="/").stdout
+        shutil.copytree(json.loads(told)["Dir"], source, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        build = ["go", "test", "-mod=mod", "-c", "-o", str(tests), "."]
+        subprocess.run(build, cwd=source / "pkg" / "kgo", check=True)
+    for number, pattern in enumerate(patterns or PIECES):
+        recording = FOLDER / f"franz-go-{number}"
+        words = [str(tests), "-test.v", f"-test.timeout={PIECE_S}s", f"-test.run={pattern}"]
+        recordings.append(recording)
+        process = Process({}, recording)
+        try:
+            bootstrap = Odradek("127.0.0.1", process.ready["http_port"]).default.bootstrap
+            limits = {"KGO_TEST_RF": "1", "KGO_TEST_RECORDS": str(RECORDS), "KGO_LOG_LEVEL": "none"}
+            environment = {**os.environ, **limits, "KGO_SEEDS": bootstrap}
+            done = subprocess.run(
+                words, cwd=source / "pkg" / "kgo", env=environment, capture_output=True, text=True, check=False
+            )
+        finally:
+            process.stop()
+        recording.with_suffix(".log").write_text(done.stdout + done.stderr, encoding="utf-8")
+        passed, failed = (done.stdout.count(f"\n--- {word}") for word in ("PASS", "FAIL"))
+        print(f"{pattern}: status {done.returncode}, {passed} passed, {failed} failed", flush=True)
+    return recordings
+
+
+def java(files: Sequence[str]) -> list[Path]:
+    folder = FOLDER / "java"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    paths = [str(REPOSITORY / "tests" / "conformance" / file) for file in files or JAVA]
+    words = [sys.executable, "-m", "pytest", "--timeout", "300", *paths]
+    subprocess.run(words, env={**os.environ, "RECORDINGS": str(folder)}, cwd=REPOSITORY, check=False)
+    return sorted(folder.iterdir())
+
+
+def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
+    """Prints what passed, and why others did not. Raises CalledProcessError where there is nothing to run."""
+    tests = KafkaTests(FOLDER / ("on-kafka" if on_kafka else "kafka"), on_kafka=on_kafka)
+    recordings: list[Path] = []
+    counts: Counter[str] = Counter()
+    for name in tests.classes(classes):
+        outcomes, recorded = tests.run(name)
+        recordings += recorded
+        counts.update(each.result for each in outcomes)
+        print(name, *(f"\n  {each.result}: {each.test}: {each.words}" for each in outcomes if each.words), flush=True)
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    return recordings
+
+
+def report(recordings: Iterable[Path]) -> int:
+    """Prints what was kept and broken; returns how many breaks nobody has examined."""
+    examined = {(each.client, each.rule) for each in read_examined()}
+    kept: dict[str, dict[str, int]] = {}
+    broken: list[tuple[Path, Software, RuleVerdict]] = []
+    for recording in recordings:
+        for software in recorded_verdicts(recording):
+            if software.client_ids <= OURS:
+                continue
+            rules = kept.setdefault(software.title, {})
+            for verdict in software.verdicts.values():
+                if verdict.kept:
+                    rules[verdict.rule.id] = rules.get(verdict.rule.id, 0) + verdict.kept
+            broken += ((recording, software, verdict) for verdict in software.of(BROKEN))
+    for title, rules in kept.items():
+        print(f"{title}: {len(rules)} rules kept, {sum(rules.values())} times")
+    missing = 0
+    for recording, software, verdict in broken:
+        known = TOLD_AS.get(software.name, software.title)
+        is_known = (known, verdict.rule.id) in examined
+        missing += not is_known
+        alone = Software(software.name, software.version, verdicts={verdict.rule.id: verdict})
+        print("\n".join([f"{recording.name}: {'' if is_known else 'not '}examined", *lines([alone], {})]))
+    return missing
+
+
+def main() -> int:
+    match sys.argv[1:]:
+        case ["franz-go", *patterns]:
+            recordings = franz_go(patterns)
+        case ["java", *files]:
+            recordings = java(files)
+        case ["kafka", *classes]:
+            recordings = kafka(classes)
+        case ["on-kafka", *classes]:
+            kafka(classes, on_kafka=True)
+            return 0
+        case ["judge", folder]:
+            recordings = sorted(each for each in Path(folder).rglob("*") if each.is_file() and each.suffix != ".log")
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    if not recordings:
+        print("nothing was recorded", file=sys.stderr)
+        return 1
+    return 1 if report(recordings) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Releases of clients as their registries offer them, each in a folder of its own below .make/history."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = REPOSITORY / ".make" / "history"
+PROGRAMS = Path(__file__).parent / "programs"
+DRIVERS = REPOSITORY / "examples" / "judge_drivers"
+COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """How a program runs with one release: the command, and what it adds to the environment."""
+
+    words: list[str]
+    environment: Mapping[str, str]
+
+    @property
+    def command(self) -> list[str]:
+        """The command with its environment, for what starts the program by words alone."""
+        return ["env", *(f"{name}={value}" for name, value in self.environment.items()), *self.words]
+
+
+def install(
+    package: str, version: str, program: Path, needs: tuple[str, ...] = (), python: str = sys.executable
+) -> Installed:
+    """Installs a release, once, and returns how the program runs with it.
+
+    The suffix of the program tells the registry: PyPI, npm, crates.io, Maven Central or the Go proxy.
+
+    needs   packages besides, with versions; `name+feature` of a crate
+    python  the interpreter of a release whose wheels are for an older one
+    raises  CalledProcessError
+    """
+    folder = FOLDER / f"{package.replace('/', '_').replace(':', '_')}-{version}"
+    suffix = program.suffix
+    if suffix == ".py":
+        _once(folder, lambda: _python(python, folder, [f"{package}=={version}", *needs]))
+        return Installed([str(folder / "bin" / "python"), str(program)], {})
+    if suffix == ".js":
+        _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
+        return Installed(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
+    if suffix == ".java":
+        jars = install_jars(folder.name, [f"{package}:{version}"])
+        return Installed(["java", "-cp", jars, str(program)], {})
+    if suffix == ".rs":
+        _once(folder, lambda: _cargo(folder, [f"{package}@{version}", *needs]))
+        (folder / "src" / "main.rs").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
+        _run(["cargo", "build", "--quiet", "--jobs", "1"], folder)
+        return Installed([str(folder / "target" / "debug" / "history")], {})
+    _once(folder, lambda: _go(folder, f"{package}@v{version}"))
+    binary = folder / program.stem
+    imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)  # which was Shopify's
+    (folder / "main.go").write_text(imported, encoding="utf-8")
+    _run(["go", "build", "-mod=mod", "-p", "1", "-o", str(binary), "."], folder)
+    return Installed([str(binary)], {})
+
+
+def install_jars(name: str, coordinates: Sequence[str]) -> str:
+    """Returns a class path of them, and of what they need, in a folder of that name.
+
+    coordinates: group:artifact:version, some with a classifier behind. Raises CalledProcessError.
+    """
+    folder = FOLDER / name
+    _once(folder, lambda: _maven(folder, coordinates))
+    return str(folder / "target" / "dependency" / "*")
+
+
+def _maven(folder: Path, coordinates: Sequence[str]) -> None:
+    fields = ("groupId", "artifactId", "version", "classifier")
+    wanted = "".join(
+        "<dependency>"
+        + "".join(f"<{field}>{value}</{field}>" for field, value in zip(fields, each.split(":"), strict=False))
+        + "</dependency>"
+        for each in coordinates
+    )
+    model = "<modelVersion>4.0.0</modelVersion><groupId>history</groupId><artifactId>history</artifactId>"
+    text = f"<project>{model}<version>1</version><dependencies>{wanted}</dependencies></project>"
+    (folder / "pom.xml").write_text(text, encoding="utf-8")
+    _run(["mvn", "--quiet", "--batch-mode", COPY_DEPENDENCIES], folder)
+
+
+def interpreter(version: str | None) -> str | None:
+    """Returns the Python of that version, on the PATH or of pyenv, or None; this one where none is asked for."""
+    if version is None:
+        return sys.executable
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    return str(found[-1]) if found else shutil.which(f"python{version}")
+
+
+def _once(folder: Path, make: Callable[[], None]) -> None:
+    """Makes a folder whole; of two processes that want the same one, one waits."""
+    done = folder / ".installed"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            make()
+            done.touch()
+
+
+def _python(python: str, folder: Path, packages: list[str]) -> None:
+    _run([python, "-m", "venv", "."], folder)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, *packages], folder)
+
+
+def _node(folder: Path, packages: list[str]) -> None:
+    _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", *packages], folder)
+
+
+def _cargo(folder: Path, crates: list[str]) -> None:
+    _run(["cargo", "init", "--quiet", "--vcs", "none", "--name", "history"], folder)
+    for crate in crates:
+        name, _, features = crate.partition("+")
+        _run(["cargo", "add", "--quiet", name, *(["--features", features] if features else [])], folder)
+
+
+def _go(folder: Path, package: str) -> None:
+    (folder / "main.go").write_text("package main\n\nfunc main() {}\n", encoding="utf-8")
+    _run(["go", "mod", "init", "history"], folder)
+    _run(["go", "get", package], folder)
+
+
+def _run(words: list[str], folder: Path) -> None:
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)

@@ -1,0 +1,198 @@
+"""The integration tests of Apache Kafka's own clients and tools, as Maven Central has them, against this broker.
+
+They start a cluster in their process; a class of the same name stands before Kafka's on the class path and makes a
+cluster of `odradek serve --control` instead, of as many nodes, whose exchanges it records. It aborts a test that needs
+objects of Kafka's broker, or settings that are refused here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from odradek.testing.sync import Process
+from tests.client_lab.installing import PROGRAMS, install_jars
+
+VERSION = "4.3.1"
+JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")  # where such tests are
+COORDINATES = (
+    *(
+        f"org.apache.kafka:{name}:{VERSION}:test"
+        for name in (
+            *JARS,
+            "kafka-clients",
+            "kafka-group-coordinator",
+            "kafka-metadata",
+            "kafka-server-common",
+            "kafka-storage",
+        )
+    ),
+    *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
+    "org.junit.platform:junit-platform-console:1.13.1",
+    "org.mockito:mockito-core:5.14.2",
+    "org.hamcrest:hamcrest:3.0",
+)
+NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # the annotations of such tests
+INSTEAD = PROGRAMS / "RaftClusterInvocationContext.java"
+CLASS_S = 1800  # those of share groups wait for heartbeats
+OPTIONS = (
+    *("--details=none", "--disable-banner", "--disable-ansi-colors"),
+    "--config=junit.jupiter.extensions.autodetection.enabled=true",
+    "--config=junit.jupiter.execution.timeout.testtemplate.method.default=90s",
+)
+PASSED, FAILED, ABORTED = "passed", "failed", "does not apply"
+SAME_PLACE = "nodes share one log: all are replicas of each partition, and nothing is copied"
+IN_BROKER = "needs a class of the test's in the broker"
+LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` without brackets
+    "AdminClientWithPoliciesIntegrationTest.testInvalidAlterConfigsDueToPolicy": IN_BROKER,
+    "AllocateProducerIdsRequestTest": "needs controllers",
+    "ApiVersionsRequestTest.testApiVersionsRequest": "needs streams groups",
+    "ApiVersionsRequestTest.testApiVersionsRequestIncludesUnreleasedApis": "needs streams groups",
+    "AutoTopicCreationTest.testAutoCreateTopicWithDefaultConfig": SAME_PLACE,
+    "BootstrapControllersIntegrationTest.testDescribeFeatures": "needs 4.4's metadata.version",
+    "BrokerApiVersionsCommandTest.testBrokerApiVersionsCommandOutput": "needs UnregisterBroker",
+    "BrokerMetricNamesTest.testMetrics": "needs gauges of Kafka's broker",
+    "ClientRebootstrapTest.testProducerRebootstrap": f"{SAME_PLACE}, so that an unclean election loses nothing",
+    "ClientTelemetryTest.testClientInstanceId": IN_BROKER,
+    "ClusterToolTest.testUnregister": "needs UnregisterBroker",
+    "ConfigCommandIntegrationTest.testAlterStreamsGroupNumOfStandbyReplicas": "needs streams groups",
+    "ConfigCommandIntegrationTest.testBrokerLoggerConfigUpdate": "needs a logger that is a class of Kafka's",
+    "ConfigCommandIntegrationTest.testDynamicBrokerConfigUpdateUsingKraft": "log.cleaner.threads has no effect here",
+    "ConfigCommandIntegrationTest.testUpdateBrokerConfigNotAffectedByInvalidConfig": "needs the broker's KafkaConfig",
+    "ConsumerGroupDescribeRequestTest.testConsumerGroupDescribeWithNewGroupCoordinator": "needs a hash map's order",
+    "CreateTopicsRequestWithPolicyTest.testErrorCreateTopicsRequests": IN_BROKER,
+    "CustomQuotaCallbackTest.testCustomQuotaCallbackWithControllerServer": IN_BROKER,
+    "DescribeConsumerGroupTest.testDescribeConsumerGroupWithoutLeaders": SAME_PLACE,
+    "DescribeProducersWithBrokerIdTest.testDescribeProducersWithInvalidBrokerId": SAME_PLACE,
+    "DescribeQuorumRequestTest.testDescribeQuorum": "needs controllers",
+    "EndToEndClusterIdTest": IN_BROKER,
+    "LeaderElectionCommandTest.testAllTopicPartition": SAME_PLACE,
+    "LeaderElectionCommandTest.testElectionResultOutput": "an election moves no leader here",
+    "LeaderElectionCommandTest.testPathToJsonFile": SAME_PLACE,
+    "LeaderElectionCommandTest.testPreferredReplicaElection": "an election moves no leader here",
+    "LeaderElectionCommandTest.testTopicPartition": SAME_PLACE,
+    "ListGroupsRequestTest.testListGroupsWithNewConsumerGroupProtocol": "needs a hash map's order",
+    "MetadataQuorumCommandTest.testDescribeQuorumReplicationSuccessful": "needs controllers",
+    "MetadataQuorumCommandTest.testDescribeQuorumStatusSuccessful": "needs controllers",
+    "MetadataVersionIntegrationTest.testDefaultIsLatestVersion": "needs 4.4's metadata.version",
+    "MetricsDuringTopicCreationDeletionTest.testMetricsDuringTopicCreateDelete": "needs gauges of Kafka's broker",
+    "PlaintextConsumerTest.testAsyncConsumerCloseLeavesGroupOnInterrupt": "flaky on Kafka (KAFKA-18031)",
+    "ProducerFailureHandlingTest.testNotEnoughReplicasAfterBrokerShutdown": "min.insync.replicas is not heeded",
+    "RackAwareAutoTopicCreationTest.testAutoCreateTopic": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testAlterLogDirReassignmentThrottle": "needs several log directories",
+    "ReassignPartitionsCommandTest.testAlterReassignmentThrottle": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithAddingAndRemovingReplicaInIsr": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithAddingReplicaInIsr": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithBootstrapController": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testCancellationWithBootstrapServer": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testDisallowReplicationFactorChange": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testGenerateAssignmentWithBootstrapServer": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testGenerateAssignmentWithOneBootstrapServerShutdownWontTimeout": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testHighWaterMarkAfterPartitionReassignment": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testLogDirReassignment": "needs several log directories",
+    "ReassignPartitionsCommandTest.testProduceAndConsumeWithReassignmentInProgress": "needs settings of a node",
+    "ReassignPartitionsCommandTest.testReassignment": SAME_PLACE,
+    "ReassignPartitionsCommandTest.testThrottledReassignment": "needs settings of a node",
+    "ResetConsumerGroupOffsetTest.testResetOffsetsWithPartitionNoneLeader": SAME_PLACE,
+    "ShareConsumerRackAwareTest.testShareConsumerWithRackAwareAssignor": IN_BROKER,
+    "ShareConsumerTest.testRenewAcknowledgementInvalidStateRecord": "needs gauges of Kafka's broker",
+    "ShareConsumerTest.testRenewAcknowledgementNoResultInPoll": "needs gauges of Kafka's broker",
+    "ShareConsumerTest.testRenewAcknowledgementOnCommitSync": "needs gauges of Kafka's broker",
+    "ShareConsumerTest.testRenewAcknowledgementOnPoll": "needs gauges of Kafka's broker",
+    "SocketServerMemoryPoolTest.testProduceRequestWithCorruptBody": "needs the memory pool of Kafka's broker",
+    "SocketServerMemoryPoolTest.testProduceRequestWithUnsupportedVersion": "needs the memory pool of Kafka's broker",
+    "StreamsGroupDescribeRequestTest": "needs streams groups",
+    "StreamsGroupHeartbeatRequestTest": "needs streams groups",
+    "TopicCommandTest.testAlterAssignment": SAME_PLACE,
+    "TopicCommandTest.testCreateAlterTopicWithRackAware": SAME_PLACE,
+    "TopicCommandTest.testCreateWithDefaultPartitions": SAME_PLACE,
+    "TopicCommandTest.testCreateWithDefaultReplication": SAME_PLACE,
+    "TopicCommandTest.testCreateWithDefaults": SAME_PLACE,
+    "TopicCommandTest.testCreateWithReplicaAssignment": SAME_PLACE,
+    "TopicCommandTest.testDescribeUnavailablePartitions": SAME_PLACE,
+    "TopicCommandTest.testDescribeUnderMinIsrPartitionsMixed": SAME_PLACE,
+    "TopicCommandTest.testDescribeUnderReplicatedPartitionsWhenReassignmentIsInProgress": "needs settings of a node",
+}
+
+
+class Outcome(NamedTuple):
+    """words: why, unless it passed."""
+
+    test: str
+    result: str
+    words: str = ""
+
+
+class KafkaTests:
+    """folder: for what is compiled, reported and recorded. on_kafka: as they are, for comparison, without recordings.
+
+    Raises CalledProcessError where there is nothing to run.
+    """
+
+    def __init__(self, folder: Path, *, on_kafka: bool = False) -> None:
+        self._folder = folder
+        self._on_kafka = on_kafka
+        jars = install_jars(f"kafka-tests-{VERSION}", COORDINATES)
+        self._class_path = jars
+        self._folder_of_jars = Path(jars).parent
+        if not on_kafka:
+            instead = folder / "classes"
+            subprocess.run(["javac", "-cp", jars, "-d", str(instead), str(INSTEAD)], check=True)
+            self._class_path = f"{instead}:{jars}"
+
+    def classes(self, wanted: Sequence[str]) -> list[str]:
+        """Those whose simple name or jar is wanted; all, if none is."""
+        found: list[str] = []
+        for name in JARS:
+            with zipfile.ZipFile(self._folder_of_jars / f"{name}-{VERSION}-test.jar") as jar:
+                files = [file for file in jar.namelist() if file.endswith(".class") and NEEDS_CLUSTER in jar.read(file)]
+            tests = sorted(file.removesuffix(".class").replace("/", ".") for file in files)
+            found += [each for each in tests if not wanted or {name, each.rpartition(".")[2]} & set(wanted)]
+        return found
+
+    def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
+        """Outcomes, and a recording for each test, of one class; an outcome of its own where its time is over."""
+        reports, recordings = (self._folder / part / name.rpartition(".")[2] for part in ("reports", "recordings"))
+        for each in (reports, recordings):
+            shutil.rmtree(each, ignore_errors=True)
+            each.mkdir(parents=True)
+        words = ["java", "-cp", self._class_path, "org.junit.platform.console.ConsoleLauncher", "execute"]
+        words += [*OPTIONS, f"--reports-dir={reports}", f"--select-class={name}"]
+        environment = {**os.environ, "RECORDINGS": str(recordings)}
+        process = None if self._on_kafka else Process({})
+        try:
+            if process is not None:
+                environment["ODRADEK_CONTROL"] = f"127.0.0.1:{process.ready['http_port']}"
+            with (reports / "log").open("wb") as log:
+                subprocess.run(words, env=environment, stdout=log, stderr=log, timeout=CLASS_S, check=False)
+        except subprocess.TimeoutExpired:
+            return [Outcome(name, FAILED, f"not over after {CLASS_S} s")], sorted(recordings.iterdir())
+        finally:
+            if process is not None:
+                process.stop()
+        return list(outcomes(reports / "TEST-junit-jupiter.xml")), sorted(recordings.iterdir())
+
+
+def outcomes(report: Path) -> Iterator[Outcome]:
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        test = f"{case.attrib['classname'].rpartition('.')[2]}.{case.attrib['name']}"
+        failure, skipped = case.find("failure"), case.find("skipped")
+        if failure is None:
+            failure = case.find("error")
+        name = re.sub(r"[$(\[][^.]*", "", test)
+        known = LACKING.get(name) or LACKING.get(name.partition(".")[0])
+        if failure is not None and known is not None:
+            yield Outcome(test, ABORTED, known)
+        elif failure is not None:
+            yield Outcome(test, FAILED, failure.attrib.get("message") or failure.attrib.get("type", ""))
+        elif skipped is not None:
+            yield Outcome(test, ABORTED, (skipped.text or "").partition("\n")[0])
+        else:
+            yield Outcome(test, PASSED)

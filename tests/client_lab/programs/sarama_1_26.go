@@ -1,0 +1,35 @@
+// An application on Sarama 1.26, which knows no racks. The last line that it prints is all that it sees.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+func readForAWhile() (string, error) {
+	config := sarama.NewConfig()
+	config.Version = sarama.V2_1_0_0
+	config.Consumer.MaxWaitTime = 50 * time.Millisecond
+	consumer, err := sarama.NewConsumer(strings.Split(os.Getenv("ODRADEK_BOOTSTRAP"), ","), config)
+	if err != nil {
+		return "", err
+	}
+	if _, err := consumer.ConsumePartition("orders", 0, sarama.OffsetOldest); err != nil {
+		return "", err
+	}
+	time.Sleep(2 * time.Second)
+	return "read", nil
+}
+
+func main() {
+	functions := map[string]func() (string, error){"readForAWhile": readForAWhile}
+	seen, err := functions[os.Args[1]]()
+	if err != nil {
+		seen = "raised " + err.Error()
+	}
+	fmt.Println(seen)
+}

@@ -1,0 +1,219 @@
+"""A bug of a client is a row: the release that has it, the release that mends it, and the evidence for both.
+
+There are two kinds of evidence. A sight is what an application sees with either release. A conviction is the rule that
+the judge finds broken with the old release only, in the traffic of an application or of a scenario of the suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+import pytest
+
+from odradek.testing.judge.verdicts import BROKEN, KEPT
+from odradek.testing.sync import Cluster, Odradek
+from tests.client_lab.installing import DRIVERS, PROGRAMS, Installed, install, interpreter
+from tests.client_lab.running import HANGS, Setting, judged_clients, rules_by_verdict, run, wait_for_departure
+from tests.client_lab.suite import outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A package of a registry.
+
+    program  the file below programs/ whose functions are the applications of the rows
+    driver   the driver of the suite for this client, in examples/judge_drivers
+    needs    packages that its registry does not install by itself
+    """
+
+    package: str
+    program: str
+    driver: str = ""
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An application that is no function of a program but a list of lines for the driver of the client."""
+
+    lines: tuple[str, ...]
+    transactional_id: str
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"ODRADEK_TRANSACTIONAL_ID": self.transactional_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What an application sees.
+
+    application  the function of the client's program
+    state        brings the state about before the application starts; `meanwhile` happens while it runs
+    sees         begins what the application sees with the old release
+    instead      is all that the application sees with the mended release; None: there is no such release
+    traffic      tells what the application's requests show, and stands behind the application's own words
+    settings     of the cluster, which behaves like the release `emulate` of Kafka
+    environment  of the application, besides its own
+    """
+
+    application: str
+    state: Setting
+    sees: str
+    instead: str | None
+    meanwhile: Setting | None = None
+    traffic: Callable[[Cluster], str] | None = None
+    nodes: int | None = None
+    settings: Mapping[str, str] | None = None
+    emulate: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Conviction:
+    """The rule that the old release breaks in the traffic of an application.
+
+    avoided  the mended release never comes to where the rule asks anything
+    also     rules that the bug breaks besides at times, or that the mended release, a later line of development, keeps
+    """
+
+    rule: str
+    application: str | Script
+    state: Setting
+    avoided: bool = False
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioConviction:
+    """The rule that the old release breaks in the scenario of `odradek judge --suite` that has the same rule.
+
+    also  rules that the mended release came to keep besides
+    """
+
+    rule: str
+    also: tuple[str, ...] = ()
+
+
+Evidence: TypeAlias = Sight | Conviction | ScenarioConviction
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One bug, and all evidence for it.
+
+    bug     where the client's project, or its user, tells of it
+    mended  None: no release mends it, and `old` is the newest
+    python  whose wheels the releases have, where that is not this one
+    """
+
+    bug: str
+    client: Client
+    old: str
+    mended: str | None
+    evidence: Sequence[Evidence]
+    python: str | None = None
+
+    def installed(self, version: str) -> Installed:
+        """Returns how a release runs the applications of the client's program."""
+        return self._install(version, PROGRAMS / self.client.program)
+
+    def installed_driver(self, version: str) -> Installed:
+        """Returns how a release runs the client's driver of the suite."""
+        assert self.client.driver
+        return self._install(version, DRIVERS / self.client.driver)
+
+    def _install(self, version: str, program: Path) -> Installed:
+        python = interpreter(self.python)
+        if python is None:
+            pytest.skip(f"needs a Python {self.python}")
+        return install(self.client.package, version, program, self.client.needs, python)
+
+
+def check_sight(row: Row, sight: Sight, odradek: Odradek) -> None:
+    """Runs the application with each release, against a cluster of its own."""
+    assert sight.instead is None or not sight.instead.startswith(sight.sees)
+    assert _seen(row, sight, row.old, odradek).startswith(sight.sees)
+    if row.mended is not None:
+        assert _seen(row, sight, row.mended, odradek) == sight.instead
+
+
+def _seen(row: Row, sight: Sight, version: str, odradek: Odradek) -> str:
+    release = row.installed(version)
+    with odradek.cluster(nodes=sight.nodes, settings=sight.settings, emulate=sight.emulate) as kafka:
+        sight.state(kafka)
+        environment, meanwhile = sight.environment, sight.meanwhile
+        seen = run(release, kafka, [sight.application], meanwhile=meanwhile, environment=environment).seen
+        if sight.traffic is not None:
+            seen += f", {sight.traffic(kafka)}"
+        print(f"{row.client.package} {version}: {seen}")
+        return seen
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """A release that a rule once accused of something lawful, which the release still does.
+
+    It breaks no rule, and keeps this one.
+    """
+
+    client: Client
+    version: str
+    rule: str
+    application: str
+    state: Setting
+
+
+def check_conviction(row: Row, conviction: Conviction, odradek: Odradek, folder: Path) -> None:
+    """Judges the traffic of the application with each release. That the old release's application fails is no error."""
+    assert row.mended is not None
+    rules = {}
+    for version in (row.old, row.mended):
+        if isinstance(conviction.application, Script):
+            release = row.installed_driver(version)
+        else:
+            release = row.installed(version)
+        rules[version] = _rules_of_traffic(release, conviction.application, conviction.state, odradek, folder / version)
+    old, mended = rules[row.old], rules[row.mended]
+    print(f"broken by {row.old}: {sorted(old[BROKEN])}, by {row.mended}: {sorted(mended[BROKEN])}")
+    assert {conviction.rule} <= old[BROKEN] - mended[BROKEN] <= {conviction.rule, *conviction.also}
+    assert conviction.avoided or conviction.rule in mended[KEPT]
+
+
+def check_accused(accused: Accused, odradek: Odradek, recording: Path) -> None:
+    client = accused.client
+    release = install(client.package, accused.version, PROGRAMS / client.program, client.needs)
+    found = _rules_of_traffic(release, accused.application, accused.state, odradek, recording)
+    assert (found[BROKEN], accused.rule in found[KEPT]) == (set(), True)
+
+
+def _rules_of_traffic(
+    release: Installed, application: str | Script, state: Setting, odradek: Odradek, recording: Path
+) -> dict[str, set[str]]:
+    """Returns the rules that the application's clients broke and kept, by verdict."""
+    with odradek.cluster() as kafka:
+        kafka.record(recording)
+        state(kafka)
+        if isinstance(application, Script):
+            ended = run(release, kafka, environment=application.environment, script=application.lines)
+        else:
+            ended = run(release, kafka, [application])
+        wait_for_departure(kafka)
+    assert ended.seen != HANGS, ended.output
+    found = judged_clients(recording)
+    assert found, f"no client came: {ended.output[-2000:]}"
+    return rules_by_verdict(found)
+
+
+def check_scenario(row: Row, conviction: ScenarioConviction, folder: Path) -> None:
+    """Plays the scenario of the suite with each release."""
+    assert row.mended is not None
+    rules = {}
+    for version in (row.old, row.mended):
+        rules[version] = outcome(row.installed_driver(version).command, folder / version, conviction.rule)
+    assert rules[row.old][BROKEN] - rules[row.mended][BROKEN] == {conviction.rule, *conviction.also}
+    assert conviction.rule in rules[row.mended][KEPT]

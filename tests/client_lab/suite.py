@@ -1,0 +1,115 @@
+"""Scenarios of `odradek judge --suite` run with one driver, and the rules that it keeps and breaks.
+
+`python -m tests.client_lab.suite [CLIENT ...]` plays all of them with the drivers of these clients (the start of a
+name that CLIENTS has; all of them), some 6 minutes each, and replaces what `played.toml` has of them: docs/verdicts.md
+shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from odradek.testing.judge.verdicts import BROKEN, KEPT, verdicts
+from odradek.testing.suite.running import NO_SUCH_VERB, Outcome, run
+from odradek.testing.suite.scenarios import SCENARIOS
+from tests.client_lab.installing import DRIVERS, install
+from tests.support.oracle import run_kafka
+
+PLAYED = Path(__file__).with_name("played.toml")
+OWN = (sys.executable, str(DRIVERS / "own.py"))
+UNMET: Final = "unmet"
+WITHOUT: Final = "without"
+
+
+def installed(package: str, version: str, driver: str) -> Callable[[], Sequence[str]]:
+    def command() -> Sequence[str]:
+        return install(package, version, DRIVERS / driver).command
+
+    return command
+
+
+def java() -> Sequence[str]:
+    return "java", "-cp", run_kafka("classpath").strip(), str(DRIVERS / "KafkaClients.java")
+
+
+CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
+    "librdkafka (confluent-kafka 2.16.1)": installed("confluent-kafka", "2.16.1", "librdkafka.py"),
+    "Java 4.3.1": java,
+    "franz-go 1.22.2": installed("github.com/twmb/franz-go", "1.22.2", "franz_go.go"),
+    "kafka-python 3.0.12": installed("kafka-python", "3.0.12", "kafka_python_.py"),
+    "aiokafka 0.14.0": installed("aiokafka", "0.14.0", "aiokafka_.py"),
+    "KafkaJS 2.2.4": installed("kafkajs", "2.2.4", "kafkajs.js"),
+    "ours": lambda: OWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Rules by how the whole suite ended for a client: the `unmet` were prepared for, and it did not come to them; the
+    `without` need what the client, or its driver, does not have."""
+
+    client: str
+    on: date
+    kept: Sequence[str]
+    broken: Sequence[str]
+    unmet: Sequence[str]
+    without: Sequence[str]
+
+    def end_of(self, rule: str) -> str:
+        """Returns the cell of a matrix."""
+        ends = {"kept": self.kept, "**broken**": self.broken, "–": self.without}
+        return next((words for words, rules in ends.items() if rule in rules), "")
+
+    def lines(self) -> list[str]:
+        """Returns the entry of played.toml."""
+        lists = ("kept", "broken", UNMET, WITHOUT)
+        told = [f"{name} = {json.dumps(list(getattr(self, name)))}" for name in lists]
+        return ["[[played]]", f'client = "{self.client}"', f"on = {self.on:%Y-%m-%d}", *told]
+
+
+def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[str]]:
+    """The rules that the driver's clients broke, and those that they kept, by verdict; and those of scenarios that
+    decided nothing: of the scenarios of `rules`."""
+    folder.mkdir(exist_ok=True)
+    ends: list[Outcome] = []
+
+    def told(end: Outcome) -> None:
+        print(end)
+        ends.append(end)
+
+    played = run(command, [each for each in SCENARIOS if each.rule in rules], folder, told)
+    found = verdicts(chain.from_iterable(played))
+    broken = {each.rule.id for one in found for each in one.of(BROKEN)}
+    kept = {each.rule.id for one in found for each in one.of(KEPT)} - broken
+    without = {end.scenario.rule for end in ends if (end.skipped or "").startswith(NO_SUCH_VERB)} - broken - kept
+    return {BROKEN: broken, KEPT: kept, WITHOUT: without, UNMET: set(rules) - broken - kept - without}
+
+
+def read_played(path: Path = PLAYED) -> list[Played]:
+    return [Played(**row) for row in tomllib.loads(path.read_text(encoding="utf-8"))["played"]]
+
+
+def main() -> None:
+    rules = [each.rule for each in SCENARIOS]
+    for client in [each for each in CLIENTS if any(map(each.startswith, sys.argv[1:] or [""]))]:
+        with tempfile.TemporaryDirectory(prefix="suite-") as folder:
+            found = outcome(CLIENTS[client](), Path(folder), *rules)
+        ends = {name: sorted(found[name] & {*rules, *found[BROKEN]}) for name in (KEPT, BROKEN, UNMET, WITHOUT)}
+        now = Played(client, datetime.now(UTC).date(), ends[KEPT], ends[BROKEN], ends[UNMET], ends[WITHOUT])
+        others = {each.client: each for each in read_played()} | {client: now}
+        entries = [others[name].lines() for name in CLIENTS if name in others]
+        head = "# How `odradek judge --suite` ended for each client: written by `python -m tests.client_lab.suite`."
+        PLAYED.write_text("\n".join([head, *("\n".join(["", *each]) for each in entries), ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Old releases of clients, whose applications see their bugs, beside those that mend them.
+
+`make old-clients`; `make old-clients ARGS="-k sarama"` runs those whose name says so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.testing.sync import Odradek
+from tests.client_lab.row import Row, Sight, check_sight
+from tests.client_lab.rows import ROWS
+
+SIGHTS = [pytest.param(row, sight, id=row.bug) for row in ROWS for sight in row.evidence if isinstance(sight, Sight)]
+
+
+@pytest.mark.parametrize(("row", "sight"), SIGHTS)
+def test_the_application_sees_the_old_release_fail_and_the_mended_one_pass(
+    row: Row, sight: Sight, odradek: Odradek
+) -> None:
+    check_sight(row, sight, odradek)
