@@ -153,8 +153,9 @@ def test_the_earliest_offset_moves_with_the_log_start_and_keeps_its_epoch(scene:
     assert scene.ask(NOW_MS + 200) == (E.NONE, 200, 6, 3)
 
 
-def test_known_bug_28_read_committed_finds_nothing_beyond_the_last_stable_offset(scene: Scene) -> None:
-    """Kafka once found undecided records by time (KAFKA-5522)."""
+# Kafka once found undecided records by time.
+@pytest.mark.known_bug(28, "KAFKA-5522")
+def test_read_committed_finds_nothing_beyond_the_last_stable_offset(scene: Scene) -> None:
     scene.write((300,), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     assert scene.ask(NOW_MS + 300) == (E.NONE, 300, 6, 0)
     assert scene.ask(NOW_MS + 300, read_committed=True) == NOTHING

@@ -15,9 +15,10 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import records_of
 from odradek.storage.log_config import LogConfig
 from odradek.storage.validation import BatchRules, RefusedRecords, check_produced, is_first_batch_transactional
-from tests.support.batches import NOW_MS, good_batch
+from tests.support.batches import NOW_MS, changed, good_batch
 from tests.support.produced import Produced, everything
 
+TRANSACTIONAL_BIT = 0x10
 CONFIG_TYPES = {"message.timestamp.type": str, "compression.type": str}
 
 
@@ -103,3 +104,15 @@ def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
         tracemalloc.stop()
         gc.enable()
     assert held_bytes < len(opened)
+
+
+# Kafka writes a transactional batch whose producer id is -1. No marker can ever end its transaction.
+@pytest.mark.known_bug(56, "Kafka")
+def test_a_transactional_batch_without_a_producer_id_is_refused() -> None:
+    rules = BatchRules.of("t", 0, LogConfig())
+    batch = changed(good_batch(), attributes=TRANSACTIONAL_BIT)
+    with pytest.raises(RefusedRecords) as refused:
+        check_produced(batch, rules, NOW_MS, 9)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+    with_producer = changed(batch, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert check_produced(with_producer, rules, NOW_MS, 9).header.is_transactional

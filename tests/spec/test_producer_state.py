@@ -11,14 +11,19 @@ from odradek.files.producer_snapshot import decode_snapshot
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.log import Appended, Origin
 from odradek.storage.log_config import LogConfig
-from odradek.storage.producer_state import decrement_sequence, follows, increment_sequence
+from odradek.storage.producer_state import ProducerEntry, decrement_sequence, follows, increment_sequence
 from tests.support.log_builder import LogOnDisk, refused
 
 INT_MAX = 2**31 - 1
 DAY_MS = 24 * 60 * 60 * 1000
-PID = 7
+PID, OTHER = 7, 8
 
 # --- sequence arithmetic (#s4-1)
+
+
+def newest(entry: ProducerEntry) -> ProducerEntry:
+    """What a snapshot keeps of it."""
+    return replace(entry, batches=entry.batches[-1:])
 
 
 @pytest.mark.parametrize(("sequence", "by", "result"), [(0, 1, 1), (INT_MAX, 1, 0), (INT_MAX - 1, 4, 2), (5, 0, 5)])
@@ -275,14 +280,14 @@ def test_scenario_094_a_snapshot_with_a_flipped_bit_is_deleted_and_an_older_one_
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     for sequence in range(5):
         given.append(PID, sequence=sequence)
-    expected = [replace(producer, batches=producer.batches[-1:]) for producer in given.log.producers()]
+    expected = [newest(producer) for producer in given.log.producers()]
     given.directory.close()
     path = "/data/t-0/00000000000000000005.snapshot"
     data = bytearray(given.disk.read_bytes(path))
     data[20] ^= 1
     given.disk.write_bytes(path, data)
     opened = LogOnDisk(given.disk, given.config)
-    assert [replace(producer, batches=producer.batches[-1:]) for producer in opened.log.producers()] == expected
+    assert [newest(producer) for producer in opened.log.producers()] == expected
     assert not given.disk.exists(path)
 
 
@@ -342,12 +347,17 @@ def test_scenario_097_a_producer_with_an_open_transaction_is_never_forgotten() -
     assert given.log.expire_producers(1_000 + 100 * DAY_MS) == []
 
 
+# Expiry looked at data only; a producer that had just been sent a marker was forgotten, and with it the coordinator
+# epoch that fences older coordinators.
+@pytest.mark.known_bug(19, "KAFKA-9144")
 def test_a_marker_keeps_a_producer_from_expiring() -> None:
     given = LogOnDisk()
     given.append(PID, timestamp=1_000, transactional=True)
     given.now_ms = 1_000 + DAY_MS
-    given.end(PID, commit=True)
+    given.end(PID, commit=True, coordinator_epoch=4)
     assert given.log.expire_producers(1_000 + DAY_MS + 1) == []
+    with refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED):
+        given.end(PID, commit=True, coordinator_epoch=3)
 
 
 def test_expired_producers_are_left_out_when_a_snapshot_is_loaded() -> None:
@@ -361,3 +371,59 @@ def test_deleting_records_forgets_no_producer() -> None:
     given = six_batches()
     given.log.delete_records_before(6)
     assert given.append(PID, sequence=3).is_duplicate
+
+
+# Once the log started within a segment, the snapshot below it was dropped and the state was built from what lay above
+# the start alone.
+@pytest.mark.known_bug(27, "KAFKA-5435")
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_a_log_start_within_a_segment_does_not_change_what_is_known_of_producers(how: str) -> None:
+    given = LogOnDisk(config=LogConfig(segment_bytes=200))
+    given.append(PID, epoch=3, sequence=5, transactional=True)
+    given.end(PID, commit=True, epoch=4)
+    for sequence in range(5):
+        given.append(OTHER, sequence=sequence)
+    given.log.delete_records_before(4)
+    given.directory.write_checkpoints()
+    opened = given.closed_and_opened() if how == "closed" else given.killed_and_opened()
+    assert [newest(entry) for entry in opened.log.producers()] == [newest(entry) for entry in given.log.producers()]
+
+
+# A duplicate was answered "out of order", or not at all once its offset had left memory; clients then bump their
+# epoch and write twice.
+@pytest.mark.known_bug(34, "redpanda 3039, 5355")
+@pytest.mark.known_bug(35, "redpanda 3039, 5355")
+@pytest.mark.parametrize("how", ["at once", "closed", "killed"])
+def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
+    given = LogOnDisk(config=LogConfig(segment_bytes=200))
+    for sequence in range(0, 12, 2):
+        given.append(PID, sequence=sequence, records=2)
+    given.log.delete_records_before(12)  # its offset may even be gone from the log
+    given.log.retention(given.now_ms)
+    if how == "closed":
+        given = given.closed_and_opened()
+    elif how == "killed":
+        given = given.killed_and_opened()
+    again = given.append(PID, sequence=10, records=2)
+    assert (again.base_offset, again.last_offset, again.is_duplicate) == (10, 11, True)
+
+
+# With its only producer snapshot unreadable after a clean stop, a log started without producers. Its open transaction
+# was over without a marker, and a retry was written again.
+@pytest.mark.known_bug(61, "ours")
+@pytest.mark.parametrize("size_bytes", [None, 0, 20])
+def test_producers_are_replayed_where_no_snapshot_can_be_read(
+    size_bytes: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = LogOnDisk()
+    given.append(PID, sequence=0)
+    given.append(OTHER, sequence=0, transactional=True)
+    given.append(PID, sequence=1)
+    given.directory.close()
+    snapshot = "/data/t-0/00000000000000000003.snapshot"
+    data = given.disk.read_bytes(snapshot)
+    given.disk.write_bytes(snapshot, bytes([data[0] ^ 1]) + data[1:] if size_bytes is None else data[:size_bytes])
+    opened = LogOnDisk(given.disk)
+    assert opened.log.last_stable_offset == 1
+    assert opened.append(PID, sequence=1).is_duplicate
+    assert snapshot in caplog.text

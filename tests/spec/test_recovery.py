@@ -13,6 +13,7 @@ from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import LogDirectory, WrongDirectory
+from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets, refused
 
 SMALL = LogConfig(segment_bytes=200)  # two plain batches
@@ -351,3 +352,62 @@ def flip(given: LogOnDisk, path: str, position: int) -> None:
     data = bytearray(given.disk.read_bytes(path))
     data[position] ^= 0xFF
     given.disk.write_bytes(path, data)
+
+
+# The recovery point moved to the end of the log when it was merely opened or truncated, not synced.
+@pytest.mark.known_bug(25, "KAFKA-10101")
+def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
+    given = LogOnDisk()
+    given.append()
+    opened = given.killed_and_opened()
+    opened.directory.write_checkpoints()
+    for state in opened.disk.after_power_failure(seed=25):
+        LogOnDisk(state.disk)  # with a recovery point of 1, a lost record would now count as damage
+
+
+# The mark of a clean shutdown outlived the start, and vouched for a log that had crashed since.
+@pytest.mark.known_bug(25, "KAFKA-10471")
+def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
+    given = LogOnDisk()
+    given.append()
+    given.directory.close()
+    call = 0
+    while True:
+        call += 1
+        disk = given.disk.after_kill()
+        disk.crash_before(call)
+        try:
+            opened = LogOnDisk(disk)
+            opened.append()
+        except Crashed:
+            continue
+        for state in disk.after_power_failure(seed=call):
+            assert not LogDirectory.open(state.disk, "/data", NODE).was_clean, state.name
+        return
+
+
+# The checkpoint was rewritten in the background and renamed before its bytes were synced.
+@pytest.mark.known_bug(26, "KAFKA-16541")
+def test_no_crash_leaves_half_a_leader_epoch_checkpoint() -> None:
+    call = 0
+    crashed = True
+    while crashed:
+        call += 1
+        given = LogOnDisk(FakeDisk())
+        given.log.assign_leader_epoch(1)
+        given.append()
+        given.sync()
+        given.directory.write_checkpoints()
+        given.log.assign_leader_epoch(2)
+        given.append()
+        given.disk.crash_before(call)
+        crashed = False
+        try:
+            given.sync()
+        except Crashed:
+            crashed = True
+        for state in given.disk.after_power_failure(seed=call):
+            opened = LogOnDisk(state.disk)
+            assert opened.log.end_offset_for_epoch(1) == (1, 1), state.name
+            if opened.log.log_end_offset == 2:
+                assert opened.log.end_offset_for_epoch(2) == (2, 2), state.name

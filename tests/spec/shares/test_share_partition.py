@@ -307,8 +307,9 @@ def test_scenario_066_a_lock_that_runs_out_during_a_write_that_fails_gives_the_r
     assert s.fetch("B") == [(0, 9, 2)]
 
 
+# A late result, or a timer after it, must not bring the record back.
+@pytest.mark.known_bug(48, "another broker")
 def test_a_lock_that_runs_out_during_a_write_that_succeeds_changes_nothing() -> None:
-    """Known bug 48: a late result, or a timer after it, must not bring the record back."""
     s = scene(10, lock_duration_ms=1_000)
     s.fetch("A")
     write = s.begin_ack("A", (0, 9, ACCEPT))
@@ -319,8 +320,8 @@ def test_a_lock_that_runs_out_during_a_write_that_succeeds_changes_nothing() -> 
     assert s.stored == [write]
 
 
+@pytest.mark.known_bug(49, "another broker")
 def test_a_record_that_is_being_released_is_not_acquired_before_it_is_stored() -> None:
-    """Known bug 49."""
     s = scene(10, lock_duration_ms=1_000)
     s.fetch("A")
     write = s.begin_ack("A", (0, 9, RELEASE))

@@ -133,3 +133,27 @@ def test_at_version_1_the_new_end_is_served_as_at_2() -> None:
     asked = scene.commit5((PID, 3))
     scene.write_markers()
     assert asked.pair == (PID, 4)
+
+
+# At level 0 a step of version 2 cannot be recorded, and the id answers CONCURRENT_TRANSACTIONS until its coordinator
+# is loaded anew. Here it is taken as a step of version 0.
+@pytest.mark.known_bug(51, "Kafka 4.3.1")
+def test_at_level_0_a_request_of_version_2_is_served_as_one_of_version_0() -> None:
+    scene = given(txn(S.EMPTY, (PID, 1), version=0), transaction_version=0)
+    assert scene.add5((PID, 1), P0) == {P0: E.NONE}
+    asked = scene.commit5((PID, 1))
+    scene.write_markers()
+    assert asked.pair == (-1, -1)
+    assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
+    assert scene.init() == (PID, 2)
+
+
+@pytest.mark.known_bug(51, "Kafka 4.3.1")
+def test_after_a_downgrade_an_id_that_committed_under_2_goes_on() -> None:
+    scene = given(txn(S.COMPLETE_COMMIT, (PID, 3)))
+    scene.transaction_version = 0
+    assert scene.init() == (PID, 4)
+    assert scene.add((PID, 4), P0) == {P0: E.NONE}
+    scene.commit4((PID, 4))
+    scene.write_markers()
+    assert scene.restarted().state == (S.COMPLETE_COMMIT, PID, 4)

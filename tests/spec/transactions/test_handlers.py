@@ -284,11 +284,15 @@ def test_scenario_026_only_brokers_ask_for_many() -> None:
     assert state(scene) == "Empty"
 
 
+# A request without transactions was never answered.
+@pytest.mark.known_bug(55, "Kafka 4.3.1")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_batch_of_no_transactions_is_answered(version: int) -> None:
     assert add_batched(scene_with_topics(), version=version) == []
 
 
+# An id that stood in a request twice got the other's results.
+@pytest.mark.known_bug(55, "Kafka 4.3.1")
 def test_an_id_that_a_batch_names_twice_is_refused_both_times() -> None:
     scene = scene_with_topics()
     pair = init(scene)

@@ -76,6 +76,9 @@ def test_scenario_059_a_marker_that_comes_twice_is_written_twice_and_changes_not
     assert log.last_stable_offset == log.log_end_offset
 
 
+# The epoch of a marker was compared with "at least", so the repeat of the last transaction's marker, which carries
+# the epoch that the new transaction runs under, ended the new one.
+@pytest.mark.known_bug(7, "KAFKA-19446")
 def test_scenario_060_at_version_2_a_late_marker_does_not_end_the_next_transaction() -> None:
     scene = Scene()
     scene.mark(2)

@@ -25,6 +25,8 @@ WAIT = E.CONCURRENT_TRANSACTIONS
 DECIDED = {S.PREPARE_COMMIT: S.COMPLETE_COMMIT, S.PREPARE_ABORT: S.COMPLETE_ABORT}
 
 
+# The markers of a decision were written after the restart, its end was not.
+@pytest.mark.known_bug(44, "KoP 1412")
 @pytest.mark.parametrize("state", DECIDED)
 def test_scenario_053_what_was_decided_before_a_crash_is_carried_out_by_the_next_coordinator(state: TxnState) -> None:
     scene = given(txn(state, (PID, 2), [P0, P1])).restarted()
@@ -32,9 +34,12 @@ def test_scenario_053_what_was_decided_before_a_crash_is_carried_out_by_the_next
     assert owed.coordinator_epoch == COORDINATOR_EPOCH + 1
     assert (owed.producer_id, owed.producer_epoch, owed.transaction_version) == (PID, 2, 2)
     assert owed.partitions == {P0, P1}
+    scene.write_markers(only=[P0])
+    scene.advance(MARKER_RETRY_MS)
     scene.write_markers()
     assert scene.state == (DECIDED[state], PID, 2)
     assert scene.owed == []
+    assert scene.restarted().owed == []
 
 
 def test_scenario_054_markers_that_were_written_before_the_crash_are_written_again() -> None:
@@ -161,13 +166,19 @@ def test_scenario_065_no_refusal_makes_a_marker_forgotten(code: E) -> None:
     assert code not in NEEDS_NO_MARKER
 
 
+# The answer to an older epoch's markers removed what the newer epoch waited for, so that nobody was ever told that
+# all markers were written.
+@pytest.mark.known_bug(12, "KAFKA-16352")
 def test_scenario_066_what_became_of_an_older_coordinators_markers_says_nothing() -> None:
-    before = given(txn(S.PREPARE_COMMIT, (PID, 2), [P0]))
+    before = given(txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1]))
     (late,) = before.owed
     scene = before.restarted()
     scene.markers_answered(late, late.partitions)
     assert scene.state == (S.PREPARE_COMMIT, PID, 2)
     assert scene.written == []
+    (owed,) = scene.write_markers()
+    assert (owed.coordinator_epoch, owed.partitions) == (COORDINATOR_EPOCH + 1, {P0, P1})
+    assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
 
 
 def test_scenario_066_nor_do_those_of_an_earlier_transaction() -> None:
@@ -218,3 +229,46 @@ def test_who_waits_for_the_end_when_the_coordinator_goes_is_told_to_look_elsewhe
     (reply,) = scene.core.unload(E.NOT_COORDINATOR)
     assert reply.token is asked
     assert scene.core.unload(E.NOT_COORDINATOR) == []
+
+
+# The state that an entry was about to take stayed behind when its record could not be written, and all requests were
+# answered CONCURRENT_TRANSACTIONS without end.
+@pytest.mark.known_bug(45, "Starlight for Kafka 40")
+def test_whatever_could_not_be_recorded_stands_in_nobodys_way() -> None:
+    scene = given(txn(S.EMPTY, (PID, 1)))
+    scene.refuse_appends = E.NOT_COORDINATOR
+    with refused(E.NOT_COORDINATOR):
+        scene.add5((PID, 1), P0)
+    scene.refuse_appends = None
+    scene.add5((PID, 1), P0)
+    scene.refuse_appends = E.NOT_COORDINATOR
+    with refused(E.NOT_COORDINATOR):
+        scene.commit5((PID, 1))
+    scene.refuse_appends = None
+    asked = scene.commit5((PID, 1))
+    scene.refuse_appends = E.NOT_COORDINATOR
+    scene.write_markers()
+    scene.refuse_appends = None
+    scene.advance(1_000)
+    scene.write_markers()
+    assert asked.pair == (PID, 2)
+    assert scene.init() == (PID, 3)
+
+
+# A partition without a leader was taken for deleted; the transaction was complete without its marker, and the next
+# one swallowed its records.
+@pytest.mark.known_bug(52, "KAFKA-20734")
+@pytest.mark.parametrize("committed", [True, False])
+def test_without_its_leader_a_partition_keeps_the_transaction_waiting(committed: bool) -> None:
+    scene = given(txn(S.ONGOING, (PID, 1), [P0, P1]))
+    asked = scene.end((PID, 1), committed=committed, version=5)
+    for _ in range(10):
+        scene.write_markers(only=[P0])
+        scene.advance(1_000)
+    assert scene.state == (S.PREPARE_COMMIT if committed else S.PREPARE_ABORT, PID, 2)
+    with refused(E.CONCURRENT_TRANSACTIONS):
+        scene.add5((PID, 2), P1)
+    (owed,) = scene.write_markers()
+    assert owed.partitions == {P1}
+    assert asked.pair == (PID, 2)
+    assert scene.state == (S.COMPLETE_COMMIT if committed else S.COMPLETE_ABORT, PID, 2)

@@ -40,6 +40,7 @@ from tests.support.transaction_scene import refused
 from tests.support.transactional_clients import GROUP, ID, Answering, Clients, Pair
 
 E = ErrorCode
+T0 = ("t", 0)
 OFFSETS = (GROUP_OFFSETS, 0)
 
 
@@ -532,3 +533,83 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
     assert ask(group, member="m", generation=4, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="m", generation=6, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="n", generation=5, version=6) is E.UNKNOWN_MEMBER_ID
+
+
+# The marker was acknowledged before the group had taken the offsets over, and who fetched them next was given those
+# of before.
+@pytest.mark.known_bug(14, "KAFKA-17507")
+def test_who_is_told_of_the_commit_fetches_its_offsets(scene: Clients) -> None:
+    for offset in (10, 20, 30):
+        pair = scene.init()
+        scene.commit_offset_in_transaction(pair, offset)
+        scene.commit(pair)
+        assert scene.committed_offset(require_stable=True) == offset
+
+
+@pytest.mark.known_bug(14, "KAFKA-17507")
+def test_a_group_that_cannot_take_them_over_yet_acknowledges_no_marker(scene: Clients) -> None:
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    (shard,) = scene.groups.shards
+    shard.unload(E.COORDINATOR_LOAD_IN_PROGRESS)
+    scene.commit(pair)
+    assert scene.transactions.describe(ID).transaction_state == "PrepareCommit"
+    again = scene.restarted(killed=True)
+    assert again.transactions.describe(ID).transaction_state == "CompleteCommit"
+    assert again.committed_offset(require_stable=True) == 10
+
+
+# Whichever transaction ended last won, not whichever had written its offset last.
+@pytest.mark.known_bug(15, "apache/kafka 15183")
+@pytest.mark.parametrize("restarts", [True, False])
+def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, restarts: bool) -> None:
+    older, newer = scene.init(transactional_id="older"), scene.init(transactional_id="newer")
+    scene.commit_offset_in_transaction(older, 10, transactional_id="older")
+    scene.commit_offset_in_transaction(newer, 20, transactional_id="newer")
+    scene.commit(newer, transactional_id="newer")
+    if restarts:
+        scene = scene.restarted(killed=True)
+    assert scene.committed_offset() == 20
+    scene.commit(older, transactional_id="older")
+    assert scene.committed_offset(require_stable=True) == 20
+    assert scene.restarted(killed=True).committed_offset(require_stable=True) == 20
+
+
+# The end of a transaction reached the partitions but not the group's coordinator.
+@pytest.mark.known_bug(36, "redpanda 10669")
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("waits", [None, T0, OFFSETS])
+def test_records_and_offsets_of_a_transaction_stand_and_fall_together(
+    scene: Clients, commit: bool, waits: tuple[str, int] | None
+) -> None:
+    """Also when the process is killed between the two markers."""
+    scene.commit_offset(3)
+    pair = scene.init()
+    scene.produce(pair, 0, b"copied")
+    scene.commit_offset_in_transaction(pair, 4)
+    if waits is not None:
+        scene.markers.refusals[waits] = E.KAFKA_STORAGE_ERROR
+    scene.end(pair, commit=commit)
+    if waits is not None:
+        scene = scene.restarted(killed=True)
+    assert scene.read(committed=True) == ([b"copied"] if commit else [])
+    assert scene.committed_offset(require_stable=True) == (4 if commit else 3)
+
+
+@pytest.mark.known_bug(62, "ours")
+def test_a_marker_while_offsets_wait_for_the_coordinators_yes_leaves_no_hanging_transaction() -> None:
+    scene = Clients(transaction_version=0)
+    pair = scene.init()
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    offsets = TxnOffsetCommitRequestTopic(
+        name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=10)]
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id=ID, group_id=GROUP, producer_id=pair[0], producer_epoch=pair[1], topics=[offsets]
+    )
+    reply = scene.ask(request, 5)
+    assert scene.write_marker(pair, commit=False, topic=GROUP_OFFSETS) is E.NONE
+    coordinator.held.pop()()
+    assert answer_of(reply).topics[0].partitions[0].error_code == E.INVALID_TXN_STATE.value
+    log = scene.partition(GROUP_OFFSETS).log
+    assert log.last_stable_offset == log.high_watermark

@@ -12,11 +12,12 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS
 from tests.support.transaction_scene import refused
-from tests.support.transactional_clients import ID, TV1, TV2, Answering, Clients, Pair, batch_of
+from tests.support.transactional_clients import ID, TIMEOUT_MS, TV1, TV2, Answering, Clients, Pair, batch_of
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)
 VERSIONS = (10, 11, 12)
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 @pytest.fixture
@@ -376,3 +377,119 @@ class TestWithoutVerification(SwitchedOff):
         scene.broker.config.transaction_partition_verification_enable = True
         pair = scene.init()
         assert scene.produce(pair, version=TV1) is E.TRANSACTION_ABORTABLE
+
+
+def nothing_hangs(scene: Clients, index: int = 0) -> bool:
+    return scene.latest_offset(committed=True, index=index) == scene.latest_offset(committed=False, index=index)
+
+
+# Between the coordinator's yes and the append the abort's marker was written; the batch then opened a transaction
+# that nothing would ever end.
+@pytest.mark.known_bug(8, "KAFKA-14884")
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(scene: Clients, version: int) -> None:
+    pair = scene.init()
+    scene.add(pair)
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    reply = scene.send(batch_of(pair), version=version)
+    scene.abort(pair, version=4 if version == TV1 else 5)
+    coordinator.held.pop()()
+    (answer,) = scene.told(reply, version)
+    # At version 2 the marker alone has fenced the epoch.
+    assert ErrorCode(answer.error_code) is (E.INVALID_TXN_STATE if version == TV1 else E.INVALID_PRODUCER_EPOCH)
+    assert nothing_hangs(scene)
+
+
+# A marker below version 2 carries the epoch of the transaction that it ends. A batch of Produce v12 that was being
+# checked in a thread kept its guard, was written behind the marker, and held readers back without end.
+@pytest.mark.known_bug(62, "ours")
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize(("transaction_version", "end_txn"), [(2, 4), (1, 4), (0, 4), (0, 5)])
+def test_a_marker_while_the_batch_is_checked_in_a_thread_leaves_no_hanging_transaction(
+    transaction_version: int, end_txn: int, commit: bool
+) -> None:
+    scene = Clients(transaction_version=transaction_version)
+    pair = scene.init()
+    reply = scene.send(batch_of(pair, 0, *[b"late"] * (CHEAP_RECORDS + 1)), version=TV2)
+    assert scene.workers.jobs, "the batch is in a thread"
+    scene.end(pair, commit=commit, version=end_txn)
+    (answer,) = scene.told(reply, TV2)
+    assert ErrorCode(answer.error_code) is E.INVALID_TXN_STATE
+    assert nothing_hangs(scene)
+
+
+# A request of a transaction that was over, delayed on its way, was taken for one of the next.
+@pytest.mark.known_bug(9, "KAFKA-17754")
+def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Clients) -> None:
+    first = scene.init()
+    scene.produce(first, 0, b"first")
+    second = scene.commit(first)
+    scene.produce(second, 0, b"second")
+    assert scene.produce(first, 1, b"late") is E.INVALID_PRODUCER_EPOCH
+    assert scene.produce(first, 0, b"late", index=1) is E.INVALID_PRODUCER_EPOCH
+    assert scene.commit_offset_in_transaction(first, 10) is E.INVALID_PRODUCER_EPOCH
+    for commit in (True, False):
+        with refused(E.PRODUCER_FENCED):
+            scene.end(first, commit=commit)
+    assert scene.transactions.describe(ID).transaction_state == "Ongoing"
+    assert scene.read(committed=True) == [b"first"]
+    scene.commit(second)
+    assert scene.read(committed=True) == [b"first", b"second"]
+    assert scene.read(committed=True, index=1) == []
+
+
+# The client gave a batch up and aborted; the batch arrived behind the abort's marker, and held readers back for ever.
+@pytest.mark.known_bug(10, "KAFKA-14053")
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_a_batch_that_comes_behind_the_abort_holds_nobody_back(scene: Clients, version: int) -> None:
+    pair = scene.init()
+    scene.add(pair)
+    scene.abort(pair, version=5 if version >= TV2 else 4)
+    assert scene.produce(pair, 0, b"late", version=version) in (
+        E.INVALID_TXN_STATE,
+        E.TRANSACTION_ABORTABLE,
+        E.INVALID_PRODUCER_EPOCH,
+    )
+    assert nothing_hangs(scene)
+
+
+@pytest.mark.known_bug(10, "KAFKA-14053")
+def test_nor_one_that_comes_behind_an_abort_for_its_time(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"in time")
+    scene.clock.advance(TIMEOUT_MS + 1)
+    scene.transactions.abort_timed_out()
+    assert scene.produce(pair, 1, b"late") is E.INVALID_PRODUCER_EPOCH
+    assert nothing_hangs(scene)
+    assert scene.read(committed=True) == []
+
+
+# With its state the partition forgot an idle producer, and then refused the sequence that came next.
+@pytest.mark.known_bug(39, "redpanda 22670")
+def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> None:
+    assert scene.produce((50, 0), 0, b"a", b"b", transactional=False) is E.NONE
+    log = scene.partition("t").log
+    assert log.expire_producers(scene.clock.now_ms() + DAY_MS) == [50]
+    assert scene.produce((50, 0), 2, b"c", transactional=False) is E.NONE
+    assert scene.read(committed=True) == [b"a", b"b", b"c"]
+
+
+# Nor may the end of an idle transactional id keep its producer from coming back.
+@pytest.mark.known_bug(39, "redpanda 22670")
+def test_an_idle_transactional_producer_comes_back(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair)
+    pair = scene.commit(pair)
+    scene.partition("t").log.expire_producers(scene.clock.now_ms() + DAY_MS)
+    assert scene.produce(pair) is E.NONE
+    scene.commit(pair)
+    assert scene.read(committed=True) == [b"v", b"v"]
+
+
+# The produce of a new client had an internal topic added to its transaction before it was refused.
+@pytest.mark.known_bug(54, "Kafka 4.3.1")
+def test_no_internal_topic_is_added_by_a_produce(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        assert scene.produce((7, 0), topic=topic) is E.INVALID_TOPIC_EXCEPTION
+    assert coordinator.asked == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.workers import JobResult
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_records_request import (
@@ -21,7 +22,7 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.storage.cleaner import CleanerPass, cleanable
-from tests.support.broker_scene import NOW_MS
+from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.transactional_clients import TV1, Clients, batch_of, consumed
 
 E = ErrorCode
@@ -329,3 +330,100 @@ def test_a_search_by_time_may_find_a_marker_as_in_kafka(scene: Clients) -> None:
     assert scene.offset_at(NOW_MS + 1, committed=True) == marker
     scene.commit(following)
     assert scene.read_from(marker[0], committed=True) == [b"behind"]
+
+
+# After a restart the last stable offset was computed from what had been applied so far, and lay above records of
+# aborted and open transactions.
+@pytest.mark.known_bug(31, "redpanda 10671, 5090")
+@pytest.mark.parametrize("killed", [True, False])
+def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, killed: bool) -> None:
+    aborted, still_open = scene.init(transactional_id="aborted"), scene.init(transactional_id="open")
+    scene.produce(aborted, 0, b"aborted", transactional_id="aborted")
+    scene.produce((50, 0), 0, b"plain", transactional=False)
+    scene.abort(aborted, transactional_id="aborted")
+    scene.produce(still_open, 0, b"open", transactional_id="open")
+    again = scene.restarted(killed=killed)
+    assert again.read(committed=True) == [b"plain"]
+    assert again.latest_offset(committed=True) == 3
+
+
+# The abort of an older epoch, written late, ended the transaction of a newer one.
+@pytest.mark.known_bug(32, "redpanda 3232")
+@pytest.mark.parametrize(("version", "transaction_version"), [(1, 0), (2, 2)])
+def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, transaction_version: int) -> None:
+    older = scene.init()
+    newer = scene.init()
+    scene.produce(newer, 0, b"newer")
+    code = scene.write_marker(older, commit=False, version=version, transaction_version=transaction_version)
+    assert code is E.INVALID_PRODUCER_EPOCH
+    scene.commit(newer)
+    assert scene.read(committed=True) == [b"newer"]
+
+
+# The end of what was read was counted from the segment's start, so the search for aborted transactions ended too
+# early in all segments but the first.
+@pytest.mark.known_bug(40, "AutoMQ 754")
+def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scene: Clients) -> None:
+    scene.topic("s", segment_bytes=300)
+    pair = scene.init()
+    expected = []
+    for number in range(12):
+        value = b"%d" % number
+        commit = number % 3 == 0
+        assert scene.produce(pair, 0, value, topic="s") is E.NONE
+        pair = scene.end(pair, commit=commit)
+        if commit:
+            expected.append((2 * number, value))
+    log = scene.partition("s").log
+    assert len(log.segments) > 4
+    for start in range(log.log_end_offset):
+        read, offset = [], start
+        while offset < log.log_end_offset:
+            data = scene.fetch(offset, committed=True, topic="s")
+            read += consumed(data, offset)
+            segment_ends = [segment.base_offset for segment in log.segments if segment.base_offset > offset]
+            offset = min(segment_ends, default=log.log_end_offset)
+        assert read == [value for at, value in expected if at >= start]
+
+
+# Records came from one tier, the list of aborted transactions from another that did not have them all. There is no
+# tiered storage here; the tiers are memory, the page cache and the disk behind a thread.
+@pytest.mark.known_bug(42, "Redpanda 7819")
+@pytest.mark.parametrize("tier", ["memory", "page cache", "disk"])
+def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: Clients, tier: str) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"aborted")
+    pair = scene.abort(pair)
+    scene.produce(pair, 0, b"committed")
+    scene.commit(pair)
+    scene.partition("t").log.roll(NOW_MS)
+    if tier != "memory":
+        scene = scene.restarted(killed=False)
+    if tier == "disk":
+        scene.disk.evict()
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        replica_id=-1, max_bytes=1 << 30, isolation_level=1, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+    reply = scene.ask(request, 12)
+    assert isinstance(reply, Deferred) == (tier == "disk")
+    scene.settle()
+    data = answer_of(reply).responses[0].partitions[0]
+    assert [each.first_offset for each in data.aborted_transactions] == [0]
+    assert consumed(data) == [b"committed"]
+
+
+# What had been read ahead was handed to committed readers before its transaction had ended.
+@pytest.mark.known_bug(43, "KoP 1856")
+@pytest.mark.parametrize("version", [4, 12, 18])
+def test_committed_readers_see_nothing_of_an_open_transaction(scene: Clients, version: int) -> None:
+    pair, other = scene.init(), scene.init(transactional_id="other")
+    assert scene.read(committed=False, version=version) == []
+    for sequence in range(3):
+        scene.produce(pair, sequence, b"open")
+        scene.produce(other, sequence, b"other", transactional_id="other")
+        assert scene.read(committed=True, version=version) == []
+    scene.commit(other, transactional_id="other")
+    assert scene.read(committed=True, version=version) == [], "it ended, but lies behind the open one"
+    scene.abort(pair)
+    assert scene.read(committed=True, version=version) == [b"other"] * 3

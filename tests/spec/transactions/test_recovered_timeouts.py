@@ -36,6 +36,9 @@ def opened(timeout_ms: int, pair: Pair = OPEN) -> Scene:
     return given(txn(S.ONGOING, pair, timeout_ms=timeout_ms), config=ALLOWED)
 
 
+# A recovered id passed the timeout of its old owner on to the next transaction. Two-phase ones timed out, ordinary
+# ones never did.
+@pytest.mark.known_bug(59, "ours")
 @RESTARTS
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize(("begun_ms", "enable2_pc", "asked_ms", "own_ms", "next_ms"), TABLE)
@@ -56,6 +59,8 @@ def test_the_kept_transaction_has_its_timeout_and_the_next_one_what_its_owner_as
     assert scene.time_out() == ([] if next_ms == NEVER_MS else ["pay"])
 
 
+# The same recovery was answered NONE, and the transaction that it kept was aborted by its old timeout.
+@pytest.mark.known_bug(60, "ours")
 @RESTARTS
 def test_a_transaction_that_became_a_two_phase_commit_is_not_timed_out(restart: Restart) -> None:
     scene = opened(SHORT_MS)

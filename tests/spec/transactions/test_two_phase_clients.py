@@ -213,3 +213,21 @@ def test_a_topic_that_is_gone_has_nothing_to_be_synced(scene: Clients) -> None:
     scene.produce(pair, 0, b"prepared", topic="gone")
     scene.delete_topic("gone")
     assert scene.init6(keep=True)[1] == pair
+
+
+# What a producer had prepared was aborted by its next InitProducerId, or by a timeout while the external coordinator
+# decided; the other half of the dual write was committed.
+@pytest.mark.known_bug(50, "KIP-939")
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_prepared_transaction_outlives_restarts_and_timeouts_and_is_kept(scene: Clients, killed: bool) -> None:
+    pair, _ = scene.init6(two_phase=True)
+    scene.produce(pair, 0, b"prepared")
+    scene = scene.restarted(killed=killed)
+    scene.clock.advance(365 * DAY_MS)
+    scene.transactions.abort_timed_out()
+    scene.settle()
+    owner, kept = scene.init6(two_phase=True, keep=True)
+    assert kept == pair
+    assert scene.transactions.describe(ID).transaction_state == "Ongoing"
+    scene.commit(owner)
+    assert scene.read(committed=True) == [b"prepared"]

@@ -59,6 +59,8 @@ def test_scenario_070_markers_of_one_producer_are_answered_as_one(scene: Transac
     }
 
 
+# With many producers in one request, the answer lacked some of them.
+@pytest.mark.known_bug(46, "KoP 1599")
 def test_markers_of_several_producers_are_all_answered(scene: TransactionBroker) -> None:
     markers = [marker("orders", 0, producer_id=producer_id) for producer_id in range(150)]
     assert write(scene, *markers) == {producer_id: {("orders", 0): E.NONE} for producer_id in range(150)}

@@ -1,0 +1,177 @@
+"""What holds for transactions over a restart, a lost answer or a disk error, for clients at the wire."""
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from tests.support.broker_scene import answer_of
+from tests.support.fake_disk import Fault
+from tests.support.transaction_broker import TransactionBroker
+from tests.support.transactional_clients import ID, TIMEOUT_MS, Clients
+from tests.support.turns import run
+
+E = ErrorCode
+T0, T1 = ("t", 0), ("t", 1)
+
+
+@pytest.fixture
+def scene() -> Clients:
+    return Clients()
+
+
+def state(scene: TransactionBroker, transactional_id: str = ID) -> str:
+    return scene.transactions.describe(transactional_id).transaction_state
+
+
+def nothing_hangs(scene: Clients) -> bool:
+    return all(
+        scene.latest_offset(committed=True, index=index) == scene.latest_offset(committed=False, index=index)
+        for index in (0, 1)
+    )
+
+
+# The epoch of a repeated marker is no longer above that of its partition; refused, the transaction stayed in
+# PREPARE_COMMIT and the id answered CONCURRENT_TRANSACTIONS without end.
+@pytest.mark.known_bug(1, "KAFKA-19999")
+@pytest.mark.parametrize("commit", [True, False])
+def test_markers_repeated_after_a_restart_are_accepted(scene: Clients, commit: bool) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"a")
+    scene.produce(pair, 0, b"b", index=1)
+    scene.markers.refusals = {T1: E.KAFKA_STORAGE_ERROR}
+    scene.end(pair, commit=commit)
+    again = scene.restarted(killed=True)
+    assert state(again) == ("CompleteCommit" if commit else "CompleteAbort")
+    assert len(again.markers_in(*T0)) == 2
+    assert nothing_hangs(again)
+    again.produce(again.init(), 0, b"next")
+
+
+@pytest.mark.known_bug(1, "KAFKA-19999")
+def test_and_after_a_lost_answer(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"a")
+    next_pair = scene.commit(pair)
+    for _ in range(2):
+        code = scene.write_marker(next_pair, commit=True, version=2, transaction_version=2)
+        assert code is E.NONE
+
+
+# An open transaction whose coordinator knew nothing of it kept readers waiting until somebody wrote a marker by hand.
+@pytest.mark.known_bug(11, "KAFKA-12671, kcl 10")
+@pytest.mark.parametrize("killed", [True, False])
+def test_whatever_was_left_open_ends_by_itself(scene: Clients, killed: bool) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"left behind")
+    scene.commit_offset_in_transaction(pair, 10)
+    again = scene.restarted(killed=killed)
+    again.clock.advance(TIMEOUT_MS + 1)
+    again.transactions.abort_timed_out()
+    assert nothing_hangs(again)
+    assert again.read(committed=True) == []
+    assert again.committed_offset(require_stable=True) == -1
+
+
+# While the record of another partition was on its way to the disk, a request about a partition that had long been
+# added was told CONCURRENT_TRANSACTIONS.
+@pytest.mark.known_bug(13, "KAFKA-14904")
+def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
+    scene = TransactionBroker()
+    scene.topic("__transaction_state", 1, flush_messages=1)
+    scene.topic("t", 2)
+    init = scene.transactions.init_producer_id(
+        InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=TIMEOUT_MS)
+    )
+    scene.settle()
+    pair = answer_of(init).producer_id, answer_of(init).producer_epoch
+    ask = partial(scene.transactions.add_partitions, ID, *pair, asked_version=2)
+    ask([T0], verify_only=False)
+    scene.settle()
+    adding = ask([T1], verify_only=False)
+    verifying = ask([T0], verify_only=True)
+    assert isinstance(adding, Deferred)
+    assert not adding.is_done
+    scene.settle()
+    assert answer_of(verifying) == {T0: E.NONE}
+    assert answer_of(adding) == {T1: E.NONE}
+
+
+# That a transaction was begun was in the coordinator's memory only; after its restart the commit found nothing to
+# commit, and acknowledged records were dropped.
+@pytest.mark.known_bug(33, "redpanda 6018")
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_commit_after_a_restart_commits_what_was_written_before_it(scene: Clients, version: int) -> None:
+    pair = scene.init()
+    scene.add(pair, 0, 1)
+    scene.produce(pair, 0, b"a", version=11 if version == 4 else 12)
+    scene.produce(pair, 0, b"b", version=11 if version == 4 else 12, index=1)
+    again = scene.restarted(killed=True)
+    again.commit(pair, version=version)
+    assert (again.read(committed=True), again.read(committed=True, index=1)) == ([b"a"], [b"b"])
+
+
+# The next leader of the partition did not know the last batches of its producers, and took what they sent again for
+# something new.
+@pytest.mark.known_bug(41, "AutoMQ 437")
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, killed: bool) -> None:
+    pair = scene.init()
+    for sequence in range(5):
+        scene.produce(pair, sequence, b"%d" % sequence)
+    again = scene.restarted(killed=killed)
+    for sequence in range(5) if killed else [4]:  # a snapshot holds the last one
+        assert again.produce(pair, sequence, b"%d" % sequence) is E.NONE
+    again.commit(pair)
+    assert again.read(committed=True) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+# An OUT_OF_ORDER_SEQUENCE_NUMBER amid a transaction made the client begin another one and lose the first part. So a
+# producer that does nothing wrong must never be told that: not when the disk refused a batch, and not when the answer
+# to one got lost.
+@pytest.mark.known_bug(47, "librdkafka 3575")
+def test_a_producer_that_only_repeats_itself_is_not_out_of_order(scene: Clients) -> None:
+    pair = scene.init()
+    assert scene.produce(pair, 0, b"a") is E.NONE
+    scene.disk.fail(1, Fault.EIO)
+    assert scene.produce(pair, 1, b"b") is E.KAFKA_STORAGE_ERROR
+    assert scene.produce(pair, 1, b"b") is E.NONE
+    assert scene.produce(pair, 1, b"b") is E.NONE
+    again = scene.restarted(killed=True)
+    assert again.produce(pair, 1, b"b") is E.NONE
+    assert again.produce(pair, 2, b"c") is E.NONE
+    again.commit(pair)
+    assert again.read(committed=True) == [b"a", b"b", b"c"]
+
+
+# Partitions are known by name, so that the topic that was created anew got the marker of the transaction that the old
+# one took part in.
+@pytest.mark.known_bug(53, "Kafka 4.3.1")
+def test_a_topic_of_the_same_name_gets_no_marker_of_the_old_one(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"old")
+    scene.delete_topic("t")
+    scene.topic("t", 2)
+    scene.commit(pair)
+    assert state(scene) == "CompleteCommit"
+    assert scene.partition("t").log.log_end_offset == 0
+
+
+@pytest.mark.known_bug(53, "Kafka 4.3.1")
+def test_nor_if_it_is_made_anew_while_the_coordinator_loads(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"old")
+    loading: list[Coroutine[Any, Any, None]] = []
+    scene.spawn = loading.append
+    scene.restart_coordinator()
+    scene.delete_topic("t")
+    scene.topic("t", 2)
+    for coroutine in loading:
+        run(coroutine)
+    scene.commit(pair)
+    assert state(scene) == "CompleteCommit"
+    assert scene.partition("t").log.log_end_offset == 0

@@ -1,0 +1,34 @@
+"""Each known bug of a broker is held by a test: the test of the rule that the bug broke has its number as a marker.
+
+The numbers are those of a list of bugs in Kafka, in brokers that speak its protocol, and in this one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+NUMBERS = {*range(1, 63)}
+
+
+def marked(path: Path) -> Iterator[tuple[int, str]]:
+    """The numbers of known bugs in a file of tests, and the name of the test that holds each."""
+    text = path.read_text(encoding="utf-8")
+    if "known_bug" not in text:
+        return
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test_"):
+            for each in function.decorator_list:
+                match each:
+                    case ast.Call(
+                        func=ast.Attribute(attr="known_bug"),
+                        args=[ast.Constant(value=int() as number), ast.Constant(value=str())],
+                    ):
+                        yield number, function.name
+
+
+def test_each_known_bug_is_held_by_a_test_that_is_run() -> None:
+    paths = [*(TESTS / "spec").rglob("test_*.py"), *(TESTS / "clients").glob("test_*.py")]
+    assert {number for path in paths for number, _ in marked(path)} == NUMBERS
