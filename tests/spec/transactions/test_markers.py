@@ -177,7 +177,7 @@ def test_scenario_066_what_became_of_an_older_coordinators_markers_says_nothing(
     assert scene.state == (S.PREPARE_COMMIT, PID, 2)
     assert scene.written == []
     (owed,) = scene.write_markers()
-    assert (owed.coordinator_epoch, owed.partitions) == (COORDINATOR_EPOCH + 1, {P0, P1})
+    assert (owed.coordinator_epoch, owed.partitions) == (COORDINATOR_EPOCH + 1, frozenset({P0, P1}))
     assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
 
 

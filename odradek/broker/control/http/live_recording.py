@@ -21,7 +21,7 @@ from odradek.protocol.compression import Compression
 from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from odradek.broker.control.clusters.clusters import Cluster
 
@@ -68,6 +68,10 @@ class UnreadBlocks:
             await asyncio.wait_for(self._is_there.wait(), timeout_s)
         except TimeoutError:
             return b""
+        return self.rest()
+
+    def rest(self) -> bytes:
+        """Returns all that waits now."""
         with self._lock:
             blocks, self._blocks, self._bytes = self._blocks, [], 0
             self._is_there.clear()
@@ -94,20 +98,39 @@ async def send_recording(
         response = web.StreamResponse(headers=headers)
         with suppress(ConnectionResetError):
             await response.prepare(request)
-            while request.transport is not None and not request.transport.is_closing():
-                blocks = await unread.taken(LOOK_S)
-                if blocks:
-                    await response.write(blocks)
-                elif not is_there():
-                    break
-                if unread.left_out:
-                    await response.write(_ending(unread.left_out))
-                    break
+            await pass_on(recorder, unread, response.write, is_there, lambda: _is_read(request))
         return response
     finally:
         cluster.faults.recorders.remove(recorder)
         cluster.faults.put()
-        recorder.close()
+        if not recorder.is_closed:
+            recorder.close()
+
+
+async def pass_on(
+    recorder: Recorder,
+    unread: UnreadBlocks,
+    write: Callable[[bytes], Awaitable[None]],
+    is_there: Callable[[], bool],
+    is_read: Callable[[], bool],
+    look_s: float = LOOK_S,
+) -> None:
+    """Hands blocks from the recorder to the reader, for as long as the cluster is there and somebody reads."""
+    while is_read():
+        blocks = await unread.taken(look_s)
+        if blocks:
+            await write(blocks)
+        elif not is_there():
+            recorder.close()  # writes what has gathered since the last block: the cluster's last exchanges
+            await write(unread.rest())
+            break
+        if unread.left_out:
+            await write(_ending(unread.left_out))
+            break
+
+
+def _is_read(request: web.Request) -> bool:
+    return request.transport is not None and not request.transport.is_closing()
 
 
 def _ending(left_out: int) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from io import BytesIO
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.control.http.live_recording import UnreadBlocks
+from odradek.broker.control.http.live_recording import UnreadBlocks, pass_on
 from odradek.broker.control.recording.recorder import MOST_QUESTIONS, Recorder
 from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.connection_host import LoginCounts
@@ -296,3 +296,19 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
     assert unread.left_out == 2
     unread.write(b"z")
     assert unread.left_out == 3
+
+
+async def test_the_last_exchanges_of_a_deleted_cluster_reach_the_reader() -> None:
+    """Also those that had not gathered for long enough to become a block when the cluster was deleted."""
+    loop = asyncio.get_running_loop()
+    unread = UnreadBlocks(loop)
+    recorder = Recorder(unread, loop, compression=Compression.NONE)
+    received = [await unread.taken(1)]
+    recorder.tell({"called": "last"})
+
+    async def write(data: bytes) -> None:
+        received.append(data)
+
+    await pass_on(recorder, unread, write, is_there=lambda: False, is_read=lambda: True, look_s=0)
+    (entry,) = Recording(BytesIO(b"".join(received)).read).entries()
+    assert (entry.kind, entry.body) == (Kind.TOLD, b'{"called": "last"}')
