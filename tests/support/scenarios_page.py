@@ -12,7 +12,13 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 RULE_BOOK = TESTS.parent / "docs" / "spec"
 # Page of the rule book → the sections whose subsections list its scenarios.
-CHAPTERS = {"transactions": (8,), "consumer-groups": (15,), "share-groups": (7,), "security": (1, 2, 3, 4, 5)}
+CHAPTERS = {
+    "transactions": (8,),
+    "consumer-groups": (15,),
+    "share-groups": (7,),
+    "dead-letter-queues": (5,),
+    "security": (1, 2, 3, 4, 5),
+}
 
 CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
 NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)

@@ -5,14 +5,16 @@ Requests and answers go through their bytes. Time, ticks and threads are the tes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.coordinators.share_coordinator import LocalPersister, ShareCoordinator, ShareCoordinatorSettings
+from odradek.broker.metadata.topics import NewTopic, TopicResult
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.core.dead_letters import QueueRules
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.state import (
     SharePartitionKey,
@@ -20,12 +22,14 @@ from odradek.broker.shares.core.state import (
     StoredState,
 )
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
+from odradek.broker.shares.leader.dead_letter_queues import DeadLetterQueues
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.overdue import OverdueTransactions
 from odradek.broker.shares.leader.shares import Shares
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.compression import Compression
+from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
@@ -54,6 +58,7 @@ class FlakyPersister:
         self.held: list[Callable[[], None]] | None = None
         self.held_reads: list[Callable[[], None]] | None = None
         self.held_begins: list[Callable[[], None]] | None = None
+        self.writes: list[StateWrite] = []  # in the order in which they were asked for
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
         if self.initialize_refusals:
@@ -90,6 +95,7 @@ class FlakyPersister:
         self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
         answer: Deferred[bool] = Deferred()
+        self.writes.append(write)
 
         def ask() -> None:
             if self.refusals:
@@ -119,6 +125,10 @@ class ShareBroker(TransactionBroker):
         self.broker.config.group_coordinator_rebalance_protocols = ("classic", "consumer")
         self.image.features["share.version"] = 1
         self.max_sessions = 2000
+        self.queue_rules = QueueRules(creates_topics=False, prefix="dlq.")
+        self.create_refusals: list[KafkaError] = []  # of dead-letter topics that are to be created, one each
+        self.queue_partitions = 1  # of those that are
+        self.syncs_state = False
         self.start_share_coordinator()
         self.start_shares()
         self.connections = 10
@@ -153,10 +163,25 @@ class ShareBroker(TransactionBroker):
             write_timeout_ms=5_000,
         )
         self.persister = FlakyPersister(local)
+        settings = ShareGroupSettings(self.image, BrokerConfig({}).current_text)
+        self.dead_letters = DeadLetterQueues(
+            self.image,
+            settings,
+            self.clock,
+            self.timers,
+            self.workers,
+            self.tick,
+            rules=lambda: self.queue_rules,
+            partitions=self.partitions,
+            topics=self,
+            persister=self.persister,
+            must_sync=lambda _: self.syncs_state,
+            find=lambda key: self.shares.find(key),
+        )
         self.shares = Shares(
             self.image,
             self.persister,
-            ShareGroupSettings(self.image, BrokerConfig({}).current_text),
+            settings,
             self.clock,
             self.timers,
             self.workers,
@@ -165,6 +190,7 @@ class ShareBroker(TransactionBroker):
             overdue=OverdueTransactions(
                 lambda: self.transactions, self.clock, self.timers, self.two_phase.__contains__
             ),
+            dead_letters=self.dead_letters,
         )
         self.broker.shares = self.shares
 
@@ -196,6 +222,19 @@ class ShareBroker(TransactionBroker):
         self.topic(name, STATE_PARTITIONS)
         created: Deferred[Any] = Deferred()
         created.resolve([])
+        return created
+
+    def create(self, topics: Sequence[NewTopic]) -> Deferred[list[TopicResult]]:
+        """Creates dead-letter topics, as the broker's `TopicCreation` does."""
+        (wanted,) = topics
+        error = self.create_refusals.pop(0) if self.create_refusals else None
+        if error is None:
+            self.topic(wanted.name, wanted.partition_count or self.queue_partitions)
+            self.image.configs[ConfigResourceType.TOPIC, wanted.name] = {
+                name: value for name, value in wanted.configs if value is not None
+            }
+        created: Deferred[list[TopicResult]] = Deferred()
+        created.resolve([TopicResult(wanted.name, error)])
         return created
 
     def topic(self, name: str, partition_count: int = 1, **settings: Any) -> Any:
@@ -234,6 +273,18 @@ class ShareBroker(TransactionBroker):
             self.partition(topic, index).append_now(
                 build_batch(records), origin=Origin.CLIENT, now_ms=self.clock.now_ms()
             )
+        self.settle()
+
+    def transactional(self, count: int, *, commit: bool | None) -> None:
+        """Records in "T" of a transaction, which is committed, aborted or left open."""
+        producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
+        partition, now_ms = self.partition("T"), self.clock.now_ms()
+        records = [NewRecord(None, b"v", now_ms) for _ in range(count)]
+        batch = build_batch(records, base_sequence=-1 if commit is None else 0, is_transactional=True, **producer)
+        partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms)
+        if commit is not None:
+            marker = marker_batch(is_commit=commit, coordinator_epoch=0, timestamp_ms=now_ms, **producer)
+            partition.append_now(marker, origin=Origin.COORDINATOR, now_ms=now_ms)
         self.settle()
 
     def stored(self, topic_id: bytes, index: int = 0) -> StateSummary:

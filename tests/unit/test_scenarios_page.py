@@ -21,7 +21,7 @@ from tests.unit.test_citations import DOCS, LINK
 from tests.unit.test_citations import missing as leads_nowhere
 
 # The pages that have a test for every scenario. The others list the tests they have so far.
-COMPLETE = ("transactions", "consumer-groups", "share-groups")
+COMPLETE = ("transactions", "consumer-groups", "share-groups", "dead-letter-queues")
 
 
 def test_every_scenario_of_a_complete_chapter_has_a_test() -> None:

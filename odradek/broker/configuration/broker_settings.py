@@ -77,6 +77,11 @@ class BrokerSettings:
     delegation_token_secret_key = PASSWORD(None,
         "Secret that delegation tokens are proved with; without it there are no tokens.")
     delete_topic_enable = BOOLEAN("true", "Permission to delete topics.")
+    errors_deadletterqueue_auto_create_topics_enable = BOOLEAN("false",
+        "Creation of the missing dead-letter topic of a share group when a record is to be copied into it.",
+        None, CLUSTER_WIDE)
+    errors_deadletterqueue_topic_name_prefix = STRING("dlq.",
+        "Prefix that the names of dead-letter topics must have; empty for no rule.", None, CLUSTER_WIDE)
     fetch_max_bytes = INT("57671680",
         "Maximum size of the response to a fetch, whatever the client asks for.", Range(1024))
     group_consumer_assignment_interval_ms = INT("1000",

@@ -85,6 +85,24 @@ class OffsetResetStrategy(NamedTuple):
         return "earliest, latest or by_duration:PnDTnHnMn.nS"
 
 
+DEAD_LETTER_TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY_RECORD: Final = "errors.deadletterqueue.copy.record.enable"
+DEAD_LETTER_GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
+
+
+class DeadLetterTopicName(NamedTuple):
+    """The name of a share group's dead-letter topic: any text that does not begin as internal topics do. Whether such a
+    topic exists, or can exist, is only looked at when a record is to be copied into it (KIP-1191)."""
+
+    def check(self, name: str, value: SettingValue) -> None:
+        assert isinstance(value, str)
+        if value.startswith("__"):
+            raise InvalidSetting(f"{name}: DLQ topic name must not start with '__'")
+
+    def describe(self) -> str:
+        return "a topic name that does not begin with __, or nothing"
+
+
 # fmt: off
 TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("cleanup.policy", LIST, "delete",
@@ -101,6 +119,8 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         "Compression level where compression.type is zstd.", Range(-131072, 22), synonyms=("compression.zstd.level",)),
     Setting("delete.retention.ms", LONG, "86400000",
         "Time for which compaction keeps tombstones.", Range(0), synonyms=("log.cleaner.delete.retention.ms",)),
+    Setting(DEAD_LETTER_GROUP_ENABLE, BOOLEAN, "false",
+        "Permission for share groups to use the topic as their dead-letter queue."),
     Setting("file.delete.delay.ms", LONG, "60000",
         "Time for which the files of deleted segments stay on disk.",
         Range(0), synonyms=("log.segment.delete.delay.ms",)),
@@ -171,6 +191,12 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         "Minimum time between two assignments of a consumer group.", Range(0)),
     Setting("consumer.heartbeat.interval.ms", INT, "5000", "Heartbeat interval of the group's members.", Range(1)),
     Setting("consumer.session.timeout.ms", INT, "45000", "Session timeout of the group's members.", Range(1)),
+    Setting(DEAD_LETTER_COPY_RECORD, BOOLEAN, "false",
+        "Copying of key and value of a share group's rejected records into its dead-letter queue, which else gets only "
+        "headers that tell where they are."),
+    Setting(DEAD_LETTER_TOPIC_NAME, STRING, "",
+        "Topic into which records that the share group has rejected, or that were delivered too often, are copied; "
+        "empty for none.", DeadLetterTopicName()),
     Setting("share.assignment.interval.ms", INT, "1000",
         "Minimum time between two assignments of a share group.", Range(0)),
     Setting("share.auto.offset.reset", STRING, "latest",

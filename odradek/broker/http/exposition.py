@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from odradek.broker.http.measures import Measures
+from odradek.broker.http.measures import DeadLetterMeasure, Measures
 from odradek.protocol.variant import variant
 
 if TYPE_CHECKING:
@@ -296,6 +296,26 @@ def shares(measures: Measures) -> Families:
     )
     expired.add_metric((), measures.shares.txn_lock_expired)
     yield expired
+    if measures.shares.dead_letters:
+        yield from dead_letters(measures.shares.dead_letters)
+
+
+def dead_letters(measures: Sequence[DeadLetterMeasure]) -> Families:
+    prefix = "kafka_server_sharegroupmetrics_deadletterqueue"
+    copies = CounterMetricFamily(f"{prefix}recordcount", "Records copied into dead-letter queues", labels=("group",))
+    writes = CounterMetricFamily(
+        f"{prefix}totalproducerequests", "Batches of copies that were to be written", labels=("group",)
+    )
+    failed = CounterMetricFamily(f"{prefix}failedproducerequests", "Those that were refused", labels=("group",))
+    uncopied = CounterMetricFamily(
+        "odradek_share_uncopied_dead_letters", "Records that were archived without a copy", labels=("group",)
+    )
+    for each in measures:
+        copies.add_metric((each.group,), each.records)
+        writes.add_metric((each.group,), each.writes)
+        failed.add_metric((each.group,), each.failed_writes)
+        uncopied.add_metric((each.group,), each.uncopied)
+    yield from (copies, writes, failed, uncopied)
 
 
 def gauge(name: str, help_: str, value: float) -> Metric:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.loop_watch import LoopWatch
     from odradek.broker.security.quotas.metering import Metering
     from odradek.broker.shares.core.state_core import StateCore
+    from odradek.broker.shares.leader.dead_letter_queues import DeadLetterCounts
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.tables import TxnState
 
@@ -154,18 +155,30 @@ class PendingMeasure(NamedTuple):
     records: int
 
 
+class DeadLetterMeasure(NamedTuple):
+    """Dead letters of one share group since this process began; the numbers are those of `DeadLetterCounts`."""
+
+    group: str
+    records: int
+    writes: int
+    failed_writes: int
+    uncopied: int
+
+
 class ShareMeasure(NamedTuple):
-    """Acknowledgements of share groups in transactions (KIP-1289).
+    """Acknowledgements of share groups in transactions (KIP-1289), and dead-letter queues (KIP-1191).
 
     txn_pending       the number of records whose acknowledgement waits for the end of a transaction, as the share
                       coordinator has stored it; None while it loads
     txn_lock_expired  the number of records that were given back since this process began because their lock ran out
     pending           which transactions have records pending, and where; at most `MOST_PENDING` rows
+    dead_letters      of the groups that have had any
     """
 
     txn_pending: int | None
     txn_lock_expired: int
     pending: Sequence[PendingMeasure] = ()
+    dead_letters: Sequence[DeadLetterMeasure] = ()
 
 
 class DiskMeasure(NamedTuple):
@@ -348,6 +361,20 @@ async def transaction_measure(
 
 
 async def share_measure(broker: Broker) -> ShareMeasure:
+    measure = await pending_measure(broker)
+    if not broker.has_started("shares"):
+        return measure
+    return measure._replace(dead_letters=dead_letter_rows(broker.shares.dead_letters.counts))
+
+
+def dead_letter_rows(counts: Mapping[str, DeadLetterCounts]) -> list[DeadLetterMeasure]:
+    return [
+        DeadLetterMeasure(group, each.records, each.writes, each.failed_writes, each.uncopied)
+        for group, each in counts.items()
+    ]
+
+
+async def pending_measure(broker: Broker) -> ShareMeasure:
     expired = broker.shares.lock_expired_count if broker.has_started("shares") else 0
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return ShareMeasure(0, expired)

@@ -13,6 +13,7 @@ from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.supported_features import (
     METADATA_VERSION,
     SHARE_VERSION,
+    SHARE_VERSION_DEAD_LETTERS,
     SHARE_VERSION_TRANSACTIONS,
     TRANSACTION_VERSION,
     TRANSACTION_VERSION_EPOCHS,
@@ -130,6 +131,11 @@ class MetadataImage:
     def has_partition(self, topic_partition: tuple[str, int]) -> bool:
         topic = self.topics.get(topic_partition[0])
         return topic is not None and 0 <= topic_partition[1] < len(topic.partitions)
+
+    @property
+    def has_dead_letter_queues(self) -> bool:
+        """Whether share groups copy rejected records into the topics that they name for it (KIP-1191)."""
+        return self.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_DEAD_LETTERS
 
     @property
     def acknowledges_in_transactions(self) -> bool:

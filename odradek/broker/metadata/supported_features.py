@@ -17,6 +17,7 @@ TRANSACTION_VERSION_EPOCHS = 2  # every end of a transaction raises the producer
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 SHARE_VERSION_GROUPS = 1  # KIP-932
+SHARE_VERSION_DEAD_LETTERS = 2  # KIP-1191, as in Kafka 4.4
 SHARE_VERSION_TRANSACTIONS = kip_1289.SHARE_VERSION  # not the level of a new cluster: ADR 16
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 

@@ -125,7 +125,7 @@ class Story:
         leader = self.lead()
         acknowledgements = [Acknowledgement(0, 0, [ACCEPT])]
         leader.pending.require_acquired(OWNER, acknowledgements, self.transaction, self.now_ms)
-        write = leader.pending.acknowledge(OWNER, EPOCH, acknowledgements, self.transaction)
+        write = leader.pending.acknowledge(OWNER, EPOCH, acknowledgements, self.transaction, LIMITS)
         assert write is not None
         self.turn(lambda core: core.write(KEY, 1, 0, write, self.now_ms))
         assert leader.pending.written(write) == []

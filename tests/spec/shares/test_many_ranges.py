@@ -88,7 +88,7 @@ def in_flight(count: int) -> tuple[InFlight, PendingRecords]:
 def acknowledged(records: PendingRecords, count: int) -> None:
     acks = [Acknowledgement(2 * at, 2 * at, (ACCEPT,)) for at in range(count)]
     records.require_acquired("m", acks, TXN, 0)
-    write = records.acknowledge("m", 1, acks, TXN)
+    write = records.acknowledge("m", 1, acks, TXN, LIMITS)
     assert write is not None
     records.written(write)
 

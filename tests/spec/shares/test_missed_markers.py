@@ -38,7 +38,7 @@ class Leader:
         transaction = PendingTransaction(f"id {producer_id}", producer_id, epoch)
         acknowledgements = [Acknowledgement(first, last, [ACCEPT])]
         self.core.pending.require_acquired(OWNER, acknowledgements, transaction, NOW_MS)
-        write = self.core.pending.acknowledge(OWNER, 1, acknowledgements, transaction)
+        write = self.core.pending.acknowledge(OWNER, 1, acknowledgements, transaction, LIMITS)
         assert write is not None
         return write
 

@@ -7,8 +7,6 @@ import pytest
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.records import NewRecord, build_batch
-from odradek.storage.log import Origin
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.share_member import partitions_of
 
@@ -234,23 +232,9 @@ def test_by_duration_begins_with_the_first_record_that_is_young_enough(broker: S
 # Transactions on the source topic.
 
 
-def transactional(broker: ShareBroker, count: int, *, commit: bool | None) -> None:
-    producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
-    records = [NewRecord(None, b"v", broker.clock.now_ms()) for _ in range(count)]
-    partition, now_ms = broker.partition("T"), broker.clock.now_ms()
-    batch = build_batch(records, base_sequence=-1 if commit is None else 0, is_transactional=True, **producer)
-    partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms)
-    if commit is not None:
-        from odradek.protocol.control_records import marker_batch
-
-        marker = marker_batch(is_commit=commit, coordinator_epoch=0, timestamp_ms=now_ms, **producer)
-        partition.append_now(marker, origin=Origin.COORDINATOR, now_ms=now_ms)
-    broker.settle()
-
-
 def test_scenario_061_and_062_aborted_records_by_isolation_level(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
-    transactional(broker, 5, commit=False)
+    broker.transactional(5, commit=False)
     a = broker.member("A")
     assert a.acquire(topic) == [(0, 5, 1)]
     a.ack({topic: [(0, 5, RELEASE)]})
@@ -266,7 +250,7 @@ def test_scenario_061_and_062_aborted_records_by_isolation_level(broker: ShareBr
 def test_scenario_063_an_open_transaction_is_not_read_committed(broker: ShareBroker) -> None:
     broker.set_group(share_isolation_level="read_committed")
     topic = broker.shared_topic("T", 3)
-    transactional(broker, 5, commit=None)
+    broker.transactional(5, commit=None)
     a = broker.member("A")
     assert a.acquire(topic) == [(0, 2, 1)]
     parked = a.begin_fetch(max_wait_ms=500)

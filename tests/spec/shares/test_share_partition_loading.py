@@ -40,10 +40,11 @@ def test_nothing_is_left_when_all_that_was_stored_is_finished() -> None:
     assert s.fetch("A") == [(10, 19, 1)]
 
 
-def test_records_on_their_way_to_a_dead_letter_queue_count_as_archived() -> None:
+def test_the_start_offset_waits_for_records_on_their_way_to_a_dead_letter_queue() -> None:
     s = SharePartitionScene(10, 10)
-    s.reload(0, (0, 9, ARCHIVING, 1))
-    assert s.partition.flight.start_offset == 10
+    s.reload(0, (0, 9, ARCHIVING, 1), (10, 14, ACKNOWLEDGED, 1))
+    assert s.partition.flight.start_offset == 0
+    assert s.fetch("A") == [(15, 19, 1)]
 
 
 def test_holes_are_filled_from_one_read_of_the_log_together_with_what_follows() -> None:

@@ -265,12 +265,14 @@ class Limits(NamedTuple):
     max_record_locks         share.partition.max.record.locks: how many offsets may be in flight
     lock_duration_ms         share.record.lock.duration.ms
     renew_enabled            share.renew.acknowledge.enable
+    has_dead_letter_queue    the group names a topic for it (errors.deadletterqueue.topic.name), and share.version is 2
     """
 
     delivery_count_limit: int = 5
     max_record_locks: int = 2000
     lock_duration_ms: int = 30_000
     renew_enabled: bool = True
+    has_dead_letter_queue: bool = False
 
     @property
     def throttled_from(self) -> int:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
 
 from odradek.broker.shares.core.state import (
     ACCEPT,
+    DEAD_LETTER,
+    REJECT,
     UNDECIDED_START_OFFSET,
     UNKNOWN_COUNT,
     Ending,
@@ -211,7 +213,11 @@ class Entry:
         count, start = self.delivery_complete_count, self.start_offset
         if count < 0:
             return UNKNOWN_COUNT
-        return count + sum(max(0, each.last_offset - max(each.first_offset, start) + 1) for each in finished)
+        return count + sum(
+            max(0, each.last_offset - max(each.first_offset, start) + 1)
+            for each in finished
+            if each.delivery_state != RecordState.ARCHIVING.value
+        )
 
     # The next record.
 
@@ -288,13 +294,20 @@ class Entry:
         )
 
 
+COMMITTED_STATES: Mapping[int, RecordState] = {
+    ACCEPT: RecordState.ACKNOWLEDGED,
+    REJECT: RecordState.ARCHIVED,
+    DEAD_LETTER: RecordState.ARCHIVING,
+}
+
+
 def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateBatch]:
     """Returns the new state of committed ones; the others are stored as available already."""
     return [
         StateBatch(
             pending.first_offset,
             pending.last_offset,
-            (RecordState.ACKNOWLEDGED if pending.ack_type == ACCEPT else RecordState.ARCHIVED).value,
+            COMMITTED_STATES[pending.ack_type].value,
             pending.delivery_count,
         )
         for pending, resolution in ended

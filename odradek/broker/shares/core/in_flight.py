@@ -17,6 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from odradek.broker.shares.core.dead_letters import Cause, DeadLetter
 from odradek.broker.shares.core.state import PendingRange, PendingTransaction, ResolvedRange, StateBatch
 from odradek.broker.shares.core.tables import TERMINAL, Event, RecordState
 
@@ -53,7 +54,10 @@ class Acknowledgement(NamedTuple):
 
 
 class PendingAcknowledgement(NamedTuple):
-    """How offsets were acknowledged in a transaction. ack_type: ACCEPT or REJECT; who did it, at which epoch."""
+    """How offsets were acknowledged in a transaction, and by which member at which epoch.
+
+    ack_type  ACCEPT, REJECT, or DEAD_LETTER: rejected while the group had a dead-letter queue
+    """
 
     transaction: PendingTransaction
     ack_type: int
@@ -69,9 +73,11 @@ class Span:
     in_transition     a state write that will change them has not been answered; until then nothing else may
     is_overdue        the lock ran out during that write, or during the transaction in which they are acknowledged
     pending           the transaction; only while they are TX_PENDING, or on their way there
+    cause             why they are ARCHIVING, or on their way there; None for what was loaded so
     """
 
     __slots__ = (
+        "cause",
         "delivery_count",
         "first_offset",
         "in_transition",
@@ -101,6 +107,7 @@ class Span:
         self.in_transition = False
         self.is_overdue = False
         self.pending: PendingAcknowledgement | None = None
+        self.cause: Cause | None = None
 
     def __len__(self) -> int:
         return self.last_offset - self.first_offset + 1
@@ -119,6 +126,7 @@ class Span:
         rest.in_transition = self.in_transition
         rest.is_overdue = self.is_overdue
         rest.pending = self.pending
+        rest.cause = self.cause
         self.last_offset = offset - 1
         return rest
 
@@ -167,10 +175,12 @@ class InFlight:
     earliest_deadline_ms  when a lock may have run out; None while nothing is locked
     gap_start             where offsets may still have to be read between what was loaded; None once none can be left:
                           with the first acquisition beyond the loaded end the holes are known to hold no data
+    archiving             what has become ARCHIVING, and has not been taken for its copy yet
     """
 
     __slots__ = (
         "_maybe_available",
+        "archiving",
         "batches",
         "complete_count",
         "earliest_deadline_ms",
@@ -186,6 +196,7 @@ class InFlight:
         self.complete_count = 0
         self.gap_start: int | None = None
         self.earliest_deadline_ms: int | None = None
+        self.archiving: list[DeadLetter] = []
         self._maybe_available = False  # False: nothing below the next offset is there to be acquired
 
     # Looking.
@@ -257,8 +268,17 @@ class InFlight:
         span.pending = None
         if state in TERMINAL:
             self.complete_count += self._length_from_start(span)
+        elif state is RecordState.ARCHIVING:
+            self.archiving.append(DeadLetter(span.first_offset, span.last_offset, span.delivery_count, span.cause))
         else:
             self._maybe_available = True
+
+    def take_archiving(self) -> Sequence[DeadLetter]:
+        """Returns what has become ARCHIVING since the last call. Nearly always there is nothing."""
+        if not self.archiving:
+            return ()
+        taken, self.archiving = self.archiving, []
+        return taken
 
     def become_pending(self, span: Span) -> None:
         """Member and lock stay, for the case that the transaction is aborted."""
@@ -345,6 +365,7 @@ class StateWrite:
     batches            ascending, joined
     changes            become true with the answer; empty where they have already happened (a lock ran out)
     pending, resolved  what is added to the acknowledgements pending in transactions, and what is taken out of them
+    archiving          what has become ARCHIVING already: it is copied once the write has been answered
     """
 
     start_offset: int
@@ -353,6 +374,7 @@ class StateWrite:
     changes: tuple[Change, ...] = ()
     pending: Sequence[PendingRange] = ()
     resolved: Sequence[ResolvedRange] = ()
+    archiving: Sequence[DeadLetter] = ()
 
 
 def complete_count(changes: Iterable[Change]) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from odradek.broker.shares.core.acquisition import Acquired, Acquisition, Limits, LogBatches, acquire, archive_aborted
+from odradek.broker.shares.core.dead_letters import Cause, DeadLetter, guessed
 from odradek.broker.shares.core.in_flight import (
     EVENTS,
     RENEW,
@@ -23,7 +24,7 @@ from odradek.broker.shares.core.in_flight import (
     complete_count,
     stored,
 )
-from odradek.broker.shares.core.pending_records import PendingRecords, after
+from odradek.broker.shares.core.pending_records import PendingRecords, after, dead_letter_state
 from odradek.broker.shares.core.state import PendingRange, StateBatch
 from odradek.broker.shares.core.tables import GRID, LOADED_STATES, NOT_ACQUIRED, CellRefusal, Effect, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -134,13 +135,15 @@ class SharePartition:
         used_up = []
         for span in self.flight.spans():
             if span.state is RecordState.AVAILABLE and span.delivery_count >= limits.delivery_count_limit:
-                self.flight.become(span, RecordState.ARCHIVED)
+                self.flight.become(span, dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits))
                 used_up.append((span, span.state))
         if not used_up:
             return None
         batches = stored(used_up)
         self.flight.advance()
-        return StateWrite(self.flight.start_offset, self.flight.complete_count, batches)
+        return StateWrite(
+            self.flight.start_offset, self.flight.complete_count, batches, archiving=self.flight.take_archiving()
+        )
 
     # Acknowledging.
 
@@ -174,6 +177,8 @@ class SharePartition:
         self._completing_count -= complete_count(write.changes)
         for span, state in write.changes:
             self.flight.become(span, state)
+        if write.archiving:
+            self.flight.archiving += write.archiving
         self.flight.advance()
 
     def write_failed(self, write: StateWrite, limits: Limits) -> None:
@@ -184,6 +189,7 @@ class SharePartition:
             span.pending = None
             if span.is_overdue:
                 self.flight.become(span, after(self.flight, span, Event.LOCK_EXPIRED, limits))
+        self.flight.archiving += write.archiving
         self.pending.forget_missed()
         self.flight.advance()
 
@@ -211,7 +217,41 @@ class SharePartition:
         start_offset = self.flight.start_offset
         all_complete = self.flight.complete_count + self._completing_count
         self.flight.advance()
-        return StateWrite(start_offset, all_complete, batches)
+        return StateWrite(start_offset, all_complete, batches, archiving=self.flight.take_archiving())
+
+    # The dead-letter queue.
+
+    def take_dead_letters(self, limits: Limits) -> Sequence[DeadLetter]:
+        """Returns the records that have become ARCHIVING since the last call, and are to be copied now. What was loaded
+        in this state has no cause: it is guessed from the delivery count."""
+        taken = self.flight.take_archiving()
+        return [self._dead_letter(each, limits) for each in taken]
+
+    def _dead_letter(self, letter: DeadLetter, limits: Limits) -> DeadLetter:
+        first, last, count, cause, _ = letter
+        batch = self.flight.batches[self.flight.floor(first)] if self.flight.floor(first) >= 0 else None
+        is_whole = batch is not None and (batch.first_offset, batch.last_offset) == (first, last)
+        if cause is None:
+            cause = guessed(count, limits.delivery_count_limit)
+        return DeadLetter(first, last, count, cause, is_whole)
+
+    def copied(self, letters: Iterable[DeadLetter]) -> StateWrite | None:
+        """The copying of these records has ended, well or not: as far as they are ARCHIVING they are ARCHIVED now,
+        whatever becomes of the write. None where nothing of them is left."""
+        flight = self.flight
+        archived: list[tuple[Span, RecordState]] = []
+        for each in letters:
+            for batch in flight.overlapping(each.first_offset, each.last_offset):
+                for span in batch.cut(each.first_offset, each.last_offset):
+                    cell = GRID[span.state][Event.COPIED]
+                    if isinstance(cell, RecordState):
+                        flight.become(span, cell)
+                        archived.append((span, cell))
+        if not archived:
+            return None
+        batches = stored(archived)
+        flight.advance()
+        return StateWrite(flight.start_offset, flight.complete_count + self._completing_count, batches)
 
     # Within.
 

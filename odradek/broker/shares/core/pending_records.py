@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from operator import attrgetter
 
 from odradek.broker.shares.core.acquisition import Limits
+from odradek.broker.shares.core.dead_letters import Cause
 from odradek.broker.shares.core.in_flight import (
     EVENTS,
     NOBODY,
@@ -28,6 +29,7 @@ from odradek.broker.shares.core.in_flight import (
 )
 from odradek.broker.shares.core.state import (
     ACCEPT,
+    DEAD_LETTER,
     REJECT,
     Ending,
     PendingRange,
@@ -41,7 +43,6 @@ from odradek.broker.shares.core.tables import (
     GRID,
     LOADED_STATES,
     NOT_TO_PEND,
-    TERMINAL,
     CellRefusal,
     Effect,
     Event,
@@ -75,19 +76,31 @@ def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
 
 
 def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
-    """Returns the state that an event brings, by the grid: RETRY is ARCHIVED for what was delivered often enough, or
-    lies below what is read."""
+    """Returns the state that an event brings, by the grid. Where that is ARCHIVING, the span is told the cause."""
     cell = GRID[span.state][event]
     if isinstance(cell, RecordState):
         return cell
+    if cell is Effect.DEAD_LETTER:
+        return dead_letter_state(span, Cause.REJECTED, limits)
     assert cell is Effect.RETRY, (span.state, event)
     return given_back(flight, span, limits)
 
 
 def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
-    if span.delivery_count >= limits.delivery_count_limit or span.last_offset < flight.start_offset:
+    """Returns the state of what its member has not finished: it is delivered again unless this was done often enough,
+    or nothing is read any more where it lies."""
+    if span.delivery_count >= limits.delivery_count_limit:
+        return dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits)
+    return RecordState.ARCHIVED if span.last_offset < flight.start_offset else RecordState.AVAILABLE
+
+
+def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
+    """Returns the state of what is never delivered again: a group with a dead-letter queue copies it there first, and
+    the span remembers the cause for the copy."""
+    if not limits.has_dead_letter_queue:
         return RecordState.ARCHIVED
-    return RecordState.AVAILABLE
+    span.cause = cause
+    return RecordState.ARCHIVING
 
 
 class PendingRecords:
@@ -156,12 +169,16 @@ class PendingRecords:
         member_epoch: int,
         acknowledgements: Sequence[Acknowledgement],
         transaction: PendingTransaction,
+        limits: Limits,
     ) -> StateWrite | None:
         """Takes what `require_acquired` has let pass, in the same turn. None: nothing is left to be done."""
         flight = self._flight
         changes: list[Change] = []
         for each in acknowledgements:
             for run_first, last, event in each.runs():
+                ack_type = PENDING_TYPES[event]
+                if ack_type == REJECT and limits.has_dead_letter_queue:
+                    ack_type = DEAD_LETTER
                 first = max(run_first, flight.start_offset)  # below it nothing is read again (#s5-5 G2)
                 if first > last:
                     continue
@@ -169,9 +186,7 @@ class PendingRecords:
                     for span in batch.cut(first, last):
                         if GRID[span.state][Event.TXN_ACKNOWLEDGE] is RecordState.TX_PENDING:
                             span.in_transition = True
-                            span.pending = PendingAcknowledgement(
-                                transaction, PENDING_TYPES[event], member_id, member_epoch
-                            )
+                            span.pending = PendingAcknowledgement(transaction, ack_type, member_id, member_epoch)
                             changes.append(Change(span, RecordState.TX_PENDING))
         if not changes:
             return None
@@ -317,7 +332,8 @@ class PendingRecords:
                 if at >= 0 and ranges[at].last_offset >= span.first_offset:
                     continue
                 state = _stored_state(span, batches)
-                if state not in TERMINAL:
+                span.cause = Cause.REJECTED  # where it is ARCHIVING: by the commit of its rejection
+                if state is RecordState.AVAILABLE:
                     state = given_back(self._flight, span, limits)
                     self.lock_expired_count += len(span) if span.is_overdue else 0
                 self._flight.become(span, state)
@@ -351,11 +367,8 @@ class PendingRecords:
     ) -> None:
         if span.pending is not None and not span.in_transition:
             pending = span.pending
-            if (pending.transaction, pending.ack_type, pending.member_id) == (
-                transaction,
-                PENDING_TYPES[event],
-                member_id,
-            ):
+            told = REJECT if pending.ack_type == DEAD_LETTER else pending.ack_type
+            if (pending.transaction, told, pending.member_id) == (transaction, PENDING_TYPES[event], member_id):
                 return  # the answer to the first request got lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
         cell = NOT_TO_PEND if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
@@ -374,7 +387,13 @@ class PendingRecords:
         assert pending is not None
         event = Event.COMMIT_MARKER if resolution is Resolution.COMMITTED else Event.ABORT_MARKER
         if GRID[span.state][event] is Effect.APPLY:
-            flight.become(span, RecordState.ACKNOWLEDGED if pending.ack_type == ACCEPT else RecordState.ARCHIVED)
+            if pending.ack_type == ACCEPT:
+                flight.become(span, RecordState.ACKNOWLEDGED)
+            elif pending.ack_type == DEAD_LETTER:  # the marker has stored it as ARCHIVING
+                span.cause = Cause.REJECTED
+                flight.become(span, RecordState.ARCHIVING)
+            else:  # stored as ARCHIVED: a queue that the group has named since gets a copy that a crash may prevent
+                flight.become(span, dead_letter_state(span, Cause.REJECTED, limits))
             return []
         assert GRID[span.state][event] is Effect.RETURN, (span.state, event)
         has_owner = span.member_id != NOBODY and has_session(span.member_id)
@@ -383,7 +402,7 @@ class PendingRecords:
             return []
         state = given_back(flight, span, limits)
         flight.become(span, state)
-        return [(span, state)] if state is RecordState.ARCHIVED else []
+        return [] if state is RecordState.AVAILABLE else [(span, state)]
 
     def _cut_at_start(self, batch: TrackedBatch, span: Span) -> list[Span]:
         start, first, last = self._flight.start_offset, span.first_offset, span.last_offset
@@ -412,6 +431,7 @@ class PendingRecords:
             tuple(changes),
             pending,
             resolved,
+            flight.take_archiving() if batches is not None else (),
         )
 
 

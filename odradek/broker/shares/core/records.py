@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from odradek.broker.shares.core.state import (
     ACCEPT,
+    DEAD_LETTER,
     REJECT,
     Deletion,
     PendingRange,
@@ -191,7 +192,7 @@ def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
         )
         for each in forms
     )
-    if any(each.ack_type not in (ACCEPT, REJECT) for each in ranges):
+    if any(each.ack_type not in (ACCEPT, REJECT, DEAD_LETTER) for each in ranges):
         raise MalformedMessage("a pending acknowledgement that is neither accepted nor rejected")
     return ranges
 

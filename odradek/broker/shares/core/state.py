@@ -71,6 +71,9 @@ class StateBatch(NamedTuple):
 
 
 ACCEPT, REJECT = 1, 3  # the types that can wait for a marker
+# Rejected while the group had a dead-letter queue: the marker that commits it makes the record ARCHIVING. Only stored,
+# and no type of a request.
+DEAD_LETTER = 16
 MAX_EPOCH = 2**15 - 1
 EPOCH_TELLS_SINCE = 2  # transaction.version
 
@@ -105,7 +108,7 @@ class PendingHere(NamedTuple):
 class PendingRange(NamedTuple):
     """Offsets, both inclusive, whose acknowledgement waits for a marker.
 
-    ack_type          ACCEPT or REJECT
+    ack_type          ACCEPT, REJECT or DEAD_LETTER
     member_id         who had acquired them; so the epoch of that member, and when its lock runs out (wall clock)
     """
 

@@ -10,8 +10,9 @@ Beside the grid, as they depend on more than the state:
     offsets that are not tracked                   below the start offset a plain acknowledgement changes nothing; else
                                                    INVALID_REQUEST or INVALID_RECORD_STATE (#s3-4, rows 3 and 4)
 
-TX_PENDING is that of KIP-1289: an acknowledgement waits for the end of a transaction.
-Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8.
+TX_PENDING is that of KIP-1289: an acknowledgement waits for the end of a transaction. ARCHIVING is that of KIP-1191: a
+record is to be copied into the dead-letter queue of its group, and is ARCHIVED once that has ended.
+Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class RecordState(Enum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
     TX_PENDING = 5
 
@@ -39,8 +41,10 @@ class RecordState(Enum):
 S = RecordState
 TERMINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
 
-# What a leader may find stored. 3 is ARCHIVING: a later Kafka was about to copy the record to a dead-letter queue.
-LOADED_STATES: Mapping[int, RecordState] = {0: S.AVAILABLE, 2: S.ACKNOWLEDGED, 3: S.ARCHIVED, 4: S.ARCHIVED}
+# What a leader may find stored.
+LOADED_STATES: Mapping[int, RecordState] = {
+    each.value: each for each in (S.AVAILABLE, S.ACKNOWLEDGED, S.ARCHIVING, S.ARCHIVED)
+}
 
 
 class Event(Enum):
@@ -59,6 +63,7 @@ class Event(Enum):
     TXN_ACKNOWLEDGE = auto()  # accepted or rejected in a transaction of the member's producer
     COMMIT_MARKER = auto()  # of the transaction in which it is pending
     ABORT_MARKER = auto()
+    COPIED = auto()  # into the dead-letter queue of the group, or this has failed for good
 
     __hash__ = object.__hash__
 
@@ -67,9 +72,10 @@ class Effect(Enum):
     """Effects that are more than a new state, or none."""
 
     LEAVE = auto()
-    RETRY = auto()  # AVAILABLE; ARCHIVED when the delivery count is used up or the offset lies below the start offset
+    RETRY = auto()  # AVAILABLE; ARCHIVED below the start offset; DEAD_LETTER when the delivery count is used up
+    DEAD_LETTER = auto()  # ARCHIVING where the group has a dead-letter queue, else ARCHIVED
     EXTEND = auto()  # ACQUIRED as before, and the lock lasts its full duration from now
-    APPLY = auto()  # ACKNOWLEDGED or ARCHIVED, as was acknowledged
+    APPLY = auto()  # ACKNOWLEDGED, or DEAD_LETTER, as was acknowledged
     RETURN = auto()  # ACQUIRED as before while the member has its session and its lock, else RETRY
     END_TRANSACTION = auto()  # stays until its transaction has been aborted, or was decided otherwise
 
@@ -80,8 +86,8 @@ class CellRefusal(NamedTuple):
 
 
 Cell = RecordState | Effect | CellRefusal
-LEAVE, RETRY, EXTEND = Effect.LEAVE, Effect.RETRY, Effect.EXTEND
-APPLY, RETURN, END_TXN = Effect.APPLY, Effect.RETURN, Effect.END_TRANSACTION
+LEAVE, RETRY, EXTEND, QUEUE = Effect.LEAVE, Effect.RETRY, Effect.EXTEND, Effect.DEAD_LETTER
+APPLY, RETURN, END = Effect.APPLY, Effect.RETURN, Effect.END_TRANSACTION
 NOT_ACQUIRED = CellRefusal(
     ErrorCode.INVALID_RECORD_STATE, "The batch cannot be acknowledged. The batch is not in the acquired state."
 )
@@ -94,17 +100,18 @@ NOT_TO_PEND = CellRefusal(
 _EVENTS = (
     Event.ACQUIRE, Event.ACCEPT, Event.RELEASE, Event.REJECT, Event.GAP, Event.RENEW,
     Event.LOCK_EXPIRED, Event.SESSION_ENDED, Event.DATA_GONE, Event.TXN_ABORTED,
-    Event.TXN_ACKNOWLEDGE, Event.COMMIT_MARKER, Event.ABORT_MARKER,
+    Event.TXN_ACKNOWLEDGE, Event.COMMIT_MARKER, Event.ABORT_MARKER, Event.COPIED,
 )
 TAKEN, DONE, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
 WRONG, NO_TX = NOT_ACQUIRED, NOT_TO_PEND
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
-    #                acquire accept release reject gap    renew   expired  ended  gone   aborted txn-ack commit abort
-    S.AVAILABLE:    (TAKEN,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, GONE,  LEAVE,  NO_TX,  LEAVE, LEAVE),
-    S.ACQUIRED:     (LEAVE,  DONE,  RETRY,  GONE,  GONE,  EXTEND, RETRY,   RETRY, LEAVE, GONE,   PEND,   LEAVE, LEAVE),
-    S.TX_PENDING:   (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  END_TXN, LEAVE, LEAVE, LEAVE,  NO_TX,  APPLY, RETURN),
-    S.ACKNOWLEDGED: (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  NO_TX,  LEAVE, LEAVE),
-    S.ARCHIVED:     (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  NO_TX,  LEAVE, LEAVE),
+    #               take   accept free   reject gap    renew   late   ended  gone   undone stage  commit abort   copied
+    S.AVAILABLE:   (TAKEN, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, GONE,  LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
+    S.ACQUIRED:    (LEAVE, DONE,  RETRY, QUEUE, GONE,  EXTEND, RETRY, RETRY, LEAVE, GONE,  PEND,  LEAVE, LEAVE,  LEAVE),
+    S.TX_PENDING:  (LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  END,   LEAVE, LEAVE, LEAVE, NO_TX, APPLY, RETURN, LEAVE),
+    S.ACKNOWLEDGED:(LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
+    S.ARCHIVING:   (LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  GONE),
+    S.ARCHIVED:    (LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
 }
 # fmt: on
 GRID: Mapping[RecordState, Mapping[Event, Cell]] = {

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
-from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamped
+from odradek.broker.configuration.topic_settings import (
+    DEAD_LETTER_COPY_RECORD,
+    DEAD_LETTER_TOPIC_NAME,
+    GROUP_SETTINGS,
+    clamped,
+)
 from odradek.broker.shares.core.acquisition import Limits
 
 if TYPE_CHECKING:
@@ -24,10 +29,14 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _Parsed(NamedTuple):
-    """Parsed settings that every request needs, and the texts that they were made of."""
+    """Parsed settings that every request needs, and the texts that they were made of.
+
+    limits_with_queue  the same limits for as long as dead-letter queues are on; None where the group names none
+    """
 
     own: Mapping[str, str]
     limits: Limits
+    limits_with_queue: Limits | None
     is_read_committed: bool
 
 
@@ -41,7 +50,20 @@ class ShareGroupSettings:
         self._parsed: dict[str, _Parsed] = {}  # of the others
 
     def limits(self, group_id: str) -> Limits:
-        return self._of(group_id).limits
+        parsed = self._of(group_id)
+        if parsed.limits_with_queue is not None and self._image.has_dead_letter_queues:
+            return parsed.limits_with_queue
+        return parsed.limits
+
+    def dead_letter_topic(self, group_id: str) -> str:
+        """Returns the name of the group's dead-letter topic; blank where it has none."""
+        name = self._own(group_id, DEAD_LETTER_TOPIC_NAME)
+        assert isinstance(name, str)
+        return name
+
+    def copies_dead_letters(self, group_id: str) -> bool:
+        """Whether copies in the group's dead-letter queue have key and value of the record."""
+        return bool(self._own(group_id, DEAD_LETTER_COPY_RECORD))
 
     def lock_duration_ms(self, group_id: str) -> int:
         return self._of(group_id).limits.lock_duration_ms
@@ -70,7 +92,9 @@ class ShareGroupSettings:
             lock_duration_ms=self._number(group_id, "share.record.lock.duration.ms"),
             renew_enabled=bool(self._own(group_id, "share.renew.acknowledge.enable")),
         )
-        return _Parsed(own, limits, bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED))
+        has_queue = bool(self.dead_letter_topic(group_id).strip())
+        with_queue = limits._replace(has_dead_letter_queue=True) if has_queue else None
+        return _Parsed(own, limits, with_queue, bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED))
 
     def auto_offset_reset(self, group_id: str) -> str:
         """`earliest`, `latest` or `by_duration:` and a duration."""

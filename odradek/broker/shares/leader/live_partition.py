@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.runtime.workers import JobResult, Workers
     from odradek.broker.shares.core.acquisition import Limits
+    from odradek.broker.shares.core.dead_letters import DeadLetter
     from odradek.storage.log_reader import TimestampOffset
 
 log = logging.getLogger("odradek.shares")
@@ -63,6 +64,7 @@ class LiveSharePartition:
     """
     failure     why it could not be loaded; None for one that was active, or is
     is_reading  a fetch waits for the disk on its behalf; others leave it alone meanwhile
+    state_epoch, leader_epoch  with which its state is written
     """
 
     def __init__(
@@ -81,12 +83,14 @@ class LiveSharePartition:
         has_session: Callable[[SharePartitionKey, str], bool],
         on_overdue: Callable[[LiveSharePartition, PendingTransaction], None],
         on_pending: Callable[[LiveSharePartition], None],
+        on_dead_letters: Callable[[LiveSharePartition, Sequence[DeadLetter]], None],
     ) -> None:
         """
         lock_clock   what acquisition locks are measured by
         has_session  whether a member still fetches this share partition here
         on_overdue   the locks of records ran out whose acknowledgement is pending in this transaction
         on_pending   it is loaded, or a producer has acknowledged in a transaction: `producer_ids` may have grown
+        on_dead_letters  these records are stored as ARCHIVING: they are to be copied, then `copied` is to be called
         """
         self.key = key
         self.partition = partition
@@ -94,8 +98,8 @@ class LiveSharePartition:
         self.failure: KafkaError | None = None
         self.is_reading = False
         self._core: SharePartition | None = None
-        self._state_epoch = 0
-        self._leader_epoch = partition.log.leader_epoch
+        self.state_epoch = 0
+        self.leader_epoch = partition.log.leader_epoch
         self._persister = persister
         self._settings = settings
         self._clock = clock
@@ -107,6 +111,7 @@ class LiveSharePartition:
         self._has_session = has_session
         self._on_overdue = on_overdue
         self._on_pending = on_pending
+        self._on_dead_letters = on_dead_letters
         self._ended_meanwhile: list[Ending] = []  # markers that came while the state was read
         self._awaiting_load: list[Deferred[bool]] = []
         self._timer: TimerHandle | None = None
@@ -155,7 +160,7 @@ class LiveSharePartition:
     # Loading.
 
     def load(self) -> None:
-        self._persister.read(self.key, self._leader_epoch).when_done(self._state_read)
+        self._persister.read(self.key, self.leader_epoch).when_done(self._state_read)
 
     def when_loaded(self) -> Deferred[bool]:
         """Resolved once it is ACTIVE. Fails with a KafkaError where it cannot be loaded, or is GONE."""
@@ -180,7 +185,7 @@ class LiveSharePartition:
         try:
             stored = answer.outcome()
             assert not isinstance(stored, Enum)
-            self._state_epoch = stored.state_epoch
+            self.state_epoch = stored.state_epoch
             if stored.start_offset == UNDECIDED_START_OFFSET:
                 self._decide_start()
             else:
@@ -221,6 +226,7 @@ class LiveSharePartition:
         if used_up is not None:
             self._store(used_up, None)
         self._on_pending(self)
+        self._hand_over_dead_letters()
         self.arm()
         self.wake()
         self._tell_awaiting()
@@ -292,7 +298,7 @@ class LiveSharePartition:
         must_sync: bool,
     ) -> PendingWrite:
         """must_sync: its producer takes part in a two-phase commit"""
-        write = self.core.pending.acknowledge(member_id, member_epoch, acknowledgements, transaction)
+        write = self.core.pending.acknowledge(member_id, member_epoch, acknowledgements, transaction, self.limits)
         self._on_pending(self)
         return PendingWrite(self, write, write is None or self._written(write, must_sync=must_sync))
 
@@ -300,6 +306,7 @@ class LiveSharePartition:
         """Takes notice that it is stored, and so is the rest of its request."""
         for ending in self.core.pending.written(write):
             self._end(ending)
+        self._hand_over_dead_letters()
         self.arm()
         self.wake()
 
@@ -309,6 +316,8 @@ class LiveSharePartition:
         self.core.write_failed(write, self.limits)
         if error.code in FENCING:
             self.drop()
+        else:
+            self._hand_over_dead_letters()
         self.arm()
         self.wake()
 
@@ -330,6 +339,7 @@ class LiveSharePartition:
         ):
             return
         self._end(ending)
+        self._hand_over_dead_letters()
         self.arm()
         self.wake()
 
@@ -372,11 +382,12 @@ class LiveSharePartition:
             self.core.pending.adopt(transaction, stored.batches, stored.pending, self.limits)
             self._on_pending(self)
             then()
+            self._hand_over_dead_letters()
             self.arm()
             self.wake()
 
         if self.phase is SharePartitionPhase.ACTIVE:
-            self._persister.read(self.key, self._leader_epoch).when_done(told)
+            self._persister.read(self.key, self.leader_epoch).when_done(told)
 
     def _has_its_session(self, member_id: str) -> bool:
         return self._has_session(self.key, member_id)
@@ -410,7 +421,7 @@ class LiveSharePartition:
         self._written(write).when_done(partial(self._stored, write, answer))
 
     def _written(self, write: StateWrite, *, must_sync: bool = False) -> Deferred[bool]:
-        return self._persister.write(self.key, self._state_epoch, self._leader_epoch, write, must_sync=must_sync)
+        return self._persister.write(self.key, self.state_epoch, self.leader_epoch, write, must_sync=must_sync)
 
     def _stored(self, write: StateWrite, answer: Deferred[bool] | None, told: Deferred[bool]) -> None:
         try:
@@ -421,13 +432,32 @@ class LiveSharePartition:
             self.core.write_failed(write, self.limits)
             if error.code in FENCING:
                 self.drop()
+            else:
+                self._hand_over_dead_letters()
             if answer is not None:
                 answer.fail(KafkaError(code, error.message))
         else:
             self.core.written(write)
+            self._hand_over_dead_letters()
             if answer is not None:
                 answer.resolve(True)
         self.wake()
+
+    # The dead-letter queue.
+
+    def _hand_over_dead_letters(self) -> None:
+        """Has the records copied that are stored as ARCHIVING now. Also of a share partition that is GONE: its state
+        stays, and it may be a while until another fetch loads it."""
+        core = self.core
+        if core.flight.archiving:
+            self._on_dead_letters(self, core.take_dead_letters(self.limits))
+
+    def copied(self, letters: Sequence[DeadLetter]) -> None:
+        """The copying of these records has ended, well or not."""
+        write = self.core.copied(letters)
+        if write is not None:
+            self._store(write, None)
+            self.wake()
 
 
 class PendingWrite(NamedTuple):

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.broker.coordinators.share_coordinator import LocalPersister, Persister, ShareCoordinator
 from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS
 from odradek.broker.partitions.registry import BrokerParts
+from odradek.broker.shares.core.dead_letters import QueueRules
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
 from odradek.broker.shares.core.state import Ending, SharePartitionKey
+from odradek.broker.shares.leader.dead_letter_queues import DeadLetterQueues
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.live_partition import LiveSharePartition, SharePartitionPhase
 from odradek.broker.shares.leader.overdue import OverdueTransactions
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
+from odradek.storage.log_config import INT64_MAX
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
@@ -54,6 +57,7 @@ class Shares:
         *,
         max_sessions: int,
         overdue: OverdueTransactions,
+        dead_letters: DeadLetterQueues,
         lock_clock: Clock | None = None,
     ) -> None:
         """lock_clock: what acquisition locks are measured by, if not by `clock`"""
@@ -68,6 +72,7 @@ class Shares:
         self._workers = workers
         self._call_soon = call_soon
         self._overdue = overdue
+        self.dead_letters = dead_letters
         self._expired_in_dropped = 0
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._loading: dict[LiveSharePartition, None] = {}
@@ -108,6 +113,7 @@ class Shares:
                 has_session=self._has_session,
                 on_overdue=self._overdue.found,
                 on_pending=self._note_producers,
+                on_dead_letters=self.dead_letters.take,
             )
             self._loading[live] = None
             live.load()
@@ -203,6 +209,7 @@ class Shares:
             self.drop(list(self._live))
 
     def stop(self) -> None:
+        self.dead_letters.stop()
         self.drop(list(self._live))
 
     def _connection_closed(self, address: tuple[str, int]) -> None:
@@ -258,10 +265,12 @@ def make_shares(broker: ShareBroker, steps: BrokerSteps) -> Shares:
         broker.timers,
         write_timeout_ms=config.share_coordinator_write_timeout_ms,
     )
+    wrapped = steps.persister(persister, image)
+    settings = ShareGroupSettings(image, config.current_text)
     return Shares(
         image,
-        steps.persister(persister, image),
-        ShareGroupSettings(image, config.current_text),
+        wrapped,
+        settings,
         broker.clock,
         broker.timers,
         broker.workers,
@@ -270,5 +279,27 @@ def make_shares(broker: ShareBroker, steps: BrokerSteps) -> Shares:
         overdue=OverdueTransactions(
             lambda: broker.transactions, broker.steady_clock, broker.timers, broker.two_phase.__contains__
         ),
+        dead_letters=DeadLetterQueues(
+            image,
+            settings,
+            broker.clock,
+            broker.timers,
+            broker.workers,
+            broker.loop.call_soon,
+            rules=lambda: QueueRules(
+                config.errors_deadletterqueue_auto_create_topics_enable, config.errors_deadletterqueue_topic_name_prefix
+            ),
+            partitions=broker.partitions,
+            topics=broker.auto_creation,
+            persister=wrapped,
+            must_sync=partial(_is_state_synced, broker),
+            find=lambda key: broker.shares.find(key),
+        ),
         lock_clock=broker.steady_clock,
     )
+
+
+def _is_state_synced(broker: ShareBroker, key: SharePartitionKey) -> bool:
+    """Whether what is stored of a share partition is answered only after an fdatasync."""
+    index = broker.share_coordinator.partition_for(key)
+    return broker.partitions.get(SHARE_GROUP_STATE, index).log.config.flush_messages != INT64_MAX

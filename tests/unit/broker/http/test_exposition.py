@@ -15,6 +15,7 @@ from odradek.broker.coordinators.verification import TransactionalProducer, Unve
 from odradek.broker.http.exposition import exposition
 from odradek.broker.http.measures import (
     BlockingMeasure,
+    DeadLetterMeasure,
     DiskMeasure,
     GroupMeasure,
     ListenerMeasure,
@@ -72,7 +73,12 @@ MEASURES = Measures(
     groups=GroupMeasure({"Stable": 2, "Empty": 1}, 12),
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
-    shares=ShareMeasure(12, 3, [PendingMeasure("g", "tasks", 0, "pay", 10), PendingMeasure("g", "tasks", 1, None, 2)]),
+    shares=ShareMeasure(
+        12,
+        3,
+        [PendingMeasure("g", "tasks", 0, "pay", 10), PendingMeasure("g", "tasks", 1, None, 2)],
+        [DeadLetterMeasure("g", records=7, writes=3, failed_writes=1, uncopied=2)],
+    ),
     disk=DiskMeasure(120.5, answered_in(*[900] * 7, 114_000), 1_000_000, 250_000),
     loop=LoopMeasure(70.0, answered_in(100, 69_900), [BlockingMeasure("CreateTopics", 2, 90.0, 60.0)]),
 )
@@ -197,6 +203,17 @@ def test_a_coordinator_that_is_loading_says_nothing_rather_than_zero() -> None:
 def test_pending_records_are_shown_by_share_partition_and_transaction() -> None:
     found = {key[1:]: value for key, value in samples(MEASURES).items() if key[0] == "odradek_share_pending_records"}
     assert found == {("g", "0", "tasks", "pay"): 10, ("g", "1", "tasks", ""): 2}
+
+
+def test_dead_letters_are_counted_by_group() -> None:
+    found = {key[0]: value for key, value in samples(MEASURES).items() if "letter" in key[0]}
+    prefix = "kafka_server_sharegroupmetrics_deadletterqueue"
+    assert found == {
+        f"{prefix}recordcount_total": 7,
+        f"{prefix}totalproducerequests_total": 3,
+        f"{prefix}failedproducerequests_total": 1,
+        "odradek_share_uncopied_dead_letters_total": 2,
+    }
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:

@@ -1,0 +1,499 @@
+"""The dead-letter queues of share groups: copies the records that leaders have stored as ARCHIVING (KIP-1191).
+
+    leader: stored as ARCHIVING → here: read, write into the queue → leader: stored as ARCHIVED
+
+A copy is best effort: where it cannot be written the records are ARCHIVED without one, which is counted and logged. A
+crash between the two stored states repeats it: the next leader finds ARCHIVING. Nobody waits for a copy. The share
+partitions have their turns one after the other, each of at most `RECORDS_PER_TURN` records, so that a storm of rejected
+records holds up no client. Source: docs/spec/dead-letter-queues.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import urlsafe_b64encode
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+from odradek.broker.configuration.topic_settings import DEAD_LETTER_GROUP_ENABLE, TOPIC_SETTINGS
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import after, started
+from odradek.broker.shares.core.dead_letters import (
+    NO_CONTENT,
+    QUEUE_CONFIGS,
+    Content,
+    DeadLetter,
+    QueueRules,
+    Source,
+    UnusableQueue,
+    batches_within,
+    check_queue,
+    copy_of,
+    without,
+)
+from odradek.broker.shares.core.in_flight import StateWrite
+from odradek.broker.shares.core.state import (
+    UNDECIDED_START_OFFSET,
+    UNKNOWN_COUNT,
+    SharePartitionKey,
+    StateBatch,
+)
+from odradek.broker.shares.core.tables import RecordState
+from odradek.broker.shares.leader.live_partition import LiveSharePartition, SharePartitionPhase
+from odradek.protocol.batch_header import batches, crc_ok
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.records import NewRecord, build_batch, records_of
+from odradek.storage.log import Origin
+
+if TYPE_CHECKING:
+    from odradek.broker.coordinators.share_coordinator import Persister
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.metadata.topics import NewTopic, TopicResult
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.clock import Clock, Timers
+    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.broker.shares.leader.group_settings import ShareGroupSettings
+    from odradek.storage.log import Log
+
+log = logging.getLogger("odradek.shares")
+
+RECORDS_PER_TURN: Final = 100
+READ_BYTES: Final = 1024 * 1024  # of the source, at once
+PRODUCE_VERSION: Final = 13  # the copies are checked as those of a request in this version
+ATTEMPTS: Final = 5
+FIRST_RETRY_MS: Final = 1_000  # doubled with each attempt
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+COMPLAINT_MS: Final = 60_000  # between two log lines of one group and reason
+MOST_COMPLAINTS: Final = 1_000  # remembered, so as not to be repeated
+
+T = TypeVar("T")
+
+
+class TopicMaker(Protocol):
+    def create(self, topics: Sequence[NewTopic]) -> Deferred[list[TopicResult]]: ...
+
+
+class PartitionRegistry(Protocol):
+    def get(self, topic: str, index: int) -> Partition: ...
+
+
+@dataclass(slots=True)
+class DeadLetterCounts:
+    """Counters of one share group since this process began.
+
+    records          copies written
+    writes           batches of copies that were to be written
+    failed_writes    those that were refused for good
+    uncopied         records that were archived without a copy
+    """
+
+    records: int = 0
+    writes: int = 0
+    failed_writes: int = 0
+    uncopied: int = 0
+
+
+class _Copying:
+    """The dead letters of one life of a share partition: the time in which its state epoch stays the same.
+
+    waiting    to be copied
+    under_way  being copied
+    """
+
+    __slots__ = ("key", "leader_epoch", "owner", "partition", "state_epoch", "under_way", "waiting")
+
+    def __init__(self, owner: LiveSharePartition) -> None:
+        self.key = owner.key
+        self.partition = owner.partition
+        self.state_epoch = owner.state_epoch
+        self.leader_epoch = owner.leader_epoch
+        self.owner = owner
+        self.waiting: deque[DeadLetter] = deque()
+        self.under_way: Sequence[DeadLetter] = ()
+
+    def add(self, owner: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
+        """One that was loaded anew finds as ARCHIVING also what is being copied already."""
+        if owner is not self.owner:
+            self.owner, self.partition, self.leader_epoch = owner, owner.partition, owner.leader_epoch
+            letters = without(letters, (*self.waiting, *self.under_way))
+        self.waiting.extend(letters)
+
+    def next_together(self) -> Sequence[DeadLetter]:
+        """Takes out letters that are copied, and then archived, together."""
+        together = [self.waiting.popleft()]
+        count = together[0].record_count
+        while self.waiting and count + self.waiting[0].record_count <= RECORDS_PER_TURN:
+            together.append(self.waiting.popleft())
+            count += together[-1].record_count
+        return together
+
+
+class _Contents(NamedTuple):
+    """Keys and values that were read: of all offsets up to `last_offset` which could be read."""
+
+    last_offset: int
+    by_offset: Mapping[int, Content]
+
+
+NOTHING_READ: Final = _Contents(-1, {})
+
+
+class DeadLetterQueues:
+    def __init__(
+        self,
+        image: MetadataImage,
+        settings: ShareGroupSettings,
+        clock: Clock,
+        timers: Timers,
+        workers: Workers,
+        call_soon: Callable[[Callable[[], None]], object],
+        *,
+        rules: Callable[[], QueueRules],
+        partitions: PartitionRegistry,
+        topics: TopicMaker,
+        persister: Persister,
+        must_sync: Callable[[SharePartitionKey], bool],
+        find: Callable[[SharePartitionKey], LiveSharePartition | None],
+    ) -> None:
+        """
+        must_sync  whether what is stored of a share partition is synced: then a copy is, before it is said to exist
+        find       the share partition that is in memory now
+        """
+        self._image = image
+        self._settings = settings
+        self._clock = clock
+        self._timers = timers
+        self._workers = workers
+        self._call_soon = call_soon
+        self._rules = rules
+        self._partitions = partitions
+        self._topics = topics
+        self._persister = persister
+        self._must_sync = must_sync
+        self._find = find
+        self._copying: dict[tuple[SharePartitionKey, int], _Copying] = {}
+        self._turns: deque[Deferred[None]] = deque()
+        self._is_stopped = False
+        self._complaints: dict[tuple[str, str], tuple[int, int]] = {}  # → when it was logged, records since then
+        self.counts: dict[str, DeadLetterCounts] = {}  # by group
+
+    def take(self, live: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
+        """Has these records copied, and then archived. They are stored as ARCHIVING."""
+        if self._is_stopped:
+            return
+        life = live.key, live.state_epoch
+        copying = self._copying.get(life)
+        if copying is not None:
+            copying.add(live, letters)
+            return
+        copying = self._copying[life] = _Copying(live)
+        copying.add(live, letters)
+        started(self._copy_all(copying))
+
+    def stop(self) -> None:
+        """Copies no more. What is not copied stays stored as ARCHIVING, and is copied after the next start."""
+        self._is_stopped = True
+
+    # Turns.
+
+    def _turn(self) -> Deferred[None]:
+        """Returns an answer that comes when it is this one's turn: one after the other, each in a turn of the loop."""
+        turn: Deferred[None] = Deferred()
+        self._turns.append(turn)
+        if len(self._turns) == 1:
+            self._call_soon(self._next_turn)
+        return turn
+
+    def _next_turn(self) -> None:
+        turn = self._turns[0]
+        turn.resolve(None)
+        self._turns.popleft()  # only now, so that what is added meanwhile does not begin another round
+        if self._turns:
+            self._call_soon(self._next_turn)
+
+    # One share partition.
+
+    async def _copy_all(self, copying: _Copying) -> None:
+        while copying.waiting:
+            letters = copying.under_way = copying.next_together()
+            await self._turn()
+            if self._is_stopped:
+                return
+            await self._copy(copying, letters)
+            if self._is_stopped:
+                return
+            await self._archive(copying, letters)
+            copying.under_way = ()
+        del self._copying[copying.key, copying.state_epoch]
+
+    async def _copy(self, copying: _Copying, letters: Sequence[DeadLetter]) -> None:
+        """Writes the copies, or tells why there are none."""
+        group_id = copying.key.group_id
+        counts = self._counts(group_id)
+        before = counts.records
+        try:
+            await self._write_copies(copying, letters, counts)
+        except KafkaError as error:
+            reason = error.message or error.code.name
+        except Exception:
+            log.exception("dead letters of %s could not be copied, for a reason that is a bug", copying.key)
+            reason = "see the error above"
+        else:
+            return
+        if not self._is_stopped:
+            uncopied = sum(each.record_count for each in letters) - (counts.records - before)
+            counts.uncopied += uncopied
+            self._complain(group_id, reason, uncopied)
+
+    async def _write_copies(self, copying: _Copying, letters: Sequence[DeadLetter], counts: DeadLetterCounts) -> None:
+        key = copying.key
+        name = self._settings.dead_letter_topic(key.group_id)
+        self._check(name)
+        topic = self._image.topics_by_id.get(key.topic_id)
+        source = Source(id_text(key.topic_id) if topic is None else topic.name, key.partition, key.group_id)
+        is_copied_whole = self._settings.copies_dead_letters(key.group_id)
+        last_of_all = letters[-1].last_offset
+        contents = NOTHING_READ
+        copies: list[NewRecord] = []
+        for letter in letters:
+            # Records of one range are read together: where the first is gone, none of them is read.
+            is_gone = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
+            for offset in range(letter.first_offset, letter.last_offset + 1):
+                content = NO_CONTENT
+                if is_copied_whole and not is_gone:
+                    if offset > contents.last_offset:
+                        contents = await self._read(copying.partition, offset, max(letter.last_offset, last_of_all))
+                    content = contents.by_offset.get(offset, NO_CONTENT)
+                copies.append(copy_of(source, offset, letter, content, self._clock.now_ms()))
+                if len(copies) >= RECORDS_PER_TURN or offset == contents.last_offset:
+                    await self._write(name, key.partition, copies, key, counts)
+                    copies = []
+                    await self._turn()
+        await self._write(name, key.partition, copies, key, counts)
+
+    async def _archive(self, copying: _Copying, letters: Sequence[DeadLetter]) -> None:
+        """Has ARCHIVED stored, by the share partition if it is in memory."""
+        live = self._find(copying.key)
+        if live is not None and live.phase is SharePartitionPhase.LOADING:
+            try:
+                await live.when_loaded()
+            except KafkaError:
+                live = None
+        if live is not None and live.phase is SharePartitionPhase.ACTIVE and live.state_epoch == copying.state_epoch:
+            live.copied(letters)
+            return
+        archived = [
+            StateBatch(each.first_offset, each.last_offset, RecordState.ARCHIVED.value, each.delivery_count)
+            for each in letters
+        ]
+        write = StateWrite(UNDECIDED_START_OFFSET, UNKNOWN_COUNT, archived)
+        answer = self._persister.write(copying.key, copying.state_epoch, copying.leader_epoch, write)
+        answer.when_done(partial(_archived, copying.key))
+
+    # Reading.
+
+    async def _read(self, partition: Partition, first_offset: int, last_offset: int) -> _Contents:
+        """Reads keys and values in a thread, as far as one read goes, which is `first_offset` at least."""
+        return await self._in_thread(partial(read_contents, partition.log, first_offset, last_offset))
+
+    async def _in_thread(self, job: Callable[[], T]) -> T:
+        done: Deferred[JobResult[T]] = Deferred()
+        self._workers.run(job, done.resolve)
+        return (await done).result()
+
+    # Writing.
+
+    async def _write(
+        self,
+        name: str,
+        source_index: int,
+        copies: Sequence[NewRecord],
+        key: SharePartitionKey,
+        counts: DeadLetterCounts,
+    ) -> None:
+        if not copies:
+            return
+        most_bytes = (await self._place(name, source_index)).log.config.max_message_bytes
+        cut: Iterator[list[NewRecord]] = batches_within(copies, most_bytes)
+        while True:
+            try:
+                batch = next(cut, None)
+            except KafkaError:
+                counts.writes += 1
+                counts.failed_writes += 1
+                raise
+            if batch is None:
+                return
+            await self._write_batch(name, source_index, batch, key, counts)
+
+    async def _write_batch(
+        self, name: str, source_index: int, batch: Sequence[NewRecord], key: SharePartitionKey, counts: DeadLetterCounts
+    ) -> None:
+        """Writes one batch of copies, and tries again where the refusal may pass."""
+        counts.writes += 1
+        for attempt in range(ATTEMPTS):
+            partition = await self._place(name, source_index)
+            try:
+                await self._append(partition, batch, must_sync=self._must_sync(key))
+            except KafkaError as error:
+                if error.code not in RETRIABLE or attempt == ATTEMPTS - 1:
+                    counts.failed_writes += 1
+                    raise
+                await after(self._timers, FIRST_RETRY_MS << attempt)
+            else:
+                counts.records += len(batch)
+                return
+
+    async def _append(self, partition: Partition, batch: Sequence[NewRecord], *, must_sync: bool) -> None:
+        """Answered when it is as durable as the settings of the queue ask, or as the state of the share partition."""
+        from odradek.storage.validation import check_produced, is_cheap  # here: hardly any broker needs it for this
+
+        if self._is_stopped:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
+        now_ms, records, rules = self._clock.now_ms(), build_batch(batch), partition.rules
+        check = partial(check_produced, records, rules, now_ms, PRODUCE_VERSION)
+        accepted = check() if is_cheap(records, rules) else await self._in_thread(check)
+        if partition.is_deleted:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        written: Deferred[None] = Deferred()
+        appended = partition.append(
+            accepted.batch,
+            origin=Origin.CLIENT,
+            now_ms=now_ms,
+            on_done=partial(_told, written),
+            header=accepted.header,
+        )
+        await written
+        if must_sync:
+            durable: Deferred[None] = Deferred()
+            partition.when_durable(appended.last_offset + 1, partial(_told, durable), must_sync=True)
+            await durable
+
+    # The queue.
+
+    def _check(self, name: str) -> None:
+        """Raises UnusableQueue unless the topic may be written to, or created and then written to."""
+        if not self._image.has_dead_letter_queues:
+            raise UnusableQueue("share.version is below 2")
+        is_marked: bool | None = None
+        if name in self._image.topics:
+            text = self._image.topic_configs(name).get(DEAD_LETTER_GROUP_ENABLE)
+            is_marked = TOPIC_SETTINGS[DEAD_LETTER_GROUP_ENABLE].parse("false" if text is None else text) is True
+        check_queue(name, is_marked, self._rules())
+
+    async def _place(self, name: str, source_index: int) -> Partition:
+        """Finds the partition for copies from a partition of the source; creates the topic where that is allowed.
+
+        Raises UnusableQueue, or what the registry of partitions raises.
+        """
+        for attempt in range(ATTEMPTS):
+            self._check(name)
+            topic = self._image.topics.get(name)
+            if topic is not None:
+                return self._partitions.get(name, source_index % len(topic.partitions))
+            try:
+                await self._create(name)
+            except KafkaError as error:
+                if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                    continue  # somebody else has been quicker
+                if error.code not in RETRIABLE:
+                    raise UnusableQueue(f"the topic {name!r} cannot be created: {error}") from None
+                await after(self._timers, FIRST_RETRY_MS << attempt)
+        raise UnusableQueue(f"the topic {name!r} cannot be created: {ATTEMPTS} attempts have failed")
+
+    async def _create(self, name: str) -> None:
+        from odradek.broker.metadata.topics import NewTopic  # here: as in odradek.broker.metadata.topic_creation
+
+        (result,) = await self._topics.create([NewTopic(name, configs=QUEUE_CONFIGS)])
+        if result.error is not None:
+            raise result.error
+        log.info("created the dead-letter topic %r", name)
+
+    # Telling.
+
+    def _counts(self, group_id: str) -> DeadLetterCounts:
+        counts = self.counts.get(group_id)
+        if counts is None:
+            counts = self.counts[group_id] = DeadLetterCounts()
+        return counts
+
+    def _complain(self, group_id: str, reason: str, uncopied: int) -> None:
+        """Logs it, but the same of one group once a minute."""
+        now_ms = self._clock.now_ms()
+        logged_ms, since = self._complaints.get((group_id, reason), (now_ms - COMPLAINT_MS, 0))
+        uncopied += since
+        if now_ms - logged_ms < COMPLAINT_MS:
+            self._complaints[group_id, reason] = logged_ms, uncopied
+            return
+        if len(self._complaints) >= MOST_COMPLAINTS:
+            self._complaints.clear()
+        self._complaints[group_id, reason] = now_ms, 0
+        log.error(
+            "%d records of the share group %r were archived without a copy in its dead-letter queue: %s",
+            uncopied,
+            group_id,
+            reason,
+        )
+
+
+def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents:
+    """Reads keys and values of records, in a thread, from `first_offset` as far as one read goes. What is gone, or
+    cannot be read, is not among them: its copy has headers only."""
+    found: dict[int, Content] = {}
+    reached = first_offset
+    try:
+        result = source.reader.read_cold(first_offset, max_bytes=READ_BYTES)
+        for chunk in result.chunks:
+            for position, header in batches(chunk):
+                reached = max(reached, header.last_offset)
+                if not header.is_control and crc_ok(chunk, position, header.size_bytes):
+                    _read_batch(memoryview(chunk)[position : position + header.size_bytes], first_offset, found)
+                if reached >= last_offset:
+                    return _Contents(last_offset, found)
+    except KafkaError as error:
+        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        if first_offset < source.log_start_offset:
+            return _Contents(min(last_offset, source.log_start_offset - 1), found)
+        return _Contents(last_offset, found)  # cut off by an unclean election
+    except (OSError, MalformedMessage):
+        log.warning("records at offset %d cannot be read for a dead-letter queue", first_offset, exc_info=True)
+    return _Contents(reached, found)
+
+
+def _read_batch(batch: memoryview, first_offset: int, found: dict[int, Content]) -> None:
+    try:
+        for record in records_of(batch):
+            if record.offset >= first_offset:
+                found[record.offset] = Content(record.key, record.value)
+    except MalformedMessage as error:  # damaged, or it opens to too much
+        log.warning("a batch cannot be read for a dead-letter queue: %s", error)
+
+
+def id_text(topic_id: bytes) -> str:
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def _told(answer: Deferred[None], error: KafkaError | None) -> None:
+    if error is None:
+        answer.resolve(None)
+    else:
+        answer.fail(error)
+
+
+def _archived(key: SharePartitionKey, answer: Deferred[bool]) -> None:
+    try:
+        answer.outcome()
+    except KafkaError as error:  # another life of it has begun, or the next load finds ARCHIVING and copies again
+        log.info("it could not be stored that dead letters of %s are archived: %s", key, error)
