@@ -23,6 +23,7 @@ from odradek.protocol.struct import Buffer, Message
 LENGTH_BYTES: Final = 4
 API_VERSIONS_KEY: Final = 18
 
+KEY_AND_VERSION: Final = Packing(">hh")  # what begins a request
 REQUEST_START: Final = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
 RESPONSE_START: Final = Packing(">ii")  # size of what follows, correlation id
 RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # and no tagged fields

@@ -14,8 +14,9 @@ from typing import Final
 from odradek.protocol.batch_header import CONTROL, CRC_START, HEADER_BYTES, LOG_OVERHEAD, MAGIC
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.exchange import api_and_version
 from odradek.protocol.file_slice import Chunk, FileSlice
-from odradek.protocol.frames import REQUEST_START
+from odradek.protocol.frames import REQUEST_START, read_header_fields
 from odradek.protocol.primitives import read_varint
 from odradek.protocol.struct import Buffer
 
@@ -137,11 +138,12 @@ def cut_request(frame: memoryview) -> list[Buffer] | None:
 
 def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
     """Where the batches of a Produce request begin and end; none if one of them is not as most are."""
-    api_key, version, _, client_id_size = REQUEST_START.unpack_from(frame)
-    if api_key != PRODUCE_KEY:
+    asked = api_and_version(frame)
+    if asked is None or asked[0] != PRODUCE_KEY:
         return []
+    version = asked[1]
     is_flexible = version >= FLEXIBLE_SINCE
-    at = _behind_tags(frame, REQUEST_START.size + max(client_id_size, 0), is_flexible)
+    _, _, at = read_header_fields(frame, has_tags=is_flexible)
     at = _behind_text(frame, at, is_flexible) + ACKS_AND_TIMEOUT_BYTES
     topics, at = _count(frame, at, is_flexible)
     places: list[tuple[int, int]] = []

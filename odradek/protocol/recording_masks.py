@@ -9,18 +9,10 @@ from typing import Final, NamedTuple
 
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, reader
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.frames import (
-    LENGTH_BYTES,
-    REQUEST_START,
-    RESPONSE_START,
-    read_request_header,
-    request_bytes,
-    response_chunks,
-    response_has_tags,
-)
-from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.exchange import MASKED_BYTES, answer_chunks, api_and_version, read_answer, read_request
+from odradek.protocol.file_slice import in_memory
+from odradek.protocol.frames import LENGTH_BYTES, RESPONSE_START, request_bytes
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 
@@ -44,9 +36,10 @@ class SafeRequest(NamedTuple):
 
 def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: bool) -> SafeRequest:
     """frame: without its length. sends_tokens: SaslHandshake v0 came, after which bare tokens follow."""
-    if len(frame) < REQUEST_START.size or (sends_tokens and not is_authenticated):
+    asked = api_and_version(frame)
+    if asked is None or (sends_tokens and not is_authenticated):
         return SafeRequest(None, 0, b"", True)
-    key, version, _, _ = REQUEST_START.unpack_from(frame)
+    key, version = asked
     api = API_OF_KEY.get(key)
     if api is not None and is_authenticated and key not in SECRET_KEYS:
         return SafeRequest(api, version, bytes(frame), False)
@@ -56,7 +49,7 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
         return SafeRequest(api, version, _blank_request(frame, version), True)
     facts = facts_of(api)
     if facts.has_secrets or not (facts.is_login or api is ApiKey.API_VERSIONS):
-        return SafeRequest(api, version, bytes(frame[: REQUEST_START.size - 2]), True)
+        return SafeRequest(api, version, bytes(frame[:MASKED_BYTES]), True)
     return SafeRequest(api, version, bytes(frame), False)
 
 
@@ -68,30 +61,30 @@ def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[by
         return bytes(frame[LENGTH_BYTES:]), False
     if api is not ApiKey.SASL_AUTHENTICATE:
         return bytes(frame[LENGTH_BYTES : RESPONSE_START.size]), True
-    message = sasl_answer(frame, version)
-    if message is None:
+    try:
+        decoded = read_answer(api.value, version, frame)
+    except (MalformedMessage, ValueError, IndexError):
         return bytes(frame[LENGTH_BYTES : RESPONSE_START.size]), True
-    message.auth_bytes = b""
-    _, correlation_id = RESPONSE_START.unpack_from(frame)
-    chunks = response_chunks(api.value, version, correlation_id, message)
-    return b"".join(chunks)[LENGTH_BYTES:], True
+    assert isinstance(decoded.message, SaslAuthenticateResponse)
+    decoded.message.auth_bytes = b""
+    chunks = answer_chunks(api.value, version, decoded.correlation_id, decoded.message)
+    return b"".join(in_memory(chunks))[LENGTH_BYTES:], True
 
 
 def sasl_answer(frame: memoryview, version: int) -> SaslAuthenticateResponse | None:
     """None where it cannot be read. frame: with its length."""
-    key = ApiKey.SASL_AUTHENTICATE.value
-    position = RESPONSE_START.size + response_has_tags(key, response_class(key), version)
     try:
-        return decode(SaslAuthenticateResponse, version, frame, position)
+        message = read_answer(ApiKey.SASL_AUTHENTICATE.value, version, frame).message
     except (MalformedMessage, ValueError, IndexError):
         return None
+    assert isinstance(message, SaslAuthenticateResponse)
+    return message
 
 
 def _blank_request(frame: memoryview, version: int) -> bytes:
     try:
-        header, position = read_request_header(frame)
-        reader(request_class(ApiKey.SASL_AUTHENTICATE.value), version)(frame, position)
+        header = read_request(frame).header
     except (MalformedMessage, ValueError, IndexError):
-        return bytes(frame[: REQUEST_START.size - 2])
+        return bytes(frame[:MASKED_BYTES])
     blank = SaslAuthenticateRequest(auth_bytes=b"")
     return request_bytes(blank, version, header.correlation_id, header.client_id)[LENGTH_BYTES:]

@@ -9,10 +9,8 @@ from contextlib import closing
 from typing import Final, TypeAlias
 
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import reader
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.frames import response_has_tags
-from odradek.protocol.messages import response_class
+from odradek.protocol.exchange import read_answer
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from odradek.protocol.messages.metadata_response import MetadataResponse
@@ -21,16 +19,13 @@ from odradek.protocol.struct import Buffer
 Address: TypeAlias = tuple[str, int]  # host and port
 
 ADVERTISING: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
-CORRELATION_BYTES: Final = 4
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def addresses_in(answer: Buffer, api: ApiKey, version: int) -> list[Address]:
     """Returns the addresses of brokers in an answer (its frame without the length); none if it cannot be read."""
-    kind = response_class(api.value)
-    start = CORRELATION_BYTES + response_has_tags(api.value, kind, version)
     try:
-        message, _ = reader(kind, version)(answer, start)
+        message = read_answer(api.value, version, answer, has_length=False).message
     except (MalformedMessage, ValueError, IndexError):
         return []
     return [(host, port) for host, port in _addresses(message) if host and port > 0]

@@ -30,14 +30,13 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.file_slice import Chunk
-from odradek.protocol.frames import read_client_id, request_header_version, response_writer
+from odradek.protocol.frames import KEY_AND_VERSION, read_client_id, request_header_version, response_writer
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.quoting import quoted
 from odradek.protocol.struct import Buffer, Message
 
 log = logging.getLogger("odradek.dispatch")
 
-KEY_AND_VERSION: Final = Packing(">hh")
 MOST_BITS: Final = 64  # of a time in µs
 REQUEST_START: Final = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.exchange import read_answer
 from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.frames import LENGTH_BYTES, RESPONSE_START, request_bytes, response_has_tags
+from odradek.protocol.frames import LENGTH_BYTES, request_bytes
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class InProcessClient:
             reply.when_done(lambda _: answered.set())
             await answered.wait()
             reply = reply.chunks()
-        return decode(response_class, version, b"".join(in_memory(reply)), body_position(response_class, version))
+        answer = read_answer(request.API_KEY, version, b"".join(in_memory(reply))).message
+        assert isinstance(answer, response_class)
+        return answer
 
     def begin(self, request: Message, version: int) -> list[Chunk] | Parked:
         """Sends it; the answer may be left unread."""
@@ -76,8 +78,3 @@ class InProcessClient:
 
 
 CONNECTION_IDS = count(-1, -1)  # those of sockets are positive
-
-
-def body_position(response_class: type[Message], version: int) -> int:
-    tags = response_has_tags(response_class.API_KEY, response_class, version)
-    return RESPONSE_START.size + tags

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.paced_answers import PacedAnswer
+from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.runtime.clock import TimerHandle
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.connection_host import ConnectionHost, FrameReceiver, LoginCounts
+    from odradek.broker.network.connection_host import ConnectionHost, FrameReceiver
     from odradek.broker.runtime.delayed import Parked
 
 
@@ -81,23 +82,16 @@ def observe(server: HasObservers, makers: Sequence[ObservesConnections]) -> None
         server.requests = ObservedRequests(server.requests, makers)
 
 
-class ObservedRequests:
-    """Tells the observers of a connection of its requests; `odradek.broker.network.connection_host.FrameReceiver`."""
+class ObservedRequests(RequestFilter):
+    """Tells the observers of a connection of its requests."""
 
     def __init__(self, plain: FrameReceiver, makers: Sequence[ObservesConnections]) -> None:
-        self._plain = plain
+        super().__init__(plain)
         self._makers = makers
 
-    @property
-    def logins(self) -> LoginCounts | None:
-        return self._plain.logins
-
     def connected(self, connection: ConnectionInfo) -> None:
-        self._plain.connected(connection)
+        super().connected(connection)
         cast(ControlledConnection, connection.owner).observed_by(self._makers)
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return self._plain.too_long(reason, connection)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
         owner = cast(ControlledConnection, connection.owner)
@@ -106,7 +100,7 @@ class ObservedRequests:
         wants_more = False
         for observer in owner.observers:
             wants_more = observer.received(frame) or wants_more
-        reply = self._plain.start(frame, connection)
+        reply = self.plain.start(frame, connection)
         if wants_more:
             for observer in owner.observers:
                 observer.handled(reply)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cache
 from struct import Struct as Packing
 from typing import Final
 
 from odradek.protocol.api_facts import API_OF_KEY
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import reader
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.frames import REQUEST_START, read_client_id, request_header_version, response_has_tags
-from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.exchange import read_answer, request_form
+from odradek.protocol.frames import REQUEST_START
 from odradek.protocol.recording import Kind, RecordingEntry
-from odradek.protocol.struct import Buffer, Message
+from odradek.protocol.struct import Message
 from odradek.testing.judge.brokers import note_sender
 from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange, forget_records
 from odradek.testing.judge.rule import Look
@@ -153,30 +150,6 @@ class Judging:
             look(exchange, scene)
 
 
-@dataclass(frozen=True, slots=True)
-class _Coding:
-    """How requests and answers of one version of one API are read."""
-
-    read_request: Callable[[Buffer, int], tuple[Message, int]]
-    has_tags: bool
-    read_answer: Callable[[Buffer, int], tuple[Message, int]]
-    answer_at: int
-
-
-@cache
-def _coding(key: int, version: int) -> _Coding | None:
-    """None for a version that is not known."""
-    kind, answer_kind = request_class(key), response_class(key)
-    if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
-        return None
-    return _Coding(
-        reader(kind, version),
-        request_header_version(key, version) == 2,
-        reader(answer_kind, version),
-        CORRELATION_BYTES + response_has_tags(key, answer_kind, version),
-    )
-
-
 def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
     frame = entry.body
     earliest_us = entry.time_us - entry.waited_us
@@ -200,15 +173,16 @@ def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
     exchange.api = API_OF_KEY.get(key)
     if exchange.api is None or len(frame) < REQUEST_START.size:
         return exchange
-    coding = _coding(key, exchange.version)
-    if coding is None:
+    try:
+        form = request_form(key, exchange.version)
+    except MalformedMessage:  # a version that is not known
         return exchange
     view = memoryview(frame)
-    exchange.is_flexible = coding.has_tags
+    exchange.is_flexible = form.has_tags
     try:
-        size = int.from_bytes(frame[MASKED_BYTES : REQUEST_START.size], signed=True)
-        exchange.client_id, position = read_client_id(view, size, coding.has_tags)
-        exchange.request = coding.read_request(view, position)[0]
+        header, position = form.header(view)
+        exchange.client_id = header.client_id
+        exchange.request = form.message(view, position)
     except (MalformedMessage, ValueError, IndexError) as error:
         exchange.unreadable = str(error)
     return exchange
@@ -221,11 +195,8 @@ def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
     version = exchange.version
     if exchange.request is None and exchange.api is ApiKey.API_VERSIONS:
         version = 0  # the answer to a version that is not served
-    coding = _coding(exchange.api.value, version)
-    if coding is None:
-        return None
     try:
-        return coding.read_answer(memoryview(entry.body), coding.answer_at)[0]
+        return read_answer(exchange.api.value, version, memoryview(entry.body), has_length=False).message
     except (MalformedMessage, ValueError, IndexError):
         return None
 

@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode, MalformedMessage
-from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_bytes, response_has_tags
-from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.exchange import read_answer, read_request
+from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_bytes
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Message
@@ -189,10 +188,10 @@ class RecordingPlayer:
         """The frame with live ids, its version, and whether there is an answer to it."""
         version = int.from_bytes(frame[2:4], signed=True)
         try:
-            header, position = read_request_header(frame)
-            request = reader(request_class(header.api_key), version)(frame, position)[0]
-        except (MalformedMessage, ValueError, IndexError, KeyError):
+            decoded = read_request(frame)
+        except (MalformedMessage, ValueError, IndexError):
             return frame, version, True  # what is wrong with it, the broker says
+        request, header = decoded.message, decoded.header
         has_answer = not (isinstance(request, ProduceRequest) and request.acks == 0)
         if self._ids.translate(request, version):
             frame = request_bytes(request, version, header.correlation_id, header.client_id)[LENGTH_BYTES:]
@@ -305,20 +304,17 @@ def _is_refusal(answer: Message, version: int) -> bool:
 
 def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
     """frame: without its length. None where it cannot be read, as it is masked."""
-    kind = response_class(played.api.value)
     versions = [played.version]
     if played.api is ApiKey.API_VERSIONS:
         versions.append(0)  # the answer to a version that is not served
     for version in versions:
         try:
-            position = CORRELATION_BYTES + response_has_tags(played.api.value, kind, version)
-            message: Message
-            message, end = reader(kind, version)(memoryview(frame), position)
-        except (MalformedMessage, ValueError, IndexError, KeyError):
+            decoded = read_answer(played.api.value, version, memoryview(frame), has_length=False)
+        except (MalformedMessage, ValueError, IndexError):
             continue
-        if end == len(frame):
+        if decoded.end == len(frame):
             played.version = version
-            return message
+            return decoded.message
     return None
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.decoded.messages import as_tree
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.frames import LENGTH, LENGTH_BYTES, REQUEST_START, read_request_header, response_has_tags
-from odradek.protocol.messages import MODULES, REQUESTS, RESPONSES, message_class
-from odradek.protocol.primitives import skip_tags
+from odradek.protocol.exchange import answer_form
+from odradek.protocol.frames import LENGTH, LENGTH_BYTES, REQUEST_START, read_request_header
+from odradek.protocol.messages import MODULES, REQUESTS, RESPONSES
 from odradek.protocol.recording import Kind, Recording
 from odradek.protocol.recording import RecordingEntry as Recorded
 from odradek.tools.inspect.entries import Damage, FileEntry, Finding, Note
@@ -85,14 +85,7 @@ def request_fields(frame: bytes) -> dict[str, Any]:
 
 def response_fields(frame: bytes, api_key: int, version: int) -> dict[str, Any]:
     module = RESPONSES[api_key]
-    position = LENGTH_BYTES
-    if len(frame) < position:
-        raise MalformedMessage("it ends in its header")
-    if response_has_tags(api_key, message_class(module), version):
-        try:
-            position = skip_tags(frame, position + 1, frame[position])
-        except IndexError:
-            raise MalformedMessage("it ends in its header") from None
+    position = answer_form(api_key, version).body_at(frame, has_length=False)
     return {
         "api": MODULES[module].removesuffix("Response"),
         "version": version,

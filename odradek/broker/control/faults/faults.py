@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.api.error_replies import partition_errors
 from odradek.broker.control.faults.edits import NotMade, make_all
 from odradek.broker.control.faults.holds import Holds, Released, held_at
@@ -26,21 +25,16 @@ from odradek.broker.control.problems import Problem, nearest
 from odradek.broker.control.recording.exchanges import Exchanges
 from odradek.broker.network.controlled_connection import observe
 from odradek.broker.network.paced_answers import PacedAnswer, slow
+from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.delayed import CloseConnection, Deferred, Parked
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, encode, reader
+from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.exchange import AnswerForm, answer_form, api_and_version, read_request
 from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.frames import (
-    RESPONSE_START,
-    read_client_id,
-    request_header_version,
-    response_has_tags,
-    response_writer,
-)
-from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.frames import KEY_AND_VERSION
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.struct import Message
 
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.control.nodes.nodes import Nodes
     from odradek.broker.control.recording.recorder import Recorder
-    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.network.connection_host import FrameReceiver
     from odradek.broker.network.controlled_connection import ObservesConnections
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
@@ -192,22 +186,18 @@ class Faults:
             observe(server, observers)
 
 
-class FaultyRequests:
-    """Between connections and the dispatcher; `odradek.broker.network.connection_host.FrameReceiver`."""
+class FaultyRequests(RequestFilter):
+    """Has the rules act on requests, and on connections that begin."""
 
     def __init__(self, plain: FrameReceiver, faults: Faults, serving: ServingBroker, node: int) -> None:
-        self.plain = plain
+        super().__init__(plain)
         self.node = node
         self.faults = faults
         self.serving = serving
         self._doomed: set[int] = set()  # connections that are cut in the next turn of the loop
 
-    @property
-    def logins(self) -> LoginCounts | None:
-        return self.plain.logins
-
     def connected(self, connection: ConnectionInfo) -> None:
-        self.plain.connected(connection)
+        super().connected(connection)
         about = {"listener": connection.listener, "node": self.node, "connection": connection.connection_id}
         action = self.faults.action(Point.ACCEPTED, Seen(None, about=about))
         if action.disconnects:
@@ -217,9 +207,6 @@ class FaultyRequests:
     def _cut(self, connection: ConnectionInfo, resets: bool) -> None:
         self._doomed.discard(connection.connection_id)
         cut(connection, resets)
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return self.plain.too_long(reason, connection)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
         if connection.connection_id in self._doomed:  # its first request may come with the connection
@@ -231,26 +218,27 @@ class FaultyRequests:
 
     def _seen(self, frame: memoryview, connection: ConnectionInfo) -> Seen | None:
         """None where no rule can match."""
-        if len(frame) < REQUEST_START.size:
+        asked = api_and_version(frame)
+        if asked is None:
             return None
-        number, version = KEY_AND_VERSION.unpack_from(frame)
+        number, version = asked
         api = API_OF_KEY.get(number)
         if api is None or not any(rule.may_match(api, version) for rule in self.faults.rules.values()):
             return None
         if not self.serving.dispatcher.serves(number, version):
             return None
-        _, _, client_id_size = REQUEST_START.unpack_from(frame)
-        client_id, position = read_client_id(frame, client_id_size, request_header_version(number, version) == 2)
-        request = reader(request_class(number), version)(frame, position)[0]
+        request = read_request(frame)
+        message = request.message
         about = {
-            "client_id": client_id,
+            "client_id": request.header.client_id,
             "software": connection.client_software_name,
             "principal": connection.principal,
             "connection": connection.connection_id,
             "listener": connection.listener,
             "node": self.node,
         }
-        return Seen(api, version, request, about, named_in(request), places_in(request, self.topic_named), position)
+        places = places_in(message, self.topic_named)
+        return Seen(api, version, message, about, named_in(message), places, request.body_at)
 
     def tell_log_start(self, refusal: Message) -> None:
         """Says in a refused Produce where the logs begin, as Kafka does; clients decide by it."""
@@ -435,20 +423,14 @@ class FaultyExchange:
         refused, self._refused = self._refused, None
         if refused is None or not answer:
             return answer
-        message, correlation_id = self._decoded(answer)
-        put_in_place(message, refused, self._host.topic_named)
-        api, version = self._seen.api, self._seen.version
-        assert api is not None, "it is a request"
-        return response_writer(api.value, type(message), version)(correlation_id, message)
+        decoded = self._form.read(b"".join(in_memory(answer)), has_length=True)
+        put_in_place(decoded.message, refused, self._host.topic_named)
+        return self._form.chunks(decoded.correlation_id, decoded.message)
 
-    def _decoded(self, answer: list[Chunk]) -> tuple[Message, int]:
-        api, version = self._seen.api, self._seen.version
-        assert api is not None, "it is a request"
-        answer_class = response_class(api.value)
-        data = b"".join(in_memory(answer))
-        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
-        _, correlation_id = RESPONSE_START.unpack_from(data)
-        return decode(answer_class, version, data, position), correlation_id
+    @property
+    def _form(self) -> AnswerForm:
+        assert self._seen.api is not None, "it is a request"
+        return answer_form(self._seen.api.value, self._seen.version)
 
     def _refusal(self, code: ErrorCode) -> list[Chunk]:
         if code is ErrorCode.UNSUPPORTED_VERSION and self._seen.api is ApiKey.API_VERSIONS and self._seen.version >= 3:
@@ -461,9 +443,9 @@ class FaultyExchange:
         refusal = self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
         if not refusal or self._seen.api is not ApiKey.PRODUCE:
             return refusal
-        message, correlation_id = self._decoded(refusal)
-        self._host.tell_log_start(message)
-        return response_writer(ApiKey.PRODUCE.value, type(message), self._seen.version)(correlation_id, message)
+        decoded = self._form.read(b"".join(in_memory(refusal)), has_length=True)
+        self._host.tell_log_start(decoded.message)
+        return self._form.chunks(decoded.correlation_id, decoded.message)
 
     def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk]:
         """Makes all edits of the rule, or none: then the answer stays as it is, and the rule has no hit of it."""
@@ -472,9 +454,9 @@ class FaultyExchange:
         try:
             if not answer:
                 raise NotMade("the request has no answer")
-            message, correlation_id = self._decoded(answer)
-            make_all(action.edits, message, version)
-            return response_writer(api.value, type(message), version)(correlation_id, message)
+            decoded = self._form.read(b"".join(in_memory(answer)), has_length=True)
+            make_all(action.edits, decoded.message, version)
+            return self._form.chunks(decoded.correlation_id, decoded.message)
         except Exception as error:  # of the codec, too: a value may be none of this version's
             why = str(error) or type(error).__name__
             log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, why)

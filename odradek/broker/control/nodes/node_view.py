@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START, Dispatcher
+from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.handlers.groups.group_administration import list_groups
@@ -18,14 +18,13 @@ from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.handlers.records.administration import describe_producers
 from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.handlers.shares.share_group_offsets import describe_share_group_offsets
+from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.api_facts import API_OF_KEY, Coordinator, facts_of
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.frames import read_client_id, request_header_version
-from odradek.protocol.messages import request_class
+from odradek.protocol.exchange import api_and_version, read_request
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.topic_creation import TopicCreation
-    from odradek.broker.network.connection_host import LoginCounts
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.delayed import NowOrLater, Parked
@@ -256,27 +254,18 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
     return dispatcher
 
 
-class NodeRequests:
-    """Refuses what another node coordinates; `odradek.broker.network.connection_host.FrameReceiver`.
+class NodeRequests(RequestFilter):
+    """Refuses what another node coordinates; `odradek.broker.network.connection_host.RequestReceiver`.
 
     A request for several groups or transactions, as admin clients send them to each coordinator apart, is refused
     where none of them is coordinated here.
     """
 
     def __init__(self, dispatcher: Dispatcher[HandlerBroker], broker: Broker, node_id: int) -> None:
+        super().__init__(dispatcher)
         self.dispatcher = dispatcher
         self._broker = broker
         self._node_id = node_id
-
-    @property
-    def logins(self) -> LoginCounts | None:
-        return self.dispatcher.logins
-
-    def connected(self, connection: ConnectionInfo) -> None:
-        self.dispatcher.connected(connection)
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return self.dispatcher.too_long(reason, connection)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
         leaders = self._coordinators(frame)
@@ -292,9 +281,10 @@ class NodeRequests:
 
     def _coordinators(self, frame: memoryview) -> Collection[int | None]:
         """The nodes that coordinate what the request is about; empty where it is about nothing that has one."""
-        if len(frame) < REQUEST_START.size:
+        asked = api_and_version(frame)
+        if asked is None:
             return ()
-        number, version = KEY_AND_VERSION.unpack_from(frame)
+        number, version = asked
         api = API_OF_KEY.get(number)
         coordinator = None if api is None else facts_of(api).coordinator
         if coordinator is None or not self.dispatcher.serves(number, version):
@@ -302,10 +292,7 @@ class NodeRequests:
         topic, fields = COORDINATED[coordinator]
         if topic not in self._broker.metadata.image.topics:
             return ()
-        _, _, size = REQUEST_START.unpack_from(frame)
-        _, position = read_client_id(frame, size, request_header_version(number, version) == 2)
-        request = reader(request_class(number), version)(frame, position)[0]
-        return {self.coordinator(topic, key) for key in keys_in(request, fields)}
+        return {self.coordinator(topic, key) for key in keys_in(read_request(frame).message, fields)}
 
     def coordinator(self, topic: str, key: str) -> int | None:
         return coordinator_of(self._broker, topic, key)

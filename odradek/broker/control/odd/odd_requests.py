@@ -7,30 +7,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.control.odd.odd import AnsweredRequest, Odd, WatchedConnection
 from odradek.broker.control.odd.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
+from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.runtime.delayed import Parked, ReplyAround
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, encode, reader
 from odradek.protocol.errors import KafkaError
+from odradek.protocol.exchange import answer_form, api_and_version, read_request
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import (
     LENGTH_BYTES,
-    RESPONSE_START,
-    read_client_id,
-    request_header_version,
-    response_has_tags,
-    response_writer,
 )
-from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.messages.produce_response import ProduceResponse
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.network.connection_host import FrameReceiver
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
@@ -50,46 +44,36 @@ class OddRequest:
     answered: AnsweredRequest
 
 
-class OddRequests:
-    """`odradek.broker.network.connection_host.FrameReceiver`."""
+class OddRequests(RequestFilter):
+    """Gives requests odd answers in the place of plain ones, where that is drawn."""
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
         """node: where they come in; the first one of a cluster always knows the newest metadata."""
-        self.plain = plain
+        super().__init__(plain)
         self.odd = odd
         self._broker = serving.broker
         self._dispatcher = serving.dispatcher
         self._timers = timers
         self._is_first = node == serving.broker.config.node_id
 
-    @property
-    def logins(self) -> LoginCounts | None:
-        return self.plain.logins
-
-    def connected(self, connection: ConnectionInfo) -> None:
-        self.plain.connected(connection)
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        return self.plain.too_long(reason, connection)
-
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        if len(frame) < REQUEST_START.size or not connection.is_authenticated:
+        asked = api_and_version(frame)
+        if asked is None or not connection.is_authenticated:
             return self.plain.start(frame, connection)
-        number, version = KEY_AND_VERSION.unpack_from(frame)
+        number, version = asked
         api = API_OF_KEY.get(number)
         if api is None or facts_of(api).is_login or not self._dispatcher.serves(number, version):
             return self.plain.start(frame, connection)
-        _, correlation_id, size = REQUEST_START.unpack_from(frame)
-        client_id, position = read_client_id(frame, size, request_header_version(number, version) == 2)
-        message = reader(request_class(number), version)(frame, position)[0]
-        answered = self.odd.begin(api, client_id, correlation_id)
-        request = OddRequest(api, version, message, bytes(frame[position:]), answered)
+        decoded = read_request(frame)
+        message = decoded.message
+        answered = self.odd.begin(api, decoded.header.client_id, decoded.header.correlation_id)
+        request = OddRequest(api, version, message, bytes(frame[decoded.body_at :]), answered)
         watched = self._watched(connection)
         code = self.odd.passing_error(api, message)
         if code is not None:
             return self.made_odd(request, self._dispatcher.refusal(frame, connection, code))
         if self.odd.hurry(message):
-            frame = memoryview(bytearray(bytes(frame[:position]) + encode(message, version)))
+            frame = decoded.encoded(frame)
         reply = self.plain.start(frame, connection)
         if isinstance(reply, list):
             return self.made_odd(request, reply)
@@ -135,17 +119,17 @@ class OddRequests:
         if not answer or (api is ApiKey.FETCH and sum(map(len, answer)) > MOST_RESHAPED_BYTES):
             return answer
         data = b"".join(in_memory(answer))
-        answer_class = response_class(api.value)
-        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
-        _, correlation_id = RESPONSE_START.unpack_from(data)
+        form = answer_form(api.value, version)
         if api is ApiKey.METADATA and not self._is_first:
+            position = form.body_at(data, has_length=True)
             asked = version.to_bytes(2) + request.encoded
             data = data[:position] + self.odd.metadata_before(asked, data[position:])
-        message = decode(answer_class, version, data, position)
+        decoded = form.read(data, has_length=True)
+        message = decoded.message
         self.odd.reshape(message, request.message)
         if isinstance(message, ProduceResponse):
             self._leave_holes(message)
-        again = b"".join(in_memory(response_writer(api.value, answer_class, version)(correlation_id, message)))
+        again = b"".join(in_memory(form.chunks(decoded.correlation_id, message)))
         body = self.odd.tag(api, version, again[LENGTH_BYTES:])
         return [len(body).to_bytes(LENGTH_BYTES) + body]
 

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from struct import error as PackingError
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.control.problems import Problem
 from odradek.broker.network.kept_exchanges import HEAD_BYTES, KeptExchanges
 from odradek.protocol.api_facts import API_OF_KEY
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.codec import decode, reader
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.exchange import api_and_version, read_answer, read_request
 from odradek.protocol.file_slice import Chunk, in_memory
-from odradek.protocol.frames import RESPONSE_START, read_client_id, request_header_version, response_has_tags
+from odradek.protocol.frames import read_header_fields
 from odradek.protocol.kafka_json import kafka_json
-from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages import request_class
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
@@ -95,18 +93,19 @@ def seen(client: KeptClient) -> SeenClient:
 
 
 def client_id_in(frame: bytes) -> str | None:
+    """None where the frame is no request, or has been cut before its client id."""
     try:
-        _, _, size = REQUEST_START.unpack_from(frame)
-        return read_client_id(memoryview(frame), size, False)[0]
-    except (MalformedMessage, PackingError, ValueError, IndexError):
+        return read_header_fields(memoryview(frame), has_tags=False)[1]  # tags stand behind it
+    except (MalformedMessage, ValueError, IndexError):
         return None
 
 
 def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
     """API and version of a request; None for what is no request of Kafka's."""
-    if len(frame) < HEAD_BYTES:
+    asked = api_and_version(frame, HEAD_BYTES)
+    if asked is None:
         return None
-    number, version = KEY_AND_VERSION.unpack_from(frame)
+    number, version = asked
     api = API_OF_KEY.get(number)
     if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
         return None
@@ -146,20 +145,16 @@ def _decoded_request(
         return None, None
     frame = memoryview(request)
     try:
-        _, _, size = REQUEST_START.unpack_from(frame)
-        client_id, position = read_client_id(frame, size, request_header_version(api.value, version) == 2)
-        message = reader(request_class(api.value), version)(frame, position)[0]
-    except (MalformedMessage, PackingError, ValueError, IndexError):
+        decoded = read_request(frame)
+    except (MalformedMessage, ValueError, IndexError):
         return None, None
-    return client_id, kafka_json(message, version)
+    return decoded.header.client_id, kafka_json(decoded.message, version)
 
 
 def _decoded_answer(answer: Chunk | None, api: ApiKey, version: int) -> Mapping[str, object] | None:
     if answer is None:
         return None
-    kind = response_class(api.value)
-    position = RESPONSE_START.size + response_has_tags(api.value, kind, version)
     try:
-        return kafka_json(decode(kind, version, b"".join(in_memory([answer])), position), version)
+        return kafka_json(read_answer(api.value, version, b"".join(in_memory([answer]))).message, version)
     except (MalformedMessage, ValueError, IndexError):
         return None  # ApiVersions of a version that is not served, for one

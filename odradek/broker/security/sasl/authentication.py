@@ -16,7 +16,8 @@ from odradek.broker.security.sasl.mechanism import Challenge, Mechanism, Offers,
 from odradek.broker.security.sasl.tables import NEXT, RequestKind, SaslAction, State, action_for
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, MalformedMessage
-from odradek.protocol.frames import RequestHeader, read_request_header, response_chunks
+from odradek.protocol.exchange import api_and_version
+from odradek.protocol.frames import KEY_AND_VERSION, RequestHeader, read_request_header, response_chunks
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 API_VERSIONS_KEY = 18
 KINDS = {API_VERSIONS_KEY: RequestKind.API_VERSIONS, 17: RequestKind.SASL_HANDSHAKE, 36: RequestKind.SASL_AUTHENTICATE}
-KEY_AND_VERSION = Packing(">hh")
 TOKEN_LENGTH = Packing(">i")
 ERROR_CODE = Packing(">h")
 ERROR_CODE_POSITION = 8  # in an answer to ApiVersions of any version: behind length and correlation id
@@ -149,9 +149,10 @@ class Authentication:
                 return self._hang_up(f"it sent {kind.name} in the state {self.state.name} of authentication")
 
     def _kind(self, frame: Buffer) -> RequestKind:
-        if len(frame) < KEY_AND_VERSION.size:
+        asked = api_and_version(frame, KEY_AND_VERSION.size)
+        if asked is None:
             return RequestKind.UNREADABLE
-        key, version = KEY_AND_VERSION.unpack_from(frame)
+        key, version = asked
         if key != API_VERSIONS_KEY and not self._is_served(key, version):
             return RequestKind.UNREADABLE
         return KINDS.get(key, RequestKind.OTHER)

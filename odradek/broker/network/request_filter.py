@@ -1,0 +1,39 @@
+"""Filters between connections and what answers their requests: each sees every frame before it is handled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
+    from odradek.broker.runtime.delayed import Parked
+    from odradek.protocol.file_slice import Chunk
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RequestFilter:
+    """A filter that lets everything pass; `odradek.broker.network.connection_host.FrameReceiver`. Subclasses look at
+    frames in `start`, and at new connections in `connected`.
+
+    plain: answers what passes
+    """
+
+    def __init__(self, plain: FrameReceiver) -> None:
+        self.plain: FrameReceiver = plain
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self.plain.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self.plain.connected(connection)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self.plain.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        """Raises MalformedMessage, CloseConnection."""
+        return self.plain.start(frame, connection)

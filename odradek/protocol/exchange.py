@@ -1,0 +1,174 @@
+"""Requests and answers as whole frames: from the bytes to API, version, client and message, and back.
+
+All that looks into exchanges from beside them reads and writes them here. What serves requests, and the client, go
+their own ways, since each of their exchanges passes there: `broker/api/dispatch.py`, `client/network/connection.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from struct import Struct as Packing
+from typing import Final
+
+from odradek.protocol.codec import encode, is_flexible, reader
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import Chunk
+from odradek.protocol.frames import (
+    KEY_AND_VERSION,
+    LENGTH_BYTES,
+    REQUEST_START,
+    RequestHeader,
+    read_header_fields,
+    response_has_tags,
+    response_writer,
+)
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.primitives import skip_tags
+from odradek.protocol.struct import Buffer, Message
+
+CORRELATION_ID: Final = Packing(">i")
+# What begins a request up to its client id: it says which API, version and exchange, and nothing of the client.
+MASKED_BYTES: Final = KEY_AND_VERSION.size + CORRELATION_ID.size
+
+
+@dataclass(slots=True)
+class DecodedRequest:
+    """A request that has been read. body_at: where its message begins in the frame"""
+
+    header: RequestHeader
+    body_at: int
+    message: Message
+
+    def encoded(self, frame: Buffer) -> memoryview:
+        """Returns the request anew, with the message as it is now. frame: where it was read, for its header"""
+        return memoryview(bytearray(bytes(frame[: self.body_at]) + encode(self.message, self.header.api_version)))
+
+
+@dataclass(slots=True)
+class DecodedAnswer:
+    """An answer that has been read. end: where its message ends in the frame"""
+
+    correlation_id: int
+    message: Message
+    end: int
+
+
+def api_and_version(frame: Buffer, least_bytes: int = REQUEST_START.size) -> tuple[int, int] | None:
+    """Returns the API key and the version that a request asks for; None for one of less than `least_bytes`, which is by
+    default what no header can do without.
+
+    frame: without its length
+    """
+    if len(frame) < least_bytes:
+        return None
+    key, version = KEY_AND_VERSION.unpack_from(frame)
+    return key, version
+
+
+class RequestForm:
+    """The form of requests of one version of one API. Frames are given without their length."""
+
+    __slots__ = ("_read", "has_tags")
+
+    def __init__(self, message_class: type[Message], version: int) -> None:
+        self.has_tags: bool = is_flexible(message_class, version)
+        self._read = reader(message_class, version)
+
+    def header(self, frame: Buffer) -> tuple[RequestHeader, int]:
+        """Returns the header, and where the message begins. Raises MalformedMessage."""
+        correlation_id, client_id, position = read_header_fields(frame, has_tags=self.has_tags)
+        key, version = KEY_AND_VERSION.unpack_from(frame)
+        return RequestHeader(key, version, correlation_id, client_id), position
+
+    def message(self, frame: Buffer, position: int) -> Message:
+        """Returns the message that begins there. Raises MalformedMessage."""
+        message: Message = self._read(frame, position)[0]
+        return message
+
+
+class AnswerForm:
+    """The form of answers of one version of one API."""
+
+    __slots__ = ("_key", "_message_class", "_read", "_version", "has_tags")
+
+    def __init__(self, key: int, message_class: type[Message], version: int) -> None:
+        self.has_tags: bool = response_has_tags(key, message_class, version)
+        self._key = key
+        self._version = version
+        self._message_class = message_class
+        self._read = reader(message_class, version)
+
+    def body_at(self, frame: Buffer, *, has_length: bool) -> int:
+        """Returns where the message begins. Raises MalformedMessage."""
+        position = CORRELATION_ID.size + (LENGTH_BYTES if has_length else 0)
+        try:
+            if self.has_tags:
+                tags = frame[position]
+                position += 1
+                if tags:
+                    position = skip_tags(frame, position, tags)
+        except IndexError as error:
+            raise MalformedMessage("an answer that ends in its header") from error
+        if position > len(frame):
+            raise MalformedMessage("an answer that ends in its header")
+        return position
+
+    def read(self, frame: Buffer, *, has_length: bool) -> DecodedAnswer:
+        """Raises MalformedMessage. has_length: whether the frame begins with its length"""
+        position = self.body_at(frame, has_length=has_length)
+        message: Message
+        message, end = self._read(frame, position)
+        correlation_id = CORRELATION_ID.unpack_from(frame, LENGTH_BYTES if has_length else 0)[0]
+        return DecodedAnswer(correlation_id, message, end)
+
+    def chunks(self, correlation_id: int, message: Message) -> list[Chunk]:
+        """Returns a whole answer, length included, as parts to be written one after the other."""
+        return response_writer(self._key, self._message_class, self._version)(correlation_id, message)
+
+
+@cache
+def request_form(key: int, version: int) -> RequestForm:
+    """Raises MalformedMessage for an API or a version that never was."""
+    message_class = _known(key, version)
+    return RequestForm(message_class, version)
+
+
+@cache
+def answer_form(key: int, version: int) -> AnswerForm:
+    """Raises MalformedMessage for an API or a version that never was."""
+    _known(key, version)
+    return AnswerForm(key, response_class(key), version)
+
+
+def _known(key: int, version: int) -> type[Message]:
+    try:
+        message_class = request_class(key)
+    except KeyError:
+        raise MalformedMessage(f"unknown API key {key}") from None
+    if not message_class.MIN_VERSION <= version <= message_class.MAX_VERSION:
+        raise MalformedMessage(f"{message_class.__name__} has no version {version}")
+    return message_class
+
+
+def read_request(frame: Buffer) -> DecodedRequest:
+    """Reads a request frame, given without its length. Raises MalformedMessage."""
+    asked = api_and_version(frame)
+    if asked is None:
+        raise MalformedMessage(f"a request of {len(frame)} bytes")
+    form = request_form(*asked)
+    header, position = form.header(frame)
+    return DecodedRequest(header, position, form.message(frame, position))
+
+
+def read_answer(key: int, version: int, frame: Buffer, *, has_length: bool = True) -> DecodedAnswer:
+    """Reads the answer to a request of this API and version. Raises MalformedMessage.
+
+    has_length: whether the frame begins with its length
+    """
+    return answer_form(key, version).read(frame, has_length=has_length)
+
+
+def answer_chunks(key: int, version: int, correlation_id: int, message: Message) -> list[Chunk]:
+    """Returns a whole answer to a request of this API and version, length included."""
+    return answer_form(key, version).chunks(correlation_id, message)
