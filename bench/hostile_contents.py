@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from bench.coordinators import GROUP, await_coordinator
 from bench.lifecycle import free_port
-from bench.shares import finalise_share_version_2, joined
+from bench.shares import finalise_share_transactions, joined
 from bench.transactions import new_pair
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.alter_client_quotas_request import (
@@ -189,7 +189,7 @@ def alternating(bootstrap: str, seconds: float) -> Run:
     """Acquires all records before, so that only the acknowledgement and the end of its transaction are measured."""
     name, group_id, transactional_id = "alternating", "hostile", "pay"
     wire = Wire(bootstrap, timeout_s=PATIENCE_S)
-    finalise_share_version_2(wire)
+    finalise_share_transactions(wire)
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
     batch = bytes(build_batch([NewRecord(None, b"x", time.time_ns() // 1_000_000)] * 1_000))

@@ -18,6 +18,7 @@ from bench.native import compiled
 from bench.subjects import Subject
 from bench.topics import topic
 from bench.transactions import PLACE, SOME_EPOCH, SOME_ID, new_pair
+from odradek.protocol import kip_1289
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.incremental_alter_configs_request import (
@@ -86,7 +87,7 @@ class ShareConsumers:
         with topic(subject.bootstrap, PARTITIONS) as name, Wire(subject.bootstrap) as wire:
             if self.is_in_transactions:
                 mode = TOGETHER
-                finalise_share_version_2(wire)
+                finalise_share_transactions(wire)
             fill(wire, name, measured + measured // 2)
             found = _run(subject, wire, name, mode, self.members, measured // 4, measured)
         return {
@@ -106,7 +107,7 @@ class ShareTransactions:
         """transactions_s, and cpu_us_per_transaction of the broker."""
         measured = int(self.transactions * share)
         with topic(subject.bootstrap, PARTITIONS) as name, Wire(subject.bootstrap) as wire:
-            finalise_share_version_2(wire)
+            finalise_share_transactions(wire)
             fill(wire, name, 2 * measured + self.members * MAX_RECORDS)
             found = _run(subject, wire, name, TRANSACTIONAL, self.members, measured // 4, measured)
         return {
@@ -115,11 +116,11 @@ class ShareTransactions:
         }
 
 
-def finalise_share_version_2(wire: Wire) -> None:
-    update = FeatureUpdateKey(feature="share.version", max_version_level=2, upgrade_type=UPGRADE)
+def finalise_share_transactions(wire: Wire) -> None:
+    update = FeatureUpdateKey(feature=kip_1289.FEATURE, max_version_level=kip_1289.FEATURE_LEVEL, upgrade_type=UPGRADE)
     answer = wire.ask(UpdateFeaturesRequest(feature_updates=[update]), 1, UpdateFeaturesResponse)
     if answer.error_code:
-        raise RuntimeError(f"share.version 2 was refused: {answer.error_message}")
+        raise RuntimeError(f"{kip_1289.FEATURE} was refused: {answer.error_message}")
 
 
 def fill(wire: Wire, name: str, records: int) -> None:

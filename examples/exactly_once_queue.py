@@ -47,7 +47,8 @@ BEGAN = time.monotonic()
 def set_up(bootstrap: str) -> None:
     """Once for the cluster, as an administrator."""
     with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.update_features({"share.version": 2})  # or: odradek features upgrade --feature share.version=2
+        # Or: odradek features upgrade --feature odradek.share.transactions=1
+        admin.update_features({"odradek.share.transactions": 1})
         admin.create_topics([NewTopic(JOBS), NewTopic(RESULTS)])  # the workers share even a single partition
         settings = {
             "share.auto.offset.reset": "earliest",

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from bench.clients import CLIENT_TIMEOUT_S
 from bench.coordinators import GROUP, RETRY_S, await_coordinator
 from bench.groups import ConsumerGroup
-from bench.shares import finalise_share_version_2, heartbeat_of, joined
+from bench.shares import finalise_share_transactions, heartbeat_of, joined
 from bench.topics import topic
 from bench.transactions import new_pair
 from odradek.protocol.frames import request_bytes
@@ -339,7 +339,7 @@ def share_fetches(bootstrap: str, stack: ExitStack) -> Turn:
 def share_transactions(bootstrap: str, stack: ExitStack) -> Turn:
     """TxnShareAcknowledge of one record, and EndTxn."""
     with Wire(bootstrap) as wire:
-        finalise_share_version_2(wire)
+        finalise_share_transactions(wire)
     member = ShareMember(bootstrap, stack, SHARED_RECORDS)
     transactional_id = member.name
     pair = new_pair(member.wire, transactional_id)

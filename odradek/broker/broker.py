@@ -21,7 +21,7 @@ from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProduc
 from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.replaying import CorruptMetadata
-from odradek.broker.metadata.supported_features import FIRST_LEVELS, SUPPORTED_FEATURES
+from odradek.broker.metadata.supported_features import FIRST_LEVELS, SHARE_TRANSACTIONS, SUPPORTED_FEATURES
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
 from odradek.broker.partitions.registry import Discards, Partitions
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import TopicImage
     from odradek.broker.metadata.token_expiry import TokenExpiry
     from odradek.broker.partitions.housekeeping import Housekeeping
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
@@ -392,7 +393,17 @@ class Broker:
         except OSError as error:
             raise CannotStart(f"the data directory {path} cannot be used: {error}{_way_out(error)}") from None
 
+    def _stores_pending(self) -> Steps[bool]:
+        from odradek.broker.coordinators.stored_pending import stores_pending
+
+        return stores_pending(self._disk, self.log_directory.path, self.log_directory.partitions())
+
     def _open_metadata(self) -> Iterator[None]:
+        if self.config.odradek_share_transactions and SHARE_TRANSACTIONS not in self.offered.features:
+            raise CannotStart(
+                f"{SHARE_TRANSACTIONS}=1 cannot be had from a broker that emulates a release of Kafka: no Kafka has it."
+                " Leave out one of both"
+            )
         try:
             self.metadata = yield from ClusterMetadata.opening(
                 self._disk,
@@ -405,6 +416,7 @@ class Broker:
                 later=self.loop.call_soon,
                 first_levels=self.offered.first_levels,
                 placed=self.steps.placed,
+                stores_pending=self._stores_pending,
             )
         except (CorruptMetadata, KafkaError) as error:
             raise CannotStart(f"the cluster metadata in {self.log_directory.path} cannot be read: {error}") from error

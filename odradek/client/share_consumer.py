@@ -10,6 +10,7 @@ from typing import Unpack
 
 from odradek.client.common.errors import AbortableError, ClientError, IllegalState, RetriableError
 from odradek.client.common.values import (
+    TXN_ACKNOWLEDGE_FEATURE,
     TXN_ACKNOWLEDGE_NEEDS,
     Acknowledgements,
     AcknowledgeType,
@@ -297,7 +298,9 @@ class ShareConsumer(ConnectedClient):
             told = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
             raise RetriableError(told, ErrorCode.REQUEST_TIMED_OUT)
         await self._cluster.patiently(  # a broker may be starting again
-            lambda: self._cluster.check_all_serve(TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_NEEDS),
+            lambda: self._cluster.check_all_serve(
+                TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS
+            ),
             ends_at - asyncio.get_running_loop().time(),
         )
         return replace(joined, claim=self._claim)

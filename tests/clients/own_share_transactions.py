@@ -29,10 +29,10 @@ Batches = Sequence[tuple[int, int, list[int]]]
 ALL: Batches = [(0, 9, [1])]
 
 
-def upgrade(bootstrap: str, level: int = 2) -> None:
-    kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.SAFE_DOWNGRADE
+def upgrade(bootstrap: str, level: int = 1) -> None:
+    kind = UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE
     with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.update_features({"share.version": level}, kind)
+        admin.update_features({"odradek.share.transactions": level}, kind)
 
 
 def queue_of_ten(bootstrap: str, name: str, **settings: object) -> str:

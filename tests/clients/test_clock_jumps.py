@@ -96,7 +96,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerInThread]:
     made.start()
     assert made.bootstrap
     with Admin(bootstrap_servers=made.bootstrap) as admin:
-        admin.update_features({"share.version": 2})
+        admin.update_features({"odradek.share.transactions": 1})
     yield made
     made.finish()
 

@@ -376,7 +376,7 @@ def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
         producer.init_transactions()
         records = first_of(consumer)
         assert not serves_it(wire)
-        with pytest.raises(ClientError, match=r"KIP-1289.*share\.version 2") as unserved:
+        with pytest.raises(ClientError, match=r"KIP-1289.*odradek\.share\.transactions 1") as unserved:
             consumer.share_group_metadata()
         assert unserved.value.code is E.UNSUPPORTED_VERSION
         producer.begin_transaction()
@@ -390,10 +390,10 @@ def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(records[:5], consumer.share_group_metadata())
         with pytest.raises(ClientError, match="5 acknowledgements") as held:
-            upgrade(at, 1)
+            upgrade(at, 0)
         assert held.value.code is E.FEATURE_UPDATE_FAILED
         producer.commit_transaction()
-        upgrade(at, 1)
+        upgrade(at, 0)
         assert not serves_it(wire)
         upgrade(at)
         broker.kill9()

@@ -138,7 +138,7 @@ def left(bootstrap: str) -> list[str]:
             if each.state not in ("Empty", "CompleteCommit", "CompleteAbort"):
                 found.append(f"the transaction {each.transactional_id} is {each.state}")
         try:  # refused while anything is staged
-            admin.update_features({"share.version": 1}, UpgradeType.SAFE_DOWNGRADE, validate_only=True)
+            admin.update_features({"odradek.share.transactions": 0}, UpgradeType.SAFE_DOWNGRADE, validate_only=True)
         except ClientError as error:
             if error.code is not ErrorCode.FEATURE_UPDATE_FAILED:
                 raise

@@ -28,7 +28,7 @@ from random import Random
 from typing import Any
 
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.metadata.supported_features import SHARE_VERSION
+from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS
 from odradek.broker.shares.core.state import SharePartitionKey, StoredState
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.errors import ErrorCode
@@ -167,7 +167,7 @@ class Administration:
         self.rng = Random(f"administration {seed}")
         self.stage = ShareStage(is_two_phase=True, settings=SETTINGS)
         self.trace: list[str] = []
-        self.level = 2
+        self.level = 1  # of odradek.share.transactions
         self.limit = LIMIT
         self.places: dict[tuple[str, int], dict[int, Rec]] = {
             (group, index): {} for group in GROUPS for index in range(PARTITIONS)
@@ -222,7 +222,7 @@ class Administration:
         self.drain()
 
     def step(self, name: str) -> None:
-        if self.level == 1 and self.rng.random() < 0.4:
+        if not self.level and self.rng.random() < 0.4:
             name = "change_version"
         self.trace.append(f"{self.now_ms}: {name}")
         self.done_steps += 1
@@ -577,8 +577,8 @@ class Administration:
             self.under_way = partial(self._perhaps_staged, member, chosen, producer)
             codes = self._stage(member, kinds, producer.transactional_id, self._pair(producer))
             self.say(f"{member.name} acknowledges {kinds} in {producer.transactional_id} {producer.pair}: {codes}")
-            if self.level == 1:
-                self.check(codes == {E.UNSUPPORTED_VERSION}, f"share.version is 1, and the answer {codes}")
+            if not self.level:
+                self.check(codes == {E.UNSUPPORTED_VERSION}, f"{SHARE_TRANSACTIONS} is 0, and the answer {codes}")
                 return
             self.check(codes == {E.NONE}, f"{member.name} is told {codes}")
             self._staged(member, chosen, producer)
@@ -665,7 +665,7 @@ class Administration:
         """An acknowledgement and the end of its transaction at the same time: it has the same fate, or is refused."""
         member = self._busy()
         producer = self.pick([each for each in self.producers.values() if each.txn is not None and not each.is_kept])
-        if member is None or producer is None or self.level == 1:
+        if member is None or producer is None or not self.level:
             return
         self._beat(member)
         held, pair, commit = self.held(member), self._pair(producer), self.rng.random() < 0.5
@@ -721,7 +721,7 @@ class Administration:
         producer.is_kept = True
         self.say(f"{producer.txn} is kept for {producer.pair}")
         member = self._busy()
-        if member is not None and self.level == 2:
+        if member is not None and self.level:
             record = self.rng.choice(self.held(member))
             for pair in (before, producer.pair):
                 codes = self._stage(member, {record: ACCEPT}, producer.transactional_id, pair)
@@ -740,7 +740,7 @@ class Administration:
             self.check(code in FENCED, f"the commit of a zombie is answered {code}")
             return
         member = self._busy()
-        if member is not None and self.level == 2:
+        if member is not None and self.level:
             record = self.rng.choice(self.held(member))
             codes = self._stage(member, {record: ACCEPT}, producer.transactional_id, pair)
             self.say(f"a zombie of {producer.transactional_id}, {pair}, acknowledges {record}: {codes}")
@@ -766,7 +766,7 @@ class Administration:
             kind = self.rng.choice([ACCEPT, RELEASE, REJECT])
             codes = set(self._acknowledge(member, {record: kind}).values())
             self.say(f"{member.name} acknowledges {record} by {kind}, which {rec.txn} holds: {codes}")
-        elif self.level == 2:
+        elif self.level:
             other = self._ready(self.pick(others))
             codes = self._stage(member, {record: ACCEPT}, other.transactional_id, self._pair(other))
             self.say(f"{member.name} acknowledges {record} in {other.transactional_id}, which {rec.txn} holds: {codes}")
@@ -922,15 +922,15 @@ class Administration:
         assert code is E.NONE, f"{name}: {code} {answer.responses[0].error_message}"
 
     def change_version(self) -> None:
-        """1 is possible only while nothing is pending. What a marker has done is recorded before."""
-        level = 3 - self.level
-        update = FeatureUpdateKey(feature=SHARE_VERSION, max_version_level=level, upgrade_type=1 if level == 2 else 2)
+        """0 is possible only while nothing is pending. What a marker has done is recorded before."""
+        level = 1 - self.level
+        update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=level, upgrade_type=1 if level else 2)
         is_pending = any(rec.state is State.PENDING for _, _, rec in self.records())
         counted = self.stage.broker.share_coordinator.pending_count()  # also what lies below the log start
         code = E(self.ask(UpdateFeaturesRequest(feature_updates=[update]), 2).error_code)
-        self.say(f"share.version {level}: {code.name}")
-        if level == 2 or not counted:
-            self.check(code is E.NONE, f"share.version cannot be set to {level}: {code}")
+        self.say(f"{SHARE_TRANSACTIONS} {level}: {code.name}")
+        if level or not counted:
+            self.check(code is E.NONE, f"{SHARE_TRANSACTIONS} cannot be set to {level}: {code}")
         else:
             self.check(is_pending is False or code is E.FEATURE_UPDATE_FAILED, f"while {counted} wait: {code}")
         if code is E.NONE:

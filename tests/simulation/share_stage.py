@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_TRANSACTIONS
+from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS, SHARE_TRANSACTIONS_LEVEL
 from odradek.broker.metadata.topic_creation import internal_topic
 from odradek.broker.metadata.topics import NewTopic
 from odradek.protocol.errors import ErrorCode
@@ -73,7 +73,7 @@ class ShareStage(Stage):
         state = internal_topic(SHARE_GROUP_STATE, self.config)
         assert state is not None
         self.broker.auto_creation.create([NewTopic(TOPIC, 1, 1), state])
-        level = FeatureLevelRecord(name=SHARE_VERSION, feature_level=SHARE_VERSION_TRANSACTIONS)
+        level = FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=SHARE_TRANSACTIONS_LEVEL)
         reset = ConfigRecord(
             resource_type=ConfigResourceType.GROUP.value,
             resource_name=QUEUE,

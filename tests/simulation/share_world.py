@@ -2,7 +2,8 @@
 
 All that `transaction_world` has goes wrong: the broker is killed at any call to its disk, the power fails, messages are
 lost, late and repeated, markers too, producers die and are replaced. Members come and go with their heartbeats and
-connections; locks run out during transactions; `share.version` is lowered while nothing is staged, and raised again.
+connections; locks run out during transactions; `odradek.share.transactions` is lowered while nothing is pending, and
+raised again.
 
 In the end every input has exactly one visible output, or was delivered as often as allowed and has none.
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_TRANSACTIONS
+from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS, SHARE_TRANSACTIONS_LEVEL
 from odradek.broker.metadata.topic_creation import internal_topic
 from odradek.broker.metadata.topics import NewTopic
 from odradek.protocol.errors import KafkaError
@@ -83,7 +84,7 @@ class ShareWorld(World):
         state = internal_topic(SHARE_GROUP_STATE, self.config)
         assert state is not None
         broker.auto_creation.create([NewTopic(TOPIC, PARTITIONS, 1), state])
-        broker.metadata.commit([self._level(SHARE_VERSION_TRANSACTIONS), *map(self._from_the_start, self.ledgers)])
+        broker.metadata.commit([self._level(SHARE_TRANSACTIONS_LEVEL), *map(self._from_the_start, self.ledgers)])
         self._pass(500, check=False)
         self.topic_id = broker.metadata.image.topics[TOPIC].topic_id
         for number in range(INPUTS // 2):
@@ -94,7 +95,7 @@ class ShareWorld(World):
         self._calm_restart()
 
     def _level(self, level: int) -> FeatureLevelRecord:
-        return FeatureLevelRecord(name=SHARE_VERSION, feature_level=level)
+        return FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=level)
 
     def _from_the_start(self, group: str) -> ConfigRecord:
         kind, name = ConfigResourceType.GROUP.value, "share.auto.offset.reset"
@@ -143,7 +144,7 @@ class ShareWorld(World):
         """Possible only while nothing is staged."""
         if self.broker is None:
             return
-        update = FeatureUpdateKey(feature=SHARE_VERSION, max_version_level=1, upgrade_type=DOWNGRADE)
+        update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=0, upgrade_type=DOWNGRADE)
         request = UpdateFeaturesRequest(feature_updates=[update])
         self.broker.receive(request_bytes(request, UPDATE_FEATURES_VERSION, 1, "admin"), lambda answer: None)
         self.time.after(self.rng.choice([100, 400]), self._raise_again, self.life)
@@ -152,18 +153,18 @@ class ShareWorld(World):
         if self.broker is None:
             return
         self._check_drained()
-        self.broker.metadata.commit([self._level(SHARE_VERSION_TRANSACTIONS)])
+        self.broker.metadata.commit([self._level(SHARE_TRANSACTIONS_LEVEL)])
 
     def _check_drained(self) -> None:
         assert self.broker is not None
-        if self.broker.metadata.image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_TRANSACTIONS:
+        if self.broker.metadata.image.features.get(SHARE_TRANSACTIONS, 0) >= SHARE_TRANSACTIONS_LEVEL:
             return
         try:
             staged = self.broker.share_coordinator.pending_count()
         except KafkaError:
             return  # it loads
-        assert not staged, f"{staged} acknowledgements are staged at share.version 1"
-        self.note("share.version was 1")
+        assert not staged, f"{staged} acknowledgements are staged at odradek.share.transactions 0"
+        self.note("odradek.share.transactions was 0")
 
     def _look(self) -> None:
         super()._look()
@@ -182,7 +183,7 @@ class ShareWorld(World):
     def _decide_the_rest(self) -> None:
         broker = self.broker
         assert broker is not None
-        broker.metadata.commit([self._level(SHARE_VERSION_TRANSACTIONS)])
+        broker.metadata.commit([self._level(SHARE_TRANSACTIONS_LEVEL)])
         self._pass(100)
 
     def _look_at_the_end(self) -> None:

@@ -26,6 +26,7 @@ from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProduc
 from odradek.broker.coordinators.shard_records import ShardLog
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.coordinators.steps import BrokerSteps
+from odradek.broker.coordinators.stored_pending import stores_pending
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
 from odradek.broker.coordinators.verification import Verifier
@@ -144,6 +145,7 @@ class SimulatedBroker:
                 endpoints=endpoints,
                 new_uuid=self.new_uuid,
                 later=self.timers.soon,
+                stores_pending=lambda: stores_pending(disk, DATA, self.log_directory.partitions()),
             )
         )
         image = self.metadata.image

@@ -20,7 +20,7 @@ from tests.simulation import wrong_shares as wrong
 from tests.simulation.share_stage import prepared_disk
 from tests.simulation.share_world import ShareWorld
 from tests.simulation.transaction_world import failure_of
-from tests.spec.shares import test_share_version_is_lowered as lowered
+from tests.spec.shares import test_share_transactions_are_lowered as lowered
 from tests.support.fake_disk import FakeDisk
 
 PATIENCE = 20  # seeds

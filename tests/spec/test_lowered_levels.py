@@ -1,6 +1,6 @@
 """Lowering a feature from a level that Kafka does not support leaves a metadata snapshot that Kafka can begin with.
 
-tests/conformance/test_kafka_on_share_version_2.py shows Apache Kafka the directories.
+tests/conformance/test_kafka_after_share_transactions.py shows Apache Kafka the directories.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,9 @@ def share_version(level: int) -> FeatureLevelRecord:
     return FeatureLevelRecord(name="share.version", feature_level=level)
 
 
-def set_level(running: Running, level: int) -> None:
-    running.metadata.submit(lambda image: Decision(None, (share_version(level),))).outcome()
+def set_level(running: Running, level: int, feature: str = "share.version") -> None:
+    record = FeatureLevelRecord(name=feature, feature_level=level)
+    running.metadata.submit(lambda image: Decision(None, (record,))).outcome()
 
 
 def snapshots(disk: FakeDisk) -> list[str]:
@@ -86,6 +87,24 @@ def test_other_features_leave_no_snapshot() -> None:
     running.metadata.submit(lambda image: Decision(None, (record,))).outcome()
     set_level(running, 0)
     assert snapshots(disk_of(running)) == []
+
+
+def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itself() -> None:
+    """Kafka 4.4.0 starts at share.version 2, with or without the snapshot of the next step, which is for 4.3.1."""
+    running = raised()
+    set_level(running, 1, "odradek.share.transactions")
+    assert snapshots(disk_of(running)) == []
+    set_level(running, 0, "odradek.share.transactions")
+    (first,) = snapshots(disk_of(running))
+    content = disk_of(running).read_bytes(f"{METADATA}/{first}")
+    levels = {each.name: each.feature_level for each in records_in(content) if isinstance(each, FeatureLevelRecord)}
+    assert levels.pop("odradek.share.transactions", 0) == 0
+    assert levels == FEATURES | {"share.version": 2}
+    running.stop()
+    again = Running(disk_of(running).after_kill())
+    assert snapshots(disk_of(again)) == [first], "nothing is left to be told at a start"
+    set_level(again, 1)
+    assert len(snapshots(disk_of(again))) == 2
 
 
 def test_a_snapshot_that_cannot_be_written_is_written_at_the_next_start() -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from odradek.broker.configuration.config import BrokerConfig, configure
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.configuration.resources import SettingChange
+from odradek.broker.coordinators.stored_pending import stores_pending
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata, at_once
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.image import MetadataImage, Node
@@ -103,6 +104,7 @@ class Running:
                 endpoints=[Listener("PLAINTEXT", "localhost", 9092)],
                 new_uuid=ids(),
                 later=later,
+                stores_pending=lambda: stores_pending(disk, DATA, self.directory.partitions()),
             )
         )
 

@@ -1,4 +1,4 @@
-"""A broker scene at share.version 2: members of a share group with producers that acknowledge in transactions.
+"""A broker scene at odradek.share.transactions 1: members of a share group, and producers that acknowledge for them.
 
 Requests and answers go through their bytes.
 """
@@ -47,9 +47,10 @@ ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 
 class TxnShareBroker(ShareBroker):
-    def __init__(self, disk: FakeDisk | None = None, *, share_version: int = 2, **settings: Any) -> None:
+    def __init__(self, disk: FakeDisk | None = None, *, share_version: int = 1, **settings: Any) -> None:
         super().__init__(disk, **settings)
         self.image.features["share.version"] = share_version
+        self.image.features["odradek.share.transactions"] = 1
         self.image.features["transaction.version"] = 2
         self.broker.has_started = lambda coordinator: True
         self.set_group(share_auto_offset_reset="earliest")
@@ -132,8 +133,8 @@ class TxnShareBroker(ShareBroker):
 
         return release
 
-    def downgrade(self, level: int = 1) -> ErrorCode:
-        updates = [FeatureUpdate("share.version", level, 2)]
+    def downgrade(self, level: int = 0) -> ErrorCode:
+        updates = [FeatureUpdate("odradek.share.transactions", level, 2)]
         try:
             made = update_features(
                 self.image,

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "apis.md"
 HOW_TO_RENEW = "python -m tests.unit.test_apis_page writes the page anew"
 AHEAD_OF_KAFKA = {
     22: ("InitProducerId", 0, 6),  # ADR 9
-    93: ("TxnShareAcknowledge", 0, 0),  # ADR 16
+    95: ("TxnShareAcknowledge", 0, 0),  # ADR 35
 }
 HEAD = """# Served APIs
 

@@ -366,6 +366,9 @@ class BrokerSettings:
         "Port on which metrics and health are served; 0 is a free one, -1 none.", Range(-1, 65535))
     odradek_port = INT(None, "Port to listen on, in place of the first one in listeners.", Range(0, 65535))
     odradek_cluster_id = STRING(None, "Cluster id of a new data directory; random by default.")
+    odradek_share_transactions = INT("0",
+        "Level of the feature odradek.share.transactions with which a new data directory begins: 1 for acknowledgements"
+        " of share groups in transactions (KIP-1289).", Range(0, 1))
     odradek_ssl_handshakes_max = INT("1000",
         "Maximum number of TLS handshakes in flight on a listener; beyond it the oldest are given up.", Range(1))
     odradek_ssl_reload_interval_ms = INT("2000",

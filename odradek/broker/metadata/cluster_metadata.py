@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.earlier_share_version import EARLIER_LEVEL, EarlierShareVersion
+from odradek.broker.metadata.features import SHARE_TRANSACTIONS_NEEDS
 from odradek.broker.metadata.files import (
     BOOTSTRAP,
     QuorumState,
@@ -44,15 +46,25 @@ from odradek.broker.metadata.registration import (
     registration_records,
 )
 from odradek.broker.metadata.replaying import BROKER_CONFIG, CorruptMetadata, Loader, MetadataListener, replay, slices
-from odradek.broker.metadata.supported_features import FIRST_LEVELS, METADATA_VERSION, SUPPORTED_FEATURES
+from odradek.broker.metadata.supported_features import (
+    FIRST_LEVELS,
+    METADATA_VERSION,
+    SHARE_TRANSACTIONS,
+    SHARE_TRANSACTIONS_LEVEL,
+    SHARE_VERSION,
+    SUPPORTED_FEATURES,
+    has_what_share_transactions_need,
+)
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, Steps
+from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.files.checkpoints import topic_id_bytes
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import CLUSTER_METADATA
 from odradek.storage.disk import Disk
@@ -66,6 +78,12 @@ R = TypeVar("R")
 STEPS_PER_TURN = 100  # of listeners: logs that are opened, or directories that are renamed, in some 2 ms
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
+
+
+def nothing_pending() -> Steps[bool]:
+    """Stands for the search of a data directory for pending acknowledgements where there can be none."""
+    yield from ()
+    return False
 
 
 def as_decided(decision: Decision[Any]) -> Decision[Any]:
@@ -158,16 +176,20 @@ class ClusterMetadata:
         later: Callable[[Callable[[], None]], object] = at_once,
         first_levels: Mapping[str, int] = FIRST_LEVELS,
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
+        stores_pending: Callable[[], Steps[bool]] = nothing_pending,
     ) -> "Steps[ClusterMetadata]":
         """Reads the metadata log, or begins one in a new directory; then registers this process and leads its
         partitions.
 
         Waits for the disk. Afterwards `image` is complete and `config` has its dynamic values.
 
-        later         runs an action in another turn of the loop
-        first_levels  of the features of a new directory
-        placed        gets each decision before it is recorded, and returns what is recorded in its place
-        raises        CorruptMetadata, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start on it
+        later           runs an action in another turn of the loop
+        first_levels    of the features of a new directory
+        placed          gets each decision before it is recorded, and returns what is recorded in its place
+        stores_pending  whether acknowledgements are stored that were pending in transactions; asked where an earlier
+                        Odradek may have stored some
+        raises          CorruptMetadata, CannotStart, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start
+                        on it
         """
         now_ms = clock.now_ms()
         metadata_log = _open_log(log_directory, now_ms)
@@ -203,7 +225,11 @@ class ClusterMetadata:
         if not image.features:
             formatted = formatted_records(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms, first_levels)
             min_isr = config.current_text("min.insync.replicas") or "1"
-            yield from metadata._committing(bootstrap_records(formatted, min_isr))
+            beginning = bootstrap_records([*formatted, *_asked_for(formatted, config)], min_isr)
+            yield from metadata._committing(beginning)
+        elif config.odradek_share_transactions > image.features.get(SHARE_TRANSACTIONS, 0):
+            log.warning(NOT_NEW, SHARE_TRANSACTIONS, config.odradek_share_transactions, SHARE_TRANSACTIONS)
+        yield from metadata._taking_over_share_version(loader.earlier_share_version, stores_pending)
         yield from metadata._taking_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
         if is_left(loader.highest_levels, image.features):  # a crash came before the snapshot, or this is not ours
@@ -446,6 +472,21 @@ class ClusterMetadata:
         yield
         yield from self._applying([record for record in records if type(record).__name__ not in TRANSACTION_BRACKETS])
 
+    def _taking_over_share_version(
+        self, earlier: EarlierShareVersion, stores_pending: Callable[[], Steps[bool]]
+    ) -> Iterator[None]:
+        """Raises odradek.share.transactions where an earlier Odradek meant it by share.version 2: what is pending in
+        the directory stays part of its transactions, and clients can go on. A crash before the one batch leaves all as
+        it was; after it, the level says that it is done (ADR 35)."""
+        levels = self.image.features
+        if levels.get(SHARE_VERSION, 0) < EARLIER_LEVEL or SHARE_TRANSACTIONS in levels or earlier.is_decided:
+            return
+        if not earlier.was_raised and not (yield from stores_pending()):
+            return
+        record = FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=SHARE_TRANSACTIONS_LEVEL)
+        yield from self._committing([record])
+        log.warning(TAKEN_OVER, SHARE_TRANSACTIONS, SHARE_TRANSACTIONS_LEVEL, SHARE_TRANSACTIONS, SHARE_VERSION)
+
     def _taking_over(self, endpoints: Iterable[Listener], incarnation_id: bytes, *, was_clean: bool) -> Iterator[None]:
         self._log.write_staged()
         self.broker_epoch = self._log.log_end_offset
@@ -460,7 +501,17 @@ class ClusterMetadata:
         yield from self._committing(records + leadership_records(self.image, self.node, was_clean=was_clean))
 
 
+NOT_NEW: Final = (
+    "%s=%d in the configuration is for new data directories, and this one is not new. To raise the level here, run:"
+    " odradek features upgrade --feature %s=1"
+)
+TAKEN_OVER: Final = (
+    "%s is at level %d from now on: an earlier Odradek kept acknowledgements in transactions here under share.version"
+    " 2, which Kafka uses for dead-letter queues. Nothing that is pending is lost. Before a Kafka opens this directory,"
+    " lower %s to 0, and for Kafka 4.3 %s to 1 as well."
+)
 TRANSACTION_BRACKETS = frozenset({"BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"})
+OWN_FEATURES: Final = "odradek."
 METADATA_VERSION_OF_NEW = SUPPORTED_FEATURES[METADATA_VERSION][1]
 
 
@@ -491,3 +542,23 @@ def _check_features(image: MetadataImage) -> None:
         raise CorruptMetadata(f"metadata.version {level} is older than any that can be read ({least} to {most})")
     if level is not None and level > most:
         log.warning("metadata.version %d is newer than the newest known (%d); going on with what is known", level, most)
+    for name, level in image.features.items():
+        _, most = SUPPORTED_FEATURES.get(name, (0, 0))
+        if name.startswith(OWN_FEATURES) and level > most:
+            raise CannotStart(
+                f"this directory is at level {level} of the feature {name}, of which this Odradek supports levels 0 to"
+                f" {most}: start the newer Odradek that raised it, and lower it there"
+            )
+
+
+def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Message]:
+    """Returns the records of the features that the configuration adds to a new directory. They are no part of what it
+    was formatted with: Kafka reads that, too."""
+    wanted = config.odradek_share_transactions
+    if not wanted:
+        return []
+    if not has_what_share_transactions_need(levels_after({}, formatted)):
+        raise CannotStart(
+            f"a new directory cannot begin with {SHARE_TRANSACTIONS}={wanted}. {SHARE_TRANSACTIONS_NEEDS}"
+        )
+    return [FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=wanted)]

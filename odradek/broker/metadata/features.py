@@ -1,6 +1,6 @@
 """UpdateFeatures: changing the finalised level of a feature. Source: Kafka 4.3.1; refusals are in its words."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -10,9 +10,14 @@ from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.supported_features import (
     ELIGIBLE_LEADER_REPLICAS,
     METADATA_VERSION,
+    SHARE_TRANSACTIONS,
     SHARE_VERSION,
-    SHARE_VERSION_TRANSACTIONS,
+    SHARE_VERSION_GROUPS,
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+    TRANSACTION_VERSION_EPOCHS,
+    has_what_share_transactions_need,
+    may_have_pending,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.config_record import ConfigRecord
@@ -21,6 +26,10 @@ from odradek.protocol.struct import Message
 
 KRAFT_VERSION: Final = "kraft.version"
 MIN_ISR: Final = "min.insync.replicas"
+SHARE_TRANSACTIONS_NEEDS: Final = (
+    f"It needs {SHARE_VERSION} {SHARE_VERSION_GROUPS} or above and {TRANSACTION_VERSION} {TRANSACTION_VERSION_EPOCHS}:"
+    " raise these before it, or in the same request."
+)
 
 
 class UpgradeType(Enum):
@@ -55,8 +64,11 @@ def update_features(
     raises               KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
-    for update in {each.feature: each for each in updates}.values():
+    wanted = {each.feature: each for each in updates}
+    levels = levels_with(image.features, wanted.values())
+    for update in wanted.values():
         _check(image, update, node_id, supported)
+        _check_needs(image, update, levels)
         _check_nothing_pending(image, update, pending_count)
         if update.level != _level(image, update.feature):
             records.append(FeatureLevelRecord(name=update.feature, feature_level=update.level))
@@ -66,6 +78,11 @@ def update_features(
                     ConfigRecord(resource_type=kind.value, resource_name=name, name=MIN_ISR, value=min_insync_replicas)
                 )
     return Decision(None, tuple(records))
+
+
+def levels_with(levels: Mapping[str, int], updates: Iterable[FeatureUpdate]) -> dict[str, int]:
+    """Returns the finalised levels once these updates are made, where they began at `levels`."""
+    return {**levels, **{each.feature: each.level for each in updates}}
 
 
 def _level(image: MetadataImage, feature: str) -> int:
@@ -106,12 +123,23 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
         raise _refused(f"Unsupported metadata.version downgrade from {current} to {level}. {why}")
 
 
+def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[str, int]) -> None:
+    """levels: once all updates of the request are made"""
+    if update.feature != SHARE_TRANSACTIONS or not update.level > _level(image, update.feature):
+        return
+    if not has_what_share_transactions_need(levels):
+        raise _invalid(update, SHARE_TRANSACTIONS_NEEDS)
+
+
 def _check_nothing_pending(
     image: MetadataImage, update: FeatureUpdate, pending_count: Callable[[], int | None]
 ) -> None:
-    """Below level 2 nobody would end what is pending (docs/spec/share-groups.md#s5-10)."""
+    """Refuses to switch acknowledgements in transactions off while some are pending: a reader of the directory that
+    does not know them, such as Kafka, would drop them (docs/spec/share-groups.md#s5-10)."""
     current = _level(image, update.feature)
-    if update.feature != SHARE_VERSION or not update.level < SHARE_VERSION_TRANSACTIONS <= current:
+    if update.feature not in (SHARE_TRANSACTIONS, SHARE_VERSION) or not update.level < current:
+        return
+    if not may_have_pending(image.features) or may_have_pending({**image.features, update.feature: update.level}):
         return
     count = pending_count()
     if count == 0:
@@ -119,7 +147,7 @@ def _check_nothing_pending(
     how_many = "an unknown number of" if count is None else count
     raise KafkaError(
         ErrorCode.FEATURE_UPDATE_FAILED,
-        f"Cannot downgrade {SHARE_VERSION} from {current} to {update.level}: {how_many} acknowledgements of share"
+        f"Cannot downgrade {update.feature} from {current} to {update.level}: {how_many} acknowledgements of share"
         " groups are pending in open transactions. Commit or abort these, and try again.",
     )
 

@@ -14,9 +14,7 @@ from odradek.broker.metadata.supported_features import (
     METADATA_VERSION,
     SHARE_VERSION,
     SHARE_VERSION_DEAD_LETTERS,
-    SHARE_VERSION_TRANSACTIONS,
-    TRANSACTION_VERSION,
-    TRANSACTION_VERSION_EPOCHS,
+    serves_share_transactions,
 )
 from odradek.broker.metadata.topic_names import collision_key
 from odradek.broker.security.acl.acls import Acls
@@ -140,11 +138,7 @@ class MetadataImage:
     @property
     def acknowledges_in_transactions(self) -> bool:
         """Whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2)."""
-        levels = self.features
-        return (
-            levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_TRANSACTIONS
-            and levels.get(TRANSACTION_VERSION, 0) >= TRANSACTION_VERSION_EPOCHS
-        )
+        return serves_share_transactions(self.features)
 
     def has_partition_of_id(self, topic_id: bytes, partition: int) -> bool:
         topic = self.topics_by_id.get(topic_id)

@@ -1,4 +1,4 @@
-"""A metadata snapshot for Kafka, written when a feature goes back to a level that Kafka supports.
+"""A metadata snapshot for Kafka, written when a feature goes back to a level that some Kafka supports.
 
 Kafka replays its metadata log from the start and ends at a FeatureLevelRecord with a level that it does not support,
 whatever follows. With a snapshot it begins with that, and reads the log behind it.
@@ -17,26 +17,28 @@ from typing import NamedTuple
 
 from odradek.broker.metadata.files import snapshot
 from odradek.broker.metadata.records import PassedOver, decode_record
-from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS
+from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS, SHARE_VERSION, SHARE_VERSION_GROUPS
 from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, records_of
 from odradek.protocol.struct import Buffer, Message
 
-HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS}  # supported by Kafka 4.3.1, where it supports less
+# What a Kafka supports at most, where that is less than what we do: 4.3.1 of share.version, any of our own feature.
+HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
 OF_THE_QUORUM = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 NO_OP_RECORD = 20
 BEGIN, END, ABORT = 23, 24, 25  # brackets of transactions
 
 
 def is_left(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Whether a feature had a level that Kafka does not support, and no feature has one now.
+    """Whether a feature had a level that some Kafka does not support, and has one now that this Kafka supports.
+
+    Each feature counts by itself: Kafka 4.4.0 starts on a directory whose share.version is still 2.
 
     before  for each feature, the highest level that the log names, or the level before a change
     """
-    had_one = any(before.get(name, 0) > most for name, most in HIGHEST_OF_KAFKA.items())
-    return had_one and all(after.get(name, 0) <= most for name, most in HIGHEST_OF_KAFKA.items())
+    return any(before.get(name, 0) > most >= after.get(name, 0) for name, most in HIGHEST_OF_KAFKA.items())
 
 
 def levels_after(levels: Mapping[str, int], records: Iterable[Message]) -> dict[str, int]:

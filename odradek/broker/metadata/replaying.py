@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.earlier_share_version import EarlierShareVersion
 from odradek.broker.metadata.image import MetadataImage, TopicImage
 from odradek.broker.metadata.records import PassedOver, decode_record
 from odradek.protocol.batch_header import batches, crc_ok
@@ -36,6 +37,7 @@ class Loader:
         self.not_understood: set[tuple[int, int]] = set()  # record types and versions
         self.last_timestamp = -1  # ms, of the last record
         self.highest_levels: dict[str, int] = {}  # of each feature, in the log itself, now in effect or not
+        self.earlier_share_version = EarlierShareVersion()
 
     @property
     def is_in_transaction(self) -> bool:
@@ -79,6 +81,7 @@ class Loader:
                 return
             if is_of_log and isinstance(record, FeatureLevelRecord):
                 self.highest_levels[record.name] = max(self.highest_levels.get(record.name, 0), record.feature_level)
+            self.earlier_share_version.take(record)
             self._apply(record)
         except (MalformedMessage, KeyError, IndexError, ValueError) as error:
             raise CorruptMetadata(f"the record at offset {offset}: {type(error).__name__}: {error}") from error

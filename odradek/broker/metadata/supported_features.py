@@ -18,7 +18,8 @@ GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 SHARE_VERSION_GROUPS = 1  # KIP-932
 SHARE_VERSION_DEAD_LETTERS = 2  # KIP-1191, as in Kafka 4.4
-SHARE_VERSION_TRANSACTIONS = kip_1289.SHARE_VERSION  # not the level of a new cluster: ADR 16
+SHARE_TRANSACTIONS = kip_1289.FEATURE  # in no Kafka: acknowledgements of share groups in transactions (KIP-1289)
+SHARE_TRANSACTIONS_LEVEL = kip_1289.FEATURE_LEVEL
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
@@ -26,8 +27,9 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "kraft.version": (0, 1),
     METADATA_VERSION: (7, METADATA_VERSION_4_3),  # from 3.3-IV3
     GROUP_VERSION: (0, 1),  # KIP-848
-    SHARE_VERSION: (0, SHARE_VERSION_TRANSACTIONS),
+    SHARE_VERSION: (0, SHARE_VERSION_DEAD_LETTERS),
     TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
+    SHARE_TRANSACTIONS: (0, SHARE_TRANSACTIONS_LEVEL),  # ADR 35
 }
 
 # Of a new cluster: those whose promises are kept. A level of 0 is not recorded.
@@ -38,3 +40,21 @@ FIRST_LEVELS: Mapping[str, int] = {
     SHARE_VERSION: SHARE_VERSION_GROUPS,
     TRANSACTION_VERSION: TRANSACTION_VERSION_EPOCHS,
 }
+
+
+def serves_share_transactions(levels: Mapping[str, int]) -> bool:
+    """Tells whether TxnShareAcknowledge is served and listed at these finalised levels."""
+    return levels.get(SHARE_TRANSACTIONS, 0) > 0 and has_what_share_transactions_need(levels)
+
+
+def has_what_share_transactions_need(levels: Mapping[str, int]) -> bool:
+    """Tells whether the features are there without which SHARE_TRANSACTIONS cannot be raised."""
+    return (
+        levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_GROUPS
+        and levels.get(TRANSACTION_VERSION, 0) >= TRANSACTION_VERSION_EPOCHS
+    )
+
+
+def may_have_pending(levels: Mapping[str, int]) -> bool:
+    """Tells whether acknowledgements may be waiting for the end of a transaction that began at these levels."""
+    return levels.get(SHARE_TRANSACTIONS, 0) > 0 and levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_GROUPS

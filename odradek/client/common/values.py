@@ -9,6 +9,7 @@ from enum import Enum
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from odradek.protocol import kip_1289
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 K = TypeVar("K")
@@ -91,7 +92,12 @@ class ConsumerGroupMetadata:
     group_instance_id: str | None = None
 
 
-TXN_ACKNOWLEDGE_NEEDS = "TxnShareAcknowledge (KIP-1289), which takes share.version 2 and transaction.version 2"
+TXN_ACKNOWLEDGE_FEATURE = kip_1289.FEATURE
+TXN_ACKNOWLEDGE_NEEDS = (
+    "TxnShareAcknowledge (KIP-1289), which takes the feature odradek.share.transactions 1, and with it share.version 1"
+    " or above and transaction.version 2. To raise it, run: odradek features upgrade --feature"
+    " odradek.share.transactions=1"
+)
 
 Acknowledgements = Mapping[TopicPartition, Sequence[AcknowledgedRange]]
 """What a transaction acknowledges: disjoint ranges of offsets in ascending order, by partition."""

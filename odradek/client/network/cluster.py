@@ -228,15 +228,23 @@ class Cluster:
         """Wait after so many failures in a row, at least one."""
         await asyncio.sleep(self.backoff.delay_s(failures))
 
-    async def check_all_serve(self, request: type[Message], needs: str) -> None:
+    async def check_all_serve(self, request: type[Message], feature: str, needs: str) -> None:
         """Raises ClientError (UNSUPPORTED_VERSION), with what a broker needs to serve this request, unless every broker
         serves it. Asks a broker again if it did not serve the request when its connection was opened, since raising a
-        feature may have added it. Raises RetriableError when a broker cannot be reached."""
+        feature may have added it. Raises RetriableError when a broker cannot be reached.
+
+        feature  which must be finalised too: only with it does the API key mean this request, for nobody has reserved
+                 the key, and a later Kafka may give it to another one
+        """
+
+        def is_served(versions: ServedVersions) -> bool:
+            return versions.has_feature(feature) and versions.newest(request) is not None
+
         for node_id in self.node_ids:
             connection = await self.connection(node_id)
-            if connection.versions.newest(request) is None:
+            if not is_served(connection.versions):
                 await connection.refresh_versions()
-            if connection.versions.newest(request) is None:
+            if not is_served(connection.versions):
                 raise ClientError(f"{connection.name} does not serve {needs}", ErrorCode.UNSUPPORTED_VERSION)
 
     @property

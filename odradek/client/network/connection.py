@@ -54,6 +54,10 @@ class ServedVersions:
             {feature.name: feature.max_version_level for feature in answer.finalized_features},
         )
 
+    def has_feature(self, name: str) -> bool:
+        """Whether the feature is finalised above level 0."""
+        return self.features.get(name, 0) > 0
+
     def newest(self, request: type[Message], max_version: int | None = None) -> int | None:
         """The newest version that both sides know, and none above `max_version`."""
         oldest, newest = self.served.get(request.API_KEY, (0, -1))

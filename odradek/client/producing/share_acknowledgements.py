@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from odradek.client.common.errors import AbortableError, ClientError, RetriableError, code_of
 from odradek.client.common.values import (
+    TXN_ACKNOWLEDGE_FEATURE,
     TXN_ACKNOWLEDGE_NEEDS,
     AcknowledgedRange,
     Acknowledgements,
@@ -238,7 +239,7 @@ class TxnAcknowledgeCall:
 
     async def check_served(self) -> None:
         """Raises ClientError (UNSUPPORTED_VERSION), before anything is sent, unless every broker serves the request."""
-        await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_NEEDS)
+        await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS)
 
     async def send(self, timeout_ms: float) -> ErrorCode:
         """Returns NONE when all acknowledgements are pending, else the error that decides.

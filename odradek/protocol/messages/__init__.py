@@ -377,8 +377,8 @@ REQUESTS: dict[int, str] = {
     90: "describe_share_group_offsets_request",
     91: "alter_share_group_offsets_request",
     92: "delete_share_group_offsets_request",
-    93: "txn_share_acknowledge_request",
     94: "unregister_controller_request",
+    95: "txn_share_acknowledge_request",
 }
 RESPONSES: dict[int, str] = {
     0: "produce_response",
@@ -470,8 +470,8 @@ RESPONSES: dict[int, str] = {
     90: "describe_share_group_offsets_response",
     91: "alter_share_group_offsets_response",
     92: "delete_share_group_offsets_response",
-    93: "txn_share_acknowledge_response",
     94: "unregister_controller_response",
+    95: "txn_share_acknowledge_response",
 }
 
 

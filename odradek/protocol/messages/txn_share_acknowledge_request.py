@@ -17,7 +17,7 @@ class TxnShareAcknowledgeRequest(Message):
         "member_epoch",
         "topics",
     )
-    API_KEY = 93
+    API_KEY = 95
     MIN_VERSION = 0
     MAX_VERSION = 0
     FLEXIBLE_SINCE = 0

@@ -9,7 +9,7 @@ from odradek.protocol.struct import UNSET, ZERO_UUID, Message, Struct
 
 class TxnShareAcknowledgeResponse(Message):
     __slots__ = ("throttle_time_ms", "error_code", "responses", "node_endpoints")
-    API_KEY = 93
+    API_KEY = 95
     MIN_VERSION = 0
     MAX_VERSION = 0
     FLEXIBLE_SINCE = 0

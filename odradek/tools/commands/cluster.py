@@ -69,7 +69,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 def _level(text: str) -> tuple[str, int]:
     name, separator, level = text.partition("=")
     if not separator or not name.strip() or not level.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=LEVEL, as in share.version=2")
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=LEVEL, as in odradek.share.transactions=1")
     return name.strip(), int(level)
 
 

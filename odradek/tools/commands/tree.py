@@ -111,7 +111,7 @@ COMMANDS = {
     "cluster": Command("the brokers, their advertised addresses, the features", examples=("cluster describe",)),
     "features": Command(
         "describe the features of the cluster, raise and lower their levels",
-        examples=("features describe", "features upgrade --feature share.version=2"),
+        examples=("features describe", "features upgrade --feature odradek.share.transactions=1"),
         setup="cluster.configure_features",
     ),
     "transactions": Command(

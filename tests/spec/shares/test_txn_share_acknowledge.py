@@ -304,7 +304,7 @@ def test_scenario_101_a_downgrade_waits_for_what_is_staged(broker: TxnShareBroke
     a.acquire(topic)
     producer.stage(a, {topic: [(0, 0, ACCEPT)]})
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
-    assert broker.image.features["share.version"] == 2
+    assert broker.image.features["odradek.share.transactions"] == 1
     broker.restart_shares()  # nor does anybody have to have it in memory
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     producer.commit()

@@ -146,14 +146,17 @@ def test_case_08_the_member_is_not_who_it_was(broker: TxnShareBroker) -> None:
     assert broker.pending == 0
 
 
-@pytest.mark.parametrize(("share", "transaction"), [(1, 2), (2, 1), (0, 2)])
-def test_scenario_079_case_09_without_both_features(broker: TxnShareBroker, share: int, transaction: int) -> None:
+@pytest.mark.parametrize(("own", "share", "transaction"), [(0, 1, 2), (0, 2, 2), (1, 1, 1), (1, 0, 2)])
+def test_scenario_079_case_09_without_the_feature_or_one_that_it_needs(
+    broker: TxnShareBroker, own: int, share: int, transaction: int
+) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
-    assert (93, 0, 0) in broker.listed_apis(api_versions)
-    broker.image.features.update({"share.version": share, "transaction.version": transaction})
-    assert 93 not in [key for key, _, _ in broker.listed_apis(api_versions)]
+    assert (95, 0, 0) in broker.listed_apis(api_versions)
+    levels = {"odradek.share.transactions": own, "share.version": share, "transaction.version": transaction}
+    broker.image.features.update(levels)
+    assert 95 not in [key for key, _, _ in broker.listed_apis(api_versions)]
     assert producer.codes(a, {topic: [ALL]}) is ErrorCode.UNSUPPORTED_VERSION
 
 

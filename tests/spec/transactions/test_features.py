@@ -157,3 +157,56 @@ def test_after_a_downgrade_an_id_that_committed_under_2_goes_on() -> None:
     scene.commit4((PID, 4))
     scene.write_markers()
     assert scene.restarted().state == (S.COMPLETE_COMMIT, PID, 4)
+
+
+OWN = "odradek.share.transactions"
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {"share_version": 1, "transaction_version": 1},
+        {"transaction_version": 2},
+        {"share_version": 2},
+    ],
+)
+def test_v2_acknowledgements_in_transactions_need_share_groups_and_epochs(
+    levels: dict[str, int],
+) -> None:
+    with pytest.raises(KafkaError) as caught:
+        updated(image(**levels), (OWN, 1, UPGRADE))
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert caught.value.message == (
+        f"{ALL_FAILED}Invalid update version 1 for feature {OWN}. It needs share.version 1 or above and"
+        " transaction.version 2: raise these before it, or in the same request."
+    )
+
+
+def test_v2_what_they_need_may_be_raised_in_the_same_request() -> None:
+    before = image(share_version=1, transaction_version=1)
+    assert len(updated(before, (OWN, 1, UPGRADE), (TV, 2, UPGRADE))) == 2
+
+
+@pytest.mark.parametrize("update", [(OWN, 0, SAFE_DOWNGRADE), (OWN, 0, UNSAFE_DOWNGRADE), ("share.version", 0, 2)])
+@pytest.mark.parametrize(("count", "told"), [(3, "3 acknowledgements"), (None, "an unknown number of")])
+def test_v2_nothing_that_is_staged_is_left_without_an_end(
+    update: tuple[str, int, int], count: int | None, told: str
+) -> None:
+    before = MetadataImage()
+    for name, level in {"share.version": 1, TV: 2, OWN: 1}.items():
+        before.replay(FeatureLevelRecord(name=name, feature_level=level))
+    with pytest.raises(KafkaError, match=told) as caught:
+        update_features(
+            before, [FeatureUpdate(*update)], node_id=1, min_insync_replicas="1", pending_count=lambda: count
+        )
+    assert caught.value.code is ErrorCode.FEATURE_UPDATE_FAILED
+
+
+def test_v4_share_version_2_is_lowered_to_1_whatever_is_staged() -> None:
+    """Dead-letter queues have nothing to do with transactions."""
+    before = MetadataImage()
+    for name, level in {"share.version": 2, TV: 2, OWN: 1}.items():
+        before.replay(FeatureLevelRecord(name=name, feature_level=level))
+    update = FeatureUpdate("share.version", 1, SAFE_DOWNGRADE)
+    made = update_features(before, [update], node_id=1, min_insync_replicas="1", pending_count=lambda: 3)
+    assert made.records == (FeatureLevelRecord(name="share.version", feature_level=1),)

@@ -72,11 +72,12 @@ FATAL = {E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH, E.UNSUPPORTED_VERSION, E.T
 
 @dataclass
 class Leader:
-    """Of both partitions, and coordinator of everything; answers key 93 with one saying after the other, then well."""
+    """Of both partitions, and coordinator of everything; answers key 95 with one saying after the other, then well."""
 
     broker: ScriptedBroker
     served: dict[ApiKey, int] = field(default_factory=lambda: dict(SERVED))
     transaction_version: int = 2
+    share_transactions: int = 1
     sayings: list[TxnShareAcknowledgeResponse | None] = field(default_factory=list)
 
     @property
@@ -113,7 +114,8 @@ class Leader:
             ],
             finalized_features_epoch=1,
             finalized_features=[
-                FinalizedFeatureKey(name="transaction.version", max_version_level=self.transaction_version)
+                FinalizedFeatureKey(name="transaction.version", max_version_level=self.transaction_version),
+                FinalizedFeatureKey(name="odradek.share.transactions", max_version_level=self.share_transactions),
             ],
         )
 
@@ -205,9 +207,10 @@ async def test_outside_of_a_transaction_nothing_is_sent() -> None:
 
 async def test_a_cluster_without_the_request_is_told_from_before_anything_is_sent() -> None:
     without = {api: newest for api, newest in SERVED.items() if api is not ApiKey.TXN_SHARE_ACKNOWLEDGE}
-    for more in ({"served": without}, {"transaction_version": 1}):
+    # With the key alone, it may be a later Kafka's request of another kind.
+    for more in ({"served": without}, {"transaction_version": 1}, {"share_transactions": 0}):
         async with in_transaction(**more) as (producer, leader):
-            with pytest.raises(AbortableError, match=r"KIP-1289.*share\.version 2") as refused:
+            with pytest.raises(AbortableError, match=r"KIP-1289.*odradek\.share\.transactions 1") as refused:
                 await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)
             assert refused.value.code is E.UNSUPPORTED_VERSION
             with pytest.raises(AbortableError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from odradek.broker.control.presets.parameters import Facts, Parameters
 from odradek.broker.control.presets.preset_client import GROUP, PresetClient
 from odradek.broker.control.problems import Problem
-from odradek.broker.metadata.supported_features import SHARE_VERSION_TRANSACTIONS
+from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS, SHARE_TRANSACTIONS_LEVEL
 from odradek.broker.runtime.uuids import hex_text, random_uuid
 from odradek.protocol.messages.share_acknowledge_request import AcknowledgementBatch as Acknowledged
 from odradek.protocol.messages.share_acknowledge_request import (
@@ -149,9 +149,11 @@ async def last_delivery(client: PresetClient, told: Parameters) -> Facts:
 
 async def tx_pending(client: PresetClient, told: Parameters) -> Facts:
     """The first record of the share partition is acknowledged in an open transaction: it is TX_PENDING. Raises
-    share.version where that is needed."""
+    odradek.share.transactions where that is needed."""
     if not client.broker.metadata.image.acknowledges_in_transactions:
-        update = FeatureUpdateKey(feature="share.version", max_version_level=SHARE_VERSION_TRANSACTIONS, upgrade_type=1)
+        update = FeatureUpdateKey(
+            feature=SHARE_TRANSACTIONS, max_version_level=SHARE_TRANSACTIONS_LEVEL, upgrade_type=1
+        )
         await client.ask(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse)
     member = await _member(client, told, 1)
     producer = await client.producer(told.text("transactional_id"), told.number("timeout_ms"))

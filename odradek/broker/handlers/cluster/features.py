@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.metadata.features import FeatureUpdate
+from odradek.broker.metadata.features import FeatureUpdate, levels_with
 from odradek.broker.metadata.features import update_features as decide
 from odradek.broker.metadata.records import Decision
-from odradek.broker.metadata.supported_features import (
-    SHARE_VERSION,
-    SHARE_VERSION_TRANSACTIONS,
-    TRANSACTION_VERSION,
-)
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION, may_have_pending
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -25,7 +22,6 @@ from odradek.protocol.messages.api_versions_response import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
-    from odradek.protocol.struct import Message
 
 ANY_NODE = -1  # in ApiVersions: the client does not know yet which node it talks to
 RESULTS_UNTIL = 1  # the last version of UpdateFeatures with a result for each feature
@@ -98,8 +93,8 @@ def update_features(
 
     v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
     results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable. Before
-    share.version goes below the level of markers in its log, what they said is recorded for readers that do not know
-    them; before transaction.version is lowered, which transactions are complete.
+    odradek.share.transactions is lowered, what the markers of share groups said is recorded for readers that do not
+    know them; before transaction.version is lowered, which transactions are complete.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     updates = [
@@ -122,7 +117,7 @@ def update_features(
         )
         if request.validate_only:
             return Decision(response)
-        if any(ends_pending(each) for each in made.records):
+        if made.records and ends_pending(updates, image):
             broker.shares.is_draining = True  # until it is recorded, which takes an fsync
         return Decision(response, made.records)
 
@@ -155,7 +150,7 @@ def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validat
     done: Deferred[bool] = Deferred()
     if (
         validate_only
-        or not lowers(SHARE_VERSION, updates, broker)
+        or not ends_pending(updates, broker.metadata.image)
         or SHARE_GROUP_STATE not in broker.metadata.image.topics
         or pending_count(broker) != 0
     ):
@@ -178,13 +173,9 @@ def lowers(feature: str, updates: list[FeatureUpdate], broker: HandlerBroker) ->
     return any(each.feature == feature and each.level < current for each in updates)
 
 
-def ends_pending(record: Message) -> bool:
-    """Tells whether with this record acknowledgements can no longer be part of transactions."""
-    return (
-        isinstance(record, FeatureLevelRecord)
-        and record.name == SHARE_VERSION
-        and record.feature_level < SHARE_VERSION_TRANSACTIONS
-    )
+def ends_pending(updates: Sequence[FeatureUpdate], image: MetadataImage) -> bool:
+    """Tells whether acknowledgements could become part of transactions, and no longer can after these updates."""
+    return may_have_pending(image.features) and not may_have_pending(levels_with(image.features, updates))
 
 
 def pending_count(broker: HandlerBroker) -> int | None:

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 async def txn_share_acknowledge(
     request: TxnShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> TxnShareAcknowledgeResponse:
-    """TxnShareAcknowledge (key 93), version 0: accepts or rejects records of a share group in a producer's transaction.
+    """TxnShareAcknowledge (key 95), version 0: accepts or rejects records of a share group in a producer's transaction.
 
-    Served while share.version and transaction.version are at least 2. Needs WRITE on the transactional id, READ on the
-    group and on each topic. Pending in all partitions of the request or in none; answered when that is stored. The
-    acknowledgements count, or never did, when the transaction ends. Source: docs/spec/share-groups.md#s1-9, #s5-3.
+    Served while odradek.share.transactions is 1, share.version at least 1 and transaction.version 2. Needs WRITE on the
+    transactional id, READ on the group and on each topic. Pending in all partitions of the request or in none; answered
+    when that is stored. The acknowledgements count, or never did, when the transaction ends. Source:
+    docs/spec/share-groups.md#s1-9, #s5-3.
     """
     broker.shares.require_transactions()
     if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:

@@ -42,7 +42,8 @@ def share_groups_are_on(image: MetadataImage) -> bool:
 class Shares:
     """All that one broker serves of share groups.
 
-    is_draining  share.version is about to be lowered: nothing becomes pending (docs/spec/share-groups.md#s5-10 W2)
+    is_draining  odradek.share.transactions is about to be lowered: nothing becomes pending
+                 (docs/spec/share-groups.md#s5-10 W2)
     """
 
     def __init__(

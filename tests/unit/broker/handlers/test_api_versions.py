@@ -24,7 +24,7 @@ NEWEST = 5
 CLUSTER, NODE_ID = "bm9kZXMtb2Ytb25lLTAwMQ", 1
 AHEAD_OF_KAFKA = {
     ApiKey.INIT_PRODUCER_ID.value: (0, 6),  # KIP-939; ADR 9
-    ApiKey.TXN_SHARE_ACKNOWLEDGE.value: (0, 0),  # KIP-1289; ADR 16
+    ApiKey.TXN_SHARE_ACKNOWLEDGE.value: (0, 0),  # KIP-1289; ADR 35
 }
 
 
@@ -47,7 +47,7 @@ def ask(version: int, *, name: str = "probe", software_version: str = "1.0", bro
 
 @pytest.mark.parametrize("version", range(NEWEST + 1))
 async def test_every_version_lists_exactly_what_is_served_in_the_order_of_the_keys(version: int) -> None:
-    answer = ask(version, broker=broker_with(share_version=2, transaction_version=2))
+    answer = ask(version, broker=broker_with(share_version=1, transaction_version=2, odradek_share_transactions=1))
     shown = [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]
     assert shown == sorted((key.value, one.min_version, one.max_version) for key, one in SERVED.items())
     assert answer.error_code == ErrorCode.NONE.value

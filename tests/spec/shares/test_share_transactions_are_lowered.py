@@ -1,6 +1,6 @@
-"""`share.version` lowered below the level of acknowledgements in transactions: docs/spec/share-groups.md#s5-10."""
+"""`odradek.share.transactions` lowered: docs/spec/share-groups.md#s5-10."""
 
-from odradek.broker.metadata.supported_features import SHARE_VERSION
+from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
@@ -18,7 +18,7 @@ SAFE_DOWNGRADE = 2
 
 def lower(story: ShareStory) -> list[bytes]:
     """The answer, once there is one."""
-    update = FeatureUpdateKey(feature=SHARE_VERSION, max_version_level=1, upgrade_type=SAFE_DOWNGRADE)
+    update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
     answers: list[bytes] = []
     story.stage.broker.receive(request_bytes(UpdateFeaturesRequest(feature_updates=[update]), 1, 1, ""), answers.append)
     return answers
@@ -47,8 +47,8 @@ def test_nothing_is_staged_while_the_lower_level_is_being_recorded() -> None:
     assert stage(story) is ErrorCode.UNSUPPORTED_VERSION
     story.stage.wait(100)
     assert len(answers) == 1
-    assert story.stage.broker.metadata.image.features[SHARE_VERSION] == 1
-    story.stage.broker.metadata.commit([FeatureLevelRecord(name=SHARE_VERSION, feature_level=2)])
+    assert story.stage.broker.metadata.image.features.get(SHARE_TRANSACTIONS, 0) == 0
+    story.stage.broker.metadata.commit([FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=1)])
     story.stage.wait(100)
     assert stage(story) is ErrorCode.NONE
 
@@ -60,7 +60,7 @@ def test_a_refused_downgrade_ends_the_draining() -> None:
     assert story.stage_some("A", 1)
     lower(story)
     story.stage.wait(100)
-    assert story.stage.broker.metadata.image.features[SHARE_VERSION] == 2
+    assert story.stage.broker.metadata.image.features[SHARE_TRANSACTIONS] == 1
     assert story.stage_some("A", 1)
 
 
@@ -83,8 +83,8 @@ def test_what_markers_committed_is_recorded_and_synced_before_the_lower_level_is
     assert committed not in batches_told(log, key)
     answers = lower(story)
     while not answers:
-        assert stage.broker.metadata.image.features[SHARE_VERSION] == 2
+        assert stage.broker.metadata.image.features[SHARE_TRANSACTIONS] == 1
         stage.wait(1)
-    assert stage.broker.metadata.image.features[SHARE_VERSION] == 1
+    assert stage.broker.metadata.image.features.get(SHARE_TRANSACTIONS, 0) == 0
     assert committed in batches_told(log, key)
     assert log.synced_offset == log.log_end_offset
