@@ -20,9 +20,9 @@ from odradek.broker.security.acl.authorizer import StandardAuthorizer
 from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.asked_broker import AskedBroker
+from tests.support.requests import produce_request
 
 ROUNDS, DECISIONS, REQUESTS = 15, 20_000, 1_000
 ACLS = 1_000
@@ -56,8 +56,7 @@ class Producing:
         asked.ask(asked.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
         fill(asked.broker.metadata.image.acls)
         records = build_batch([NewRecord(None, bytes(1024), int(time.time() * 1000))])
-        data = TopicProduceData(name="topic-7", partition_data=[PartitionProduceData(index=0, records=records)])
-        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
+        request = produce_request("topic-7", records, acks=1)
         self._frame = bytes(request_bytes(request, VERSION, 1, "bench"))[4:]
         self._asked = asked
         self._connection = asked.connection(ALICE)

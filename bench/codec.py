@@ -17,18 +17,15 @@ from odradek.protocol.codec import decode, encode, encode_chunks
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tests.support.requests import produce_request
 
 GATE = 5.0
 CALLS, ROUNDS = 5_000, 9
 BATCH = bytes(1024)
 
-PRODUCE = ProduceRequest(
-    acks=-1,
-    timeout_ms=30_000,
-    topic_data=[TopicProduceData(name="my-topic", partition_data=[PartitionProduceData(index=3, records=BATCH)])],
-)
+PRODUCE = produce_request("my-topic", BATCH, partition=3)
 PRODUCED = ProduceResponse(
     responses=[
         TopicProduceResponse(

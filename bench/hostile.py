@@ -36,7 +36,6 @@ from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.batches import changed
 from tests.support.long_requests import (
@@ -48,6 +47,7 @@ from tests.support.long_requests import (
     long_arrays,
     long_request,
 )
+from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0  # for an answer; a broker without one in this time does not answer
@@ -216,9 +216,7 @@ def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
         packed = changed(
             header + records, attributes=GZIP, batch_length=49 + len(records), record_count=2, last_offset_delta=1
         )
-        data = PartitionProduceData(index=0, records=bytes(packed))
-        topic = TopicProduceData(name=KNOWN_TOPIC, partition_data=[data])
-        request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
+        request = produce_request(KNOWN_TOPIC, bytes(packed), acks=1)
         frame = request_bytes(request, PRODUCE, 1, "hostile")
 
         def send(bombs: int) -> None:

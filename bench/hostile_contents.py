@@ -37,7 +37,6 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
 from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.messages.txn_share_acknowledge_request import (
@@ -49,6 +48,7 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
 from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.certificates import Authority
+from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0
@@ -193,9 +193,8 @@ def alternating(bootstrap: str, seconds: float) -> Run:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
     batch = bytes(build_batch([NewRecord(None, b"x", time.time_ns() // 1_000_000)] * 1_000))
-    data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
     for _ in range(LOCKS // 1_000):
-        wire.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), 9)
+        wire.ask(produce_request(name, batch), 9)
     (member,) = joined(wire, group_id, name, 1, 1)
     acquired = epoch = 0
     while acquired < LOCKS:

@@ -14,6 +14,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.broker_process import Broker
+from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 START_TIMEOUT_S = 120.0
@@ -57,8 +58,7 @@ def first_produce(subject: Subject, share: float) -> Mapping[str, float]:
         wait_until_led(wire, [FIRST_TOPIC])
     broker.stop()
     batch = build_batch([NewRecord(None, b"first", time.time_ns() // 1_000_000)])
-    topic = TopicProduceData(name=FIRST_TOPIC, partition_data=[PartitionProduceData(index=0, records=batch)])
-    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+    request = produce_request(FIRST_TOPIC, batch)
     begun = time.perf_counter()
     wire, starting = started(broker)
     with wire:

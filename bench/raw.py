@@ -9,9 +9,9 @@ from bench.native import run_load, running_sink
 from bench.subjects import Subject
 from bench.topics import topic
 from odradek.protocol.frames import request_bytes, response_chunks
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
+from tests.support.requests import produce_request
 
 PRODUCE_VERSION = 9
 PARTITIONS = 8
@@ -64,11 +64,5 @@ class RawLoad:
 
     def _frame(self, name: str, partition: int) -> bytes:
         batch = build_batch([NewRecord(None, os.urandom(self.value_bytes), time.time_ns() // 1_000_000)])
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[
-                TopicProduceData(name=name, partition_data=[PartitionProduceData(index=partition, records=batch)])
-            ],
-        )
+        request = produce_request(name, batch, partition=partition)
         return request_bytes(request, PRODUCE_VERSION, 1, "bench")

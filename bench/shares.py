@@ -27,7 +27,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest
 from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
@@ -38,6 +38,7 @@ from odradek.protocol.messages.update_features_request import FeatureUpdateKey, 
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 PARTITIONS = 8
@@ -127,14 +128,7 @@ def fill(wire: Wire, name: str, records: int) -> None:
     """At least so many records, in batches of a hundred, spread over the partitions."""
     now_ms = time.time_ns() // 1_000_000
     batch = bytes(build_batch([NewRecord(None, VALUE, now_ms)] * RECORDS_PER_BATCH))
-    requests = [
-        ProduceRequest(
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[TopicProduceData(name=name, partition_data=[PartitionProduceData(index=index, records=batch)])],
-        )
-        for index in range(PARTITIONS)
-    ]
+    requests = [produce_request(name, batch, partition=index) for index in range(PARTITIONS)]
     count = -(-records // RECORDS_PER_BATCH // PARTITIONS) * PARTITIONS
     for number in range(count + PRODUCES_IN_FLIGHT):
         if number < count:

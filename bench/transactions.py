@@ -24,9 +24,9 @@ from odradek.protocol.messages.add_partitions_to_txn_request import AddPartition
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 SECONDS = 2.0
@@ -124,21 +124,8 @@ class RawTransactions:
     def _script(self, wire: Wire, name: str, number: int) -> bytes:
         transactional_id = f"{name}-{self.version}-{number}"
         producer_id, epoch = new_pair(wire, transactional_id)
-        batch = build_batch(
-            [NewRecord(None, VALUE, time.time_ns() // 1_000_000)],
-            producer_id=SOME_ID,
-            producer_epoch=SOME_EPOCH,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        produce = ProduceRequest(
-            transactional_id=transactional_id,
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[
-                TopicProduceData(name=name, partition_data=[PartitionProduceData(index=number, records=batch)])
-            ],
-        )
+        batch = batch_by((SOME_ID, SOME_EPOCH), 0, VALUE, key=None, at_ms=time.time_ns() // 1_000_000)
+        produce = produce_request(name, batch, partition=number, transactional_id=transactional_id)
         add = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=SOME_ID,

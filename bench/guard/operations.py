@@ -48,6 +48,8 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
 from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 PRODUCE_VERSION, TRANSACTIONAL_PRODUCE_VERSION, END_TXN_VERSION = 9, 12, 5
@@ -213,19 +215,9 @@ class TransactionalProducer:
         self._producer_id, self._epoch = new_pair(wire, self._transactional_id)
 
     def send(self) -> None:
-        records = build_batch(
-            [NewRecord(None, b"x" * 100, time.time_ns() // 1_000_000)],
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        partition = PartitionProduceData(index=self._partition, records=records)
-        request = ProduceRequest(
-            transactional_id=self._transactional_id,
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[TopicProduceData(name=self._name, partition_data=[partition])],
+        records = batch_by((self._producer_id, self._epoch), 0, b"x" * 100, key=None, at_ms=time.time_ns() // 1_000_000)
+        request = produce_request(
+            self._name, records, partition=self._partition, transactional_id=self._transactional_id
         )
         self._wire.send(request, TRANSACTIONAL_PRODUCE_VERSION)
 

@@ -21,10 +21,10 @@ from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.broker_process import Broker
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 PRODUCE_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 9, 3, 3, 4
@@ -173,16 +173,7 @@ def _produce(wires: Sequence[Wire], count: int) -> Requests:
     batch = build_batch([NewRecord(None, os.urandom(1024), time.time_ns() // 1_000_000)])
     frames = [
         request_bytes(
-            ProduceRequest(
-                acks=-1,
-                timeout_ms=30_000,
-                topic_data=[
-                    TopicProduceData(
-                        name=_topic(index // PER_TOPIC),
-                        partition_data=[PartitionProduceData(index=index % PER_TOPIC, records=batch)],
-                    )
-                ],
-            ),
+            produce_request(_topic(index // PER_TOPIC), batch, partition=index % PER_TOPIC),
             PRODUCE_VERSION,
             1,
             "scale",

@@ -21,12 +21,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet, Unused
 from tests.clients.admin import list_topics
 from tests.support.batches import good_batch
 from tests.support.blocking_testing import blocking
+from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 DAY_MS = 24 * 3600 * 1000
@@ -297,12 +297,10 @@ def test_a_crash_keeps_what_was_acknowledged(kafka: Cluster) -> None:
 
 def test_a_crash_amid_writes_keeps_what_was_acknowledged(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
-    partition = PartitionProduceData(index=0, records=bytes(good_batch(1)))
-    topic = TopicProduceData(name="orders", partition_data=[partition])
     acknowledged, crash = 0, Thread(target=kafka.crash)
     with Wire(kafka.bootstrap) as wire, suppress(ClosedByBroker, OSError):
         while True:
-            wire.ask(ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic]), 9, ProduceResponse)
+            wire.ask(produce_request("orders", bytes(good_batch(1))), 9, ProduceResponse)
             acknowledged += 1
             if acknowledged == 20:
                 crash.start()

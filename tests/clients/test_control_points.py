@@ -19,11 +19,11 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.sync import Cluster, Odradek, Unused
 from tests.clients.admin import list_topics
+from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 10
@@ -291,9 +291,8 @@ def test_what_is_held_is_handled_though_its_client_is_gone(kafka: Cluster) -> No
     """A late Produce is what transactions of before were hung by (KIP-890)."""
     kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "late"}})
     batch = build_batch([NewRecord(None, b"late", 0)])
-    data = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
     with Wire(kafka.bootstrap, "gone") as wire:
-        wire.send(ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[data]), 12)
+        wire.send(produce_request("orders", batch), 12)
         kafka.wait(hold="late")
     has_left(kafka, "gone")
     assert end_offset(kafka, 0) == 0

@@ -11,13 +11,13 @@ from confluent_kafka import KafkaError, Producer
 from odradek.client import Admin, AuthenticationFailed, PreparedTxnState
 from odradek.client import Producer as OwnProducer
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.producer_state import INT32_MAX
 from odradek.testing.sync import Cluster, Odradek, Refused
 from tests.clients.test_control_presets import produce, read, transactional
 from tests.clients.test_sasl import SETTINGS as SASL
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 PATIENCE_S = 60
@@ -31,15 +31,16 @@ AUTHORIZER = {
 def test_sequences_begin_again_at_0_in_the_middle_of_a_batch(kafka: Cluster) -> None:
     facts = kafka.preset("sequence-wrap", records=2, sequences_left=1)
     assert facts["last_sequence"] == INT32_MAX - 1
-    batch = build_batch(
-        [NewRecord(None, value, int(time.time() * 1000)) for value in (b"last", b"first", b"second")],
-        producer_id=facts["producer_id"],
-        producer_epoch=facts["producer_epoch"],
-        base_sequence=INT32_MAX,
+    batch = batch_by(
+        (facts["producer_id"], facts["producer_epoch"]),
+        INT32_MAX,
+        *(b"last", b"first", b"second"),
+        key=None,
+        at_ms=int(time.time() * 1000),
+        transactional=False,
     )
-    data = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
     with Wire(kafka.bootstrap) as wire:
-        answer = wire.ask(ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[data]), 9, ProduceResponse)
+        answer = wire.ask(produce_request("orders", batch), 9, ProduceResponse)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE.value
     assert kafka.producers()[0]["last_sequence"] == 1
     assert [value for _, value in read(kafka, 5)] == [b"before the end"] * 2 + [b"last", b"first", b"second"]

@@ -19,7 +19,6 @@ from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
@@ -27,9 +26,10 @@ from odradek.protocol.messages.write_txn_markers_request import (
     WriteTxnMarkersRequest,
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.sync import Cluster, Odradek
 from tests.clients.admin import create_topic
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 PATIENCE_S = 30
@@ -102,15 +102,8 @@ class WriterByHand:
 
     def send(self) -> None:
         """A record to partition 0."""
-        batch = build_batch(
-            [NewRecord(None, b"a", 1)],
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=self._sequence,
-            is_transactional=True,
-        )
-        data = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
-        request = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=30_000, topic_data=[data])
+        batch = batch_by((self.producer_id, self.epoch), self._sequence, b"a", key=None, at_ms=1)
+        request = produce_request("orders", batch, transactional_id="t")
         self._wire.send(request, self._version)
 
     def answer(self) -> ErrorCode:

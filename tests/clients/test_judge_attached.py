@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.recording import Kind, Recording
 from odradek.protocol.recording_cuts import CUT_FROM_BYTES
@@ -23,6 +22,7 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.sync import Odradek
 from tests.support.broker_process import IS_KAFKA
 from tests.support.commands import command
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no control interface")
@@ -44,10 +44,7 @@ def batch(marked: bytes, compression: Compression = Compression.NONE) -> bytearr
 
 def produced(wire: Wire, records: bytearray) -> int:
     """Returns the error code of its answer."""
-    partition = PartitionProduceData(index=0, records=records)
-    request = ProduceRequest(
-        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=[partition])]
-    )
+    request = produce_request("orders", records, acks=1)
     return wire.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code
 
 

@@ -18,10 +18,10 @@ from odradek.protocol.messages.alter_client_quotas_request import (
 from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
 from tests.clients.conftest import StartBroker
+from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 pytestmark = pytest.mark.slow  # make test-slow
@@ -77,10 +77,7 @@ def test_a_producer_and_a_consumer_get_everything_through_and_are_told(bootstrap
 def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -> None:
     """Ten of them cannot take ten times as much: each waits for what all have sent."""
     batch = build_batch([NewRecord(None, bytes(LIMIT * 2), time.time_ns() // 1_000_000)])
-    data = PartitionProduceData(index=0, records=bytes(batch))
-    request = ProduceRequest(
-        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-    )
+    request = produce_request(topic, bytes(batch), acks=1)
     throttled_ms: list[int] = []
     with quota(bootstrap, "client-id", "many", "producer_byte_rate", LIMIT), ExitStack() as wires:
         for _ in range(10):

@@ -13,7 +13,6 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from odradek.protocol.records import records_of
 from odradek.storage.validation import check_produced
@@ -21,6 +20,7 @@ from tests.spec.test_produce_validation import rules_for
 from tests.support.batches import NOW_MS
 from tests.support.oracle import needs_kafka
 from tests.support.produced import Produced, everything
+from tests.support.requests import produce_request
 from tests.support.running_kafka import running_kafka
 from tests.support.wire import Wire
 
@@ -60,16 +60,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 
 def sent(wire: Wire, row: Produced, records: bytes | bytearray) -> PartitionProduceResponse:
-    request = ProduceRequest(
-        transactional_id=row.transactional_id,
-        acks=-1,
-        timeout_ms=10_000,
-        topic_data=[
-            TopicProduceData(
-                name=topic_of(row), partition_data=[PartitionProduceData(index=0, records=memoryview(records))]
-            )
-        ],
-    )
+    request = produce_request(topic_of(row), memoryview(records), transactional_id=row.transactional_id)
     while True:  # Kafka answers CreateTopics before it leads the new partitions
         response = wire.ask(request, row.version, ProduceResponse)
         answer = response.responses[0].partition_responses[0]

@@ -23,9 +23,9 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.clients.admin import create_topic
+from tests.support.batches import batch_by
 from tests.support.broker_process import Broker, BrokerProcess
 from tests.support.wire import Wire
 
@@ -112,13 +112,7 @@ class Application:
         )
 
     def _produce_request(self, value: bytes, sequence: int) -> ProduceRequest:
-        batch = build_batch(
-            [NewRecord(None, value, int(time.time() * 1000))],
-            producer_id=self._pair[0],
-            producer_epoch=self._pair[1],
-            base_sequence=sequence,
-            is_transactional=True,
-        )
+        batch = batch_by(self._pair, sequence, value, key=None, at_ms=int(time.time() * 1000))
         data = [PartitionProduceData(index=0, records=batch)]
         topics = [TopicProduceData(name=TOPIC, partition_data=data)]
         return ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=10_000, topic_data=topics)

@@ -17,15 +17,16 @@ from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxn
 from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.checker.history import Answer, TopicPartition
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 
 E = ErrorCode
 INPUT = "input"  # whose offsets the group commits
@@ -268,17 +269,11 @@ class Producer:
     def _produce_request(self, batch: Batch) -> ProduceRequest:
         records = self._records(batch)
         topic, index = batch.partition
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
-        return ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+        return produce_request(topic, records, partition=index, transactional_id=self.transactional_id)
 
     def _records(self, batch: Batch, key: bytes = b"k", compression: Compression = Compression.NONE) -> bytearray:
-        return build_batch(
-            [NewRecord(key, value, self._now_ms()) for value in batch.values],
-            producer_id=self._pair[0],
-            producer_epoch=self._pair[1],
-            base_sequence=batch.base_sequence,
-            is_transactional=True,
-            compression=compression,
+        return batch_by(
+            self._pair, batch.base_sequence, *batch.values, key=key, at_ms=self._now_ms(), compression=compression
         )
 
     def _commit_offset(self, attempt: Attempt) -> Generator[Sequence[Ask] | int, list[Any], bool]:

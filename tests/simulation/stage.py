@@ -14,13 +14,11 @@ from odradek.protocol.messages import response_class
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 from tests.simulation.invariants import ask_for_offset, committed_records
@@ -28,7 +26,9 @@ from tests.simulation.plan import broker_config
 from tests.simulation.simulated_broker import Parts, SimulatedBroker
 from tests.simulation.transaction_world import NOW_MS
 from tests.simulation.virtual_time import VirtualTime
+from tests.support.batches import batch_by
 from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.requests import produce_request
 from tests.support.transaction_listing import all_listed
 
 ID, GROUP = "pay", "billing"
@@ -151,16 +151,9 @@ class Stage:
 
     def produce(self, value: str, partition: tuple[str, int], *, version: int = 12) -> ErrorCode:
         topic, index = partition
-        records = build_batch(
-            [NewRecord(b"k", value.encode(), self.time.now_ms())],
-            producer_id=self.pair[0],
-            producer_epoch=self.pair[1],
-            base_sequence=self.sequences.get(partition, 0),
-            is_transactional=True,
-        )
+        records = batch_by(self.pair, self.sequences.get(partition, 0), value.encode(), at_ms=self.time.now_ms())
         self.sequences[partition] = self.sequences.get(partition, 0) + 1
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
-        request = ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=30_000, topic_data=[data])
+        request = produce_request(topic, records, partition=index, transactional_id=ID)
         return ErrorCode(self.ask(request, version).responses[0].partition_responses[0].error_code)
 
     def commit_offset(self, offset: int, *, version: int = 5) -> ErrorCode:

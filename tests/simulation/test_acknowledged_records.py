@@ -12,6 +12,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.records import NewRecord, batches, build_batch, records_of
 from odradek.storage.log import Origin
 from tests.simulation.seeds import seeds
+from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 
@@ -54,12 +55,7 @@ class Producer:
             last = Sent(self.producer_id, sequence, b"%d/%d" % (self.producer_id, sequence))
             self.sent.append(last)
         last.outcomes, last.is_refused = [], False
-        batch = build_batch(
-            [NewRecord(b"k", last.value, NOW_MS)],
-            producer_id=last.producer_id,
-            producer_epoch=0,
-            base_sequence=last.sequence,
-        )
+        batch = batch_by((last.producer_id, 0), last.sequence, last.value, at_ms=NOW_MS, transactional=False)
         try:
             partition.append(batch, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=last.outcomes.append)
         except KafkaError:

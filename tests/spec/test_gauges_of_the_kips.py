@@ -31,9 +31,9 @@ from odradek.broker.http.measures import (
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from odradek.storage.log import Origin
+from tests.support.batches import batch_by
 from tests.support.share_broker import GROUP, STATE_PARTITIONS
 from tests.support.share_member import Member
 from tests.support.turns import outcome
@@ -140,13 +140,7 @@ def append(scene: TxnShareBroker, producer: Producer, topic: str = "out", sequen
     )
     scene.settle()
     assert added
-    batch = build_batch(
-        [NewRecord(None, b"v", scene.clock.now_ms())],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=sequence,
-        is_transactional=True,
-    )
+    batch = batch_by((producer_id, producer_epoch), sequence, b"v", key=None, at_ms=scene.clock.now_ms())
     scene.partition(topic).append_now(batch, origin=Origin.CLIENT, now_ms=scene.clock.now_ms())
     scene.settle()
 

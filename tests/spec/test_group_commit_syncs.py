@@ -7,8 +7,9 @@ import pytest
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.records import NewRecord, build_batch, read_batch_header
+from odradek.protocol.records import read_batch_header
 from odradek.storage.log import Origin
+from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.group_commit_scene import GroupCommitScene as Scene
@@ -317,13 +318,7 @@ TWO_PHASE, ORDINARY = 50, 51
 
 def in_transaction(scene: Scene, producer_id: int) -> Told:
     told: Told = []
-    records = build_batch(
-        [NewRecord(None, b"v", NOW_MS)],
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=True,
-    )
+    records = batch_by((producer_id, 0), 0, b"v", key=None, at_ms=NOW_MS)
     header = read_batch_header(records)
     scene.partition.append(records, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append, header=header)
     return told

@@ -34,6 +34,26 @@ def good_batch(count: int = 3, compression: Compression = Compression.NONE, now_
     )
 
 
+def batch_by(
+    producer: tuple[int, int],
+    sequence: int,
+    *values: bytes,
+    key: bytes | None = b"k",
+    at_ms: int = NOW_MS,
+    transactional: bool = True,
+    compression: Compression = Compression.NONE,
+) -> bytearray:
+    """A record for each value, from the producer with this id and epoch, whose first one has this sequence number."""
+    return build_batch(
+        [NewRecord(key, value, at_ms) for value in values],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=sequence,
+        is_transactional=transactional,
+        compression=compression,
+    )
+
+
 def changed(batch: bytes | bytearray, *, seal: bool = True, **fields: int) -> bytearray:
     """A copy with other header fields, and with the CRC that belongs to them unless `seal` is False."""
     copy = bytearray(batch)

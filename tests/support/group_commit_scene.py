@@ -4,8 +4,9 @@ from typing import Any
 
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.records import NewRecord, batches, build_batch
+from odradek.protocol.records import batches
 from odradek.storage.log import Origin
+from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 
@@ -30,12 +31,7 @@ class GroupCommitScene:
 
 def batch(value: bytes, producer: tuple[int, int] | None = None) -> bytearray:
     producer_id, sequence = producer or (-1, -1)
-    return build_batch(
-        [NewRecord(None, value, NOW_MS)],
-        producer_id=producer_id,
-        producer_epoch=0 if producer else -1,
-        base_sequence=sequence,
-    )
+    return batch_by((producer_id, 0 if producer else -1), sequence, value, key=None, at_ms=NOW_MS, transactional=False)
 
 
 def values_in(partition: Partition) -> list[bytes]:

@@ -8,9 +8,9 @@ import time
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.protocol.records import NewRecord, build_batch
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that relies on AddPartitionsToTxn
@@ -27,15 +27,14 @@ def leave_hanging(bootstrap: str, transactional_id: str, topic: str, *, age_ms: 
         deadline = time.monotonic() + PATIENCE_S
         while (known := wire.ask(request, INIT_PRODUCER_ID, InitProducerIdResponse)).error_code:
             assert time.monotonic() < deadline, known
-        batch = build_batch(
-            [NewRecord(None, b"hanging", time.time_ns() // 1_000_000 - age_ms)],
-            producer_id=known.producer_id,
-            producer_epoch=known.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
+        batch = batch_by(
+            (known.producer_id, known.producer_epoch),
+            0,
+            b"hanging",
+            key=None,
+            at_ms=time.time_ns() // 1_000_000 - age_ms,
         )
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-        produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+        produce = produce_request(topic, batch, transactional_id=transactional_id)
         answer = wire.ask(produce, BEFORE_IMPLICIT_ADDS, ProduceResponse)
         assert answer.responses[0].partition_responses[0].error_code == 0
         return known.producer_id

@@ -11,7 +11,6 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -19,6 +18,7 @@ from odradek.protocol.messages.produce_response import (
 )
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.schema import ZERO_UUID
+from tests.support.requests import produce_request
 from tests.support.traces import Peer, Trace
 
 Story: TypeAlias = Callable[[Trace], None]
@@ -77,16 +77,8 @@ def produce(
 ) -> None:
     """One batch to a partition of topic `t`, or of that id, answered with `error`; lost: the answer is dropped."""
     name = "t" if topic_id == ZERO_UUID else ""
-    request = ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        topic_data=[
-            TopicProduceData(
-                name=name,
-                topic_id=topic_id,
-                partition_data=[PartitionProduceData(index=partition, records=records)],
-            )
-        ],
+    request = produce_request(
+        name, records, partition=partition, topic_id=topic_id, transactional_id=transactional_id, acks=acks
     )
     part = PartitionProduceResponse(index=partition, error_code=error, log_start_offset=log_start)
     response = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[part])

@@ -54,10 +54,11 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
-from odradek.protocol.records import NewRecord, batches, build_batch
+from odradek.protocol.records import batches
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.storage.log import Origin
+from tests.support.batches import batch_by
 from tests.support.broker_scene import NODE_ID, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 from tests.support.turns import outcome, run
@@ -311,13 +312,7 @@ class TransactionBroker(BrokerScene):
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:
         """Records of the producer, as a leader appends them once they are verified."""
         for topic, index in partitions:
-            batch = build_batch(
-                [NewRecord(b"k", b"v", self.clock.now_ms())],
-                producer_id=pair[0],
-                producer_epoch=pair[1],
-                base_sequence=0,
-                is_transactional=True,
-            )
+            batch = batch_by(pair, 0, b"v", at_ms=self.clock.now_ms())
             self.partition(topic, index).append_now(batch, origin=Origin.CLIENT, now_ms=self.clock.now_ms())
 
     def markers_in(self, topic: str, index: int = 0) -> list[Marker]:

@@ -57,9 +57,10 @@ from odradek.protocol.messages.write_txn_markers_request import (
     WriteTxnMarkersRequest,
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
-from odradek.protocol.records import NewRecord, batches, build_batch, records_of
+from odradek.protocol.records import batches, records_of
 from odradek.protocol.struct import ZERO_UUID, Message
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE, PartitionCodes, TopicPartition
+from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.fake_disk import FakeDisk
 from tests.support.transaction_broker import TransactionBroker
@@ -75,13 +76,7 @@ NO_PAIR = (-1, -1)
 def batch_of(
     pair: Pair, sequence: int = 0, *values: bytes, transactional: bool = True, timestamp_ms: int = NOW_MS
 ) -> bytearray:
-    return build_batch(
-        [NewRecord(b"k", value, timestamp_ms) for value in values or (b"v",)],
-        producer_id=pair[0],
-        producer_epoch=pair[1],
-        base_sequence=sequence,
-        is_transactional=transactional,
-    )
+    return batch_by(pair, sequence, *(values or (b"v",)), at_ms=timestamp_ms, transactional=transactional)
 
 
 class Clients(TransactionBroker):

@@ -14,9 +14,9 @@ from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.protocol.records import NewRecord, build_batch
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 Pair = tuple[int, int]
@@ -63,15 +63,8 @@ class TwoPhaseClient:
         return pair
 
     def write(self, transactional_id: str, pair: Pair, topic: str) -> None:
-        batch = build_batch(
-            [NewRecord(None, b"prepared", time.time_ns() // 1_000_000)],
-            producer_id=pair[0],
-            producer_epoch=pair[1],
-            base_sequence=0,
-            is_transactional=True,
-        )
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-        produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+        batch = batch_by(pair, 0, b"prepared", key=None, at_ms=time.time_ns() // 1_000_000)
+        produce = produce_request(topic, batch, transactional_id=transactional_id)
         answer = self._wire.ask(produce, 12, ProduceResponse)
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
 

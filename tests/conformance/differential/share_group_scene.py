@@ -24,7 +24,6 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.share_acknowledge_request import (
     AcknowledgementBatch,
     AcknowledgePartition,
@@ -37,6 +36,7 @@ from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHe
 from odradek.protocol.records import NewRecord, build_batch
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.groups_script import Member, wait_for_coordinator
+from tests.support.requests import produce_request
 
 GROUP_RESOURCE = 32
 PATIENCE_S = 60
@@ -64,8 +64,7 @@ class ShareScene:
     def produce(self, count: int) -> None:
         """One batch."""
         batch = build_batch([NewRecord(None, b"v", int(time.time() * 1000)) for _ in range(count)])
-        data = TopicProduceData(name=self.topic, partition_data=[PartitionProduceData(index=0, records=bytes(batch))])
-        answer = self.talk.quietly(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 9)
+        answer = self.talk.quietly(produce_request(self.topic, bytes(batch)), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
     def configure(self, name: str, value: str) -> None:

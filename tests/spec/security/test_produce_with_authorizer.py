@@ -18,10 +18,12 @@ from odradek.protocol.acls import Operation, PatternType, Permission, ResourceTy
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.asked_broker import AskedBroker
+from tests.support.batches import batch_by
+from tests.support.requests import produce_request
 
 ADMIN, ALICE = "User:admin", "User:alice"
 VERSION = 12
@@ -68,8 +70,7 @@ class Producing:
 
 def request(topic: str, transactional_id: str | None = None) -> ProduceRequest:
     records = build_batch([NewRecord(b"k", b"v", 1_700_000_000_000)])
-    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
-    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data], transactional_id=transactional_id)
+    return produce_request(topic, records, transactional_id=transactional_id)
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +131,8 @@ def test_the_transactional_id_is_looked_at_before_the_coordinator_is_asked(produ
 
 
 def transactional(transactional_id: str) -> ProduceRequest:
-    records = build_batch(
-        [NewRecord(b"k", b"v", 1_700_000_000_000)],
-        producer_id=7,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=True,
-    )
-    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
-    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data], transactional_id=transactional_id)
+    records = batch_by((7, 0), 0, b"v", at_ms=1_700_000_000_000)
+    return produce_request("t", records, transactional_id=transactional_id)
 
 
 def test_while_the_audit_log_is_to_tell_what_is_allowed_the_general_path_is_taken(

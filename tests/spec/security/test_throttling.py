@@ -16,12 +16,13 @@ from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 from tests.support.peer import Peer, server_around
+from tests.support.requests import produce_request
 
 EVERYBODY: QuotaEntity = (("user", "ANONYMOUS"),)
 TEST_CLIENT: QuotaEntity = (("client-id", "test"),)  # what a Peer calls itself
@@ -74,8 +75,7 @@ class Scene(BrokerScene):
 
 
 def produce_of(size_bytes: int, acks: int = -1) -> ProduceRequest:
-    data = PartitionProduceData(index=0, records=build_batch([NewRecord(None, bytes(size_bytes), NOW_MS)]))
-    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+    return produce_request("t", build_batch([NewRecord(None, bytes(size_bytes), NOW_MS)]), acks=acks)
 
 
 def has_records(response: FetchResponse) -> bool:

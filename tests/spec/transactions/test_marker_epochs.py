@@ -7,10 +7,10 @@ import pytest
 
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, TxnMarker
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.topic_partition import PartitionCodes
 from odradek.storage.log import Origin
 from odradek.storage.producer_state import ProducerEntry
+from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS
 from tests.support.transaction_broker import TransactionBroker
 
@@ -47,13 +47,7 @@ class Scene(TransactionBroker):
         return self.partition(*P0).log.log_end_offset
 
     def send(self, epoch: int, sequence: int) -> None:
-        batch = build_batch(
-            [NewRecord(b"k", b"v", NOW_MS)],
-            producer_id=PID,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
+        batch = batch_by((PID, epoch), sequence, b"v", at_ms=NOW_MS)
         self.partition(*P0).append_now(batch, origin=Origin.CLIENT, now_ms=NOW_MS)
 
 

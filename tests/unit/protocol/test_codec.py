@@ -21,8 +21,9 @@ from odradek.protocol.messages.fetch_response import (
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from tests.support.requests import produce_request
 
 HEARTBEAT = HeartbeatRequest(group_id="pay", generation_id=7, member_id="m-1")
 HEARTBEAT_V0 = bytes.fromhex("0003 706179 00000007 0003 6d2d31")
@@ -30,11 +31,7 @@ HEARTBEAT_V4 = bytes.fromhex("04 706179 00000007 04 6d2d31 00 00")
 
 
 def produce(records: bytes | None) -> ProduceRequest:
-    return ProduceRequest(
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=records)])],
-    )
+    return produce_request("t", records, partition=1)
 
 
 def fetched(records: bytes | memoryview | list[bytes | bytearray | memoryview] | None) -> FetchResponse:

@@ -19,6 +19,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.recording_cuts import MOST_BATCHES, UncheckedCut, cut_answer, cut_request, restored, unchecked_cut
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Buffer
+from tests.support.requests import produce_request
 
 RECORDS = b"records" * 1000
 VERSIONS = range(3, ProduceRequest.MAX_VERSION + 1)
@@ -46,9 +47,7 @@ def produce(version: int, *records: Buffer | None) -> memoryview:
 
 def produce_one(version: int, records: Buffer | None, transactional_id: str | None = None) -> memoryview:
     """As most are: one batch for one partition."""
-    partition = PartitionProduceData(index=0, records=records)
-    topic = TopicProduceData(name="orders", topic_id=bytes(16), partition_data=[partition])
-    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=1, topic_data=[topic])
+    request = produce_request("orders", records, topic_id=bytes(16), transactional_id=transactional_id)
     return memoryview(request_bytes(request, version, 7, "a-client"))[LENGTH_BYTES:]
 
 

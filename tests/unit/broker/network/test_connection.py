@@ -24,10 +24,11 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 from tests.support.examples import examples
 from tests.support.peer import Handler, Peer, server_with
+from tests.support.requests import produce_request
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 VERSION = 4
@@ -42,8 +43,7 @@ def list_groups(correlation_id: int) -> bytes:
 
 
 def produce(records: bytes, correlation_id: int = 0) -> bytes:
-    partition = PartitionProduceData(index=0, records=records)
-    request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[partition])])
+    request = produce_request("t", records)
     return request_bytes(request, 9, correlation_id, "test")
 
 

@@ -22,12 +22,12 @@ from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.recording import Kind, Recording, RecordingEntry
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.judge.judging import judge
 from tests.support.peer import Answering, FakeTransport, Later, Peer, server_around
+from tests.support.requests import produce_request
 
 FRAME = request_bytes(MetadataRequest(topics=[]), 12, 7, "a-client")
 ANSWER = b"\0\0\0\x04\0\0\0\x07"
@@ -239,8 +239,7 @@ async def test_a_judge_that_gets_no_records_decides_as_one_that_gets_them() -> N
     answer = response_writer(FetchResponse.API_KEY, FetchResponse, 12)(7, fetched)
     peer = peer_of(server_around(Answers([ANSWER], [ANSWER], answer)), cut, whole)  # type: ignore[arg-type]
     for batch in (sound, damaged):
-        data = PartitionProduceData(index=0, records=batch)
-        request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+        request = produce_request("t", batch, acks=1)
         peer.send(request_bytes(request, 9, 7, "a-client"))
     peer.send(request_bytes(FetchRequest(topics=[]), 12, 7, "a-client"))
     cut.close()
