@@ -121,6 +121,18 @@ def test_a_record_of_a_share_partition_is_in_a_state(kafka: Cluster) -> None:
     assert any(each["type"] == "share" and each["group"] == "s" for each in kafka.sessions())
 
 
+def test_a_share_group_is_waited_for_as_any_group(kafka: Cluster) -> None:
+    kafka.call("POST", "/presets/last-delivery", {"topic": "orders", "group": "s"})
+    (listed,) = [each for each in kafka.groups() if each["group"] == "s"]
+    found = kafka.wait(group="s", state=listed["state"], members=len(listed["members"]), timeout_s=30)
+    assert found["state"] in ("Stable", "Empty")
+    assert kafka.wait(group="nobody", state="Dead", members=0, timeout_s=30)["members"] == 0
+
+
+def test_a_transaction_that_nobody_knows_has_no_state(kafka: Cluster) -> None:
+    assert kafka.wait(transaction="nobody", state=None, timeout_s=30)["partitions"] == []
+
+
 def test_partitions_with_leaders_and_offsets(odradek: Odradek) -> None:
     with odradek.cluster(nodes=[3, 8], topics={"orders": 2}) as kafka:
         produced(kafka, 4)

@@ -62,6 +62,7 @@ BROKER_ORDER = (
     "handlers",
     "client_limits.py",  # puts quotas into force
     "in_process",  # a client of the broker's own, without a socket
+    "facts",  # state as values, for the page and for control
     "http",  # metrics, health and the page
     "serving.py",  # sockets, dispatch and pages around the broker
     "control",  # brokers that tests of clients control

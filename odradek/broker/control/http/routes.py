@@ -17,7 +17,7 @@ from odradek.broker.control.clusters.releases import release_named
 from odradek.broker.control.http.live_recording import send_recording
 from odradek.broker.control.http.request_events import ToldExchanges, send_requests
 from odradek.broker.control.http.shown import ShownClusters
-from odradek.broker.control.http.state import LISTS, Row, page_of, topic_facts
+from odradek.broker.control.http.state import LISTS, Row, page_of, partition_row
 from odradek.broker.control.http.waiting import LONGEST_MS, effects_are_there, wait
 from odradek.broker.control.nodes.nodes import told_nodes
 from odradek.broker.control.odd.odd import PERCENT
@@ -344,7 +344,7 @@ async def truncate(cluster: Cluster, request: web.Request) -> object:
         except KafkaError as error:
             raise Problem(409, f"{topic}-{index} is offline: {error}") from error
         await cluster.settled()
-    return topic_facts(cluster, topic, index)
+    return partition_row(cluster, topic, index)
 
 
 async def move_coordinator(cluster: Cluster, request: web.Request) -> object:

@@ -5,15 +5,16 @@ Field names are part of the interface. Lists are answered in pages: what is beyo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.control.nodes.node_view import NodeRequests
 from odradek.broker.control.problems import Problem, only
-from odradek.broker.http.page.groups import described
-from odradek.broker.http.page.shares import stored_ranges, stored_state, stored_states
+from odradek.broker.facts import groups as group_facts
+from odradek.broker.facts import shares as share_facts
+from odradek.broker.facts import transactions as transaction_facts
+from odradek.broker.facts.partitions import partition_facts
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
@@ -21,10 +22,12 @@ from odradek.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.control.clusters.clusters import Cluster
-    from odradek.broker.shares.core.state_core import StateCore
+    from odradek.broker.facts.shares import RecordRange
 
 Row: TypeAlias = dict[str, object]
 MOST_ROWS = 1000
+NO_PRODUCER_ID = -1
+DEAD = "Dead"  # what Kafka says of a group that there is not
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
@@ -63,63 +66,87 @@ def partitions(cluster: Cluster) -> Iterator[Row]:
     for name, topic in sorted(cluster.running.broker.metadata.image.topics.items()):
         for index, partition in enumerate(topic.partitions):
             yield {
-                **topic_facts(cluster, name, index),
+                **partition_row(cluster, name, index),
                 "topic_id": topic_id_text(topic.topic_id),
                 "replicas": partition.replicas,
                 "isr": partition.isr,
             }
 
 
-def topic_facts(cluster: Cluster, name: str, index: int) -> Row:
+def partition_row(cluster: Cluster, name: str, index: int) -> Row:
     try:
-        broker = cluster.running.broker
-        log = broker.partitions.get(name, index).log
-        placed = broker.metadata.image.topics[name].partitions[index]
+        found = partition_facts(cluster.running.broker, name, index)
     except KafkaError as error:
         return {"topic": name, "partition": index, "error": error.code.name}
     return {
-        "topic": name,
-        "partition": index,
-        "leader": placed.leader,
-        "leader_epoch": placed.leader_epoch,
-        "log_start_offset": log.log_start_offset,
-        "last_stable_offset": log.last_stable_offset,
-        "log_end_offset": log.log_end_offset,
+        "topic": found.topic,
+        "partition": found.partition,
+        "leader": found.leader,
+        "leader_epoch": found.leader_epoch,
+        "log_start_offset": found.log_start_offset,
+        "last_stable_offset": found.last_stable_offset,
+        "log_end_offset": found.log_end_offset,
     }
 
 
 def transactions(cluster: Cluster) -> Iterator[Row]:
     """Yields transactional ids as their coordinators describe them. Raises Problem while one of these is not there."""
-    broker = cluster.running.broker
-    for shard in broker.transactions.shards if broker.has_started("transactions") else ():
-        try:
-            core = shard.look(lambda core: core)
-        except KafkaError as error:
-            raise Problem(409, f"a transaction coordinator does not answer: {error}") from error
-        for txn in core.entries():  # one after the other, as a page asks for them
-            each = core.describe(txn.transactional_id)
+    try:
+        for each in transaction_facts.transactions(cluster.running.broker):
             yield {
                 "transaction": each.transactional_id,
-                "state": each.transaction_state,
+                "state": each.state,
                 "producer_id": each.producer_id,
                 "producer_epoch": each.producer_epoch,
-                "timeout_ms": each.transaction_timeout_ms,
-                "started_ms": each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
-                "partitions": [f"{topic.topic}-{index}" for topic in each.topics for index in topic.partitions],
+                "timeout_ms": each.timeout_ms,
+                "started_ms": each.started_ms,
+                "partitions": each.partitions,
             }
+    except KafkaError as error:
+        raise Problem(409, f"a transaction coordinator does not answer: {error}") from error
+
+
+def transaction_row(broker: Broker, name: str) -> Row:
+    """Shows a transactional id; its `state` is None if no coordinator knows it."""
+    try:
+        found = transaction_facts.transaction(broker, name)
+    except KafkaError as error:
+        return {"transaction": name, "error": error.code.name}
+    if found is None:
+        return {"transaction": name, "state": None, "producer_id": NO_PRODUCER_ID, "partitions": []}
+    return {
+        "transaction": name,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        "partitions": found.partitions,
+    }
 
 
 def groups(cluster: Cluster) -> Iterator[Row]:
     """Yields groups of every type with their members. Raises Problem while a coordinator is not there."""
-    broker = cluster.running.broker
-    for shard in broker.groups.shards if broker.has_started("groups") else ():
-        try:
-            listed = shard.look(lambda core: core.list_groups((), ()))
-            for each in listed:
-                told = shard.look(partial(described, name=each.group_id, kind=each.group_type))
-                yield {"group": each.group_id, "type": each.group_type, "state": each.group_state, **told}
-        except KafkaError as error:
-            raise Problem(409, f"a group coordinator does not answer: {error}") from error
+    try:
+        for each in group_facts.groups(cluster.running.broker):
+            yield {
+                "group": each.id,
+                "type": each.type,
+                "state": each.state,
+                "epoch": each.epoch,
+                "assignor": each.assignor,
+                "members": [member._asdict() for member in each.members],
+            }
+    except KafkaError as error:
+        raise Problem(409, f"a group coordinator does not answer: {error}") from error
+
+
+def group_row(broker: Broker, name: str) -> Row:
+    """Shows the state of a group, Dead if there is none, and counts its members."""
+    try:
+        found = group_facts.group(broker, name)
+    except KafkaError as error:
+        return {"group": name, "error": error.code.name}
+    if found is None:
+        return {"group": name, "state": DEAD, "members": 0}
+    return {"group": name, "state": found.state, "members": len(found.members)}
 
 
 def share_partitions(cluster: Cluster) -> Iterator[Row]:
@@ -127,52 +154,21 @@ def share_partitions(cluster: Cluster) -> Iterator[Row]:
     coordinator stores them, those of which no leader has anything in memory."""
     broker = cluster.running.broker
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
-    in_memory: set[SharePartitionKey] = set()
-    for live in broker.shares.live if broker.has_started("shares") else ():
-        if not live.is_loaded:
-            continue
-        key, flight = live.key, live.core.flight
-        in_memory.add(key)
+    for each in share_facts.share_partitions(broker):
         yield {
-            "share_group": key.group_id,
-            "topic": names.get(key.topic_id),
-            "partition": key.partition,
-            "start_offset": flight.start_offset,
+            "share_group": each.key.group_id,
+            "topic": names.get(each.key.topic_id),
+            "partition": each.key.partition,
+            "start_offset": each.start_offset,
             "records": [
-                {
-                    "first_offset": span.first_offset,
-                    "last_offset": span.last_offset,
-                    "state": span.state.name,
-                    "deliveries": span.delivery_count,
-                    "member": span.member_id or None,
-                }
-                for span in islice(flight.spans(), MOST_ROWS)
+                {"first_offset": records.first_offset, "last_offset": records.last_offset, **record_state(records)}
+                for records in each.ranges[:MOST_ROWS]
             ],
         }
-    stored_keys = [key for shard in stored_states(broker) if shard.is_loaded for key in shard.look(keys_of)]
-    for key in stored_keys:
-        stored = None if key in in_memory else stored_state(broker, key)
-        if stored is not None:
-            yield {
-                "share_group": key.group_id,
-                "topic": names.get(key.topic_id),
-                "partition": key.partition,
-                "start_offset": stored.start_offset,
-                "records": [
-                    {
-                        "first_offset": each.first_offset,
-                        "last_offset": each.last_offset,
-                        "state": each.state.name,
-                        "deliveries": each.delivery_count,
-                        "member": each.member_id or None,
-                    }
-                    for each in islice(stored_ranges(stored), MOST_ROWS)
-                ],
-            }
 
 
-def keys_of(core: StateCore) -> Sequence[SharePartitionKey]:
-    return core.keys
+def record_state(records: RecordRange) -> Row:
+    return {"state": records.state.name, "deliveries": records.delivery_count, "member": records.member_id}
 
 
 def sessions(cluster: Cluster) -> Iterator[Row]:
@@ -259,21 +255,13 @@ def client(cluster: Cluster, client_id: str) -> Row:
 def member(broker: Broker, group: str, name: str) -> Row:
     """Shows the member with this member id, group instance id or client id; `owns` is None where there is none."""
     nobody: Row = {"member": name, "group": group, "owns": None}
-    if not broker.has_started("groups"):
-        return nobody
     try:
-        shard = broker.groups.shard_for(group)
-        kinds = [
-            each.group_type for each in shard.look(lambda core: core.list_groups((), ())) if each.group_id == group
-        ]
-        if not kinds:
-            return nobody
-        members = shard.look(lambda core: described(core, group, kinds[0]))["members"]
+        found = group_facts.group(broker, group)
     except KafkaError as error:
         return {**nobody, "error": error.code.name}
-    for each in members if isinstance(members, list) else ():
-        if name in (each["id"], each["instance"], each["client"]):
-            return {**nobody, "id": each["id"], "epoch": each["epoch"], "owns": sorted(each["partitions"])}
+    for each in () if found is None else found.members:
+        if name in (each.id, each.instance, each.client):
+            return {**nobody, "id": each.id, "epoch": each.epoch, "owns": sorted(each.partitions)}
     return nobody
 
 
@@ -287,25 +275,9 @@ def share_record(broker: Broker, group: str, topic: str, index: int, offset: int
     image = broker.metadata.image.topics.get(topic)
     if image is None:
         return nothing
-    for live in broker.shares.live if broker.has_started("shares") else ():
-        key = live.key
-        if (key.group_id, key.topic_id, key.partition) != (group, image.topic_id, index) or not live.is_loaded:
-            continue
-        flight = live.core.flight
-        if offset < flight.start_offset:
-            return {**nothing, "state": "ENDED"}
-        for span in flight.spans():
-            if span.first_offset <= offset <= span.last_offset:
-                who = span.member_id or None
-                return {**nothing, "state": span.state.name, "deliveries": span.delivery_count, "member": who}
-        return {**nothing, "state": "AVAILABLE", "deliveries": 0, "member": None}
-    stored = stored_state(broker, SharePartitionKey(group, image.topic_id, index))
-    if stored is None:
+    found = share_facts.share_partition(broker, SharePartitionKey(group, image.topic_id, index))
+    if found is None:
         return nothing
-    if offset < stored.start_offset:
+    if offset < found.start_offset:
         return {**nothing, "state": "ENDED"}
-    for each in stored_ranges(stored):
-        if each.first_offset <= offset <= each.last_offset:
-            who = each.member_id or None
-            return {**nothing, "state": each.state.name, "deliveries": each.delivery_count, "member": who}
-    return {**nothing, "state": "AVAILABLE", "deliveries": 0, "member": None}
+    return {**nothing, **record_state(found.at(offset))}

@@ -1,22 +1,13 @@
-"""Conditions that tests wait for. What is asked is asked of the broker as any client asks it."""
+"""Conditions that tests wait for: what `state` shows is looked at again and again until the condition is met."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.control.http.state import client, member, share_record, topic_facts
+from odradek.broker.control.http.state import client, group_row, member, partition_row, share_record, transaction_row
 from odradek.broker.control.problems import Problem, bad, only, text, unknown, whole
-from odradek.broker.in_process.client import InProcessClient
-from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
-from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
-from odradek.protocol.messages.describe_groups_response import DescribeGroupsResponse
-from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
 
 if TYPE_CHECKING:
     from odradek.broker.control.clusters.clusters import Cluster
@@ -63,7 +54,7 @@ async def wait(
     while True:
         cluster.require_there()
         if not cluster.is_restarting:
-            facts = await look(cluster, told)
+            facts = look(cluster, told)
             if "error" not in facts and all(_is_met(name, told[name], facts.get(name)) for name in wanted):
                 return True, facts
         if loop.time() >= until_s or is_gone():
@@ -124,33 +115,19 @@ def _checked(told: Mapping[str, object]) -> str:
     return kind
 
 
-async def _transaction(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    name = str(told["transaction"])
-    async with _Asking(cluster) as ask:
-        request = DescribeTransactionsRequest(transactional_ids=[name])
-        found = (await ask.ask(request, DescribeTransactionsResponse)).transaction_states[0]
-    if found.error_code not in (ErrorCode.NONE.value, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.value):
-        return {"transaction": name, "error": ErrorCode(found.error_code).name}
-    partitions = [f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions]
-    state = found.transaction_state or None
-    return {"transaction": name, "state": state, "producer_id": found.producer_id, "partitions": partitions}
+def _transaction(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return transaction_row(cluster.running.broker, str(told["transaction"]))
 
 
-async def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    name = str(told["group"])
-    async with _Asking(cluster) as ask:
-        modern = await ask.ask(ConsumerGroupDescribeRequest(group_ids=[name]), ConsumerGroupDescribeResponse)
-        if modern.groups[0].error_code == 0:
-            return {"group": name, "state": modern.groups[0].group_state, "members": len(modern.groups[0].members)}
-        classic = (await ask.ask(DescribeGroupsRequest(groups=[name]), DescribeGroupsResponse)).groups[0]
-    return {"group": name, "state": classic.group_state, "members": len(classic.members)}
+def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return group_row(cluster.running.broker, str(told["group"]))
 
 
-async def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return topic_facts(cluster, str(told["topic"]), whole(told.get("partition", 0), "partition"))
+def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return partition_row(cluster, str(told["topic"]), whole(told.get("partition", 0), "partition"))
 
 
-async def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     rule = cluster.faults.rules.get(str(told["fault"]))
     if rule is None:
         raise unknown("fault", str(told["fault"]), cluster.faults.rules)
@@ -158,24 +135,24 @@ async def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     return {**found, "unmade_because": rule.unmade_because} if rule.unmade else found
 
 
-async def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     return {"hold": told["hold"], "waiting": cluster.faults.holds.counts().get(str(told["hold"]), 0)}
 
 
-async def _member(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+def _member(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     return member(cluster.running.broker, str(told["group"]), str(told["member"]))
 
 
-async def _share_record(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+def _share_record(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     index, offset = whole(told.get("partition", 0), "partition"), whole(told["offset"], "offset")
     return share_record(cluster.running.broker, str(told["share_group"]), str(told["topic"]), index, offset)
 
 
-async def _client(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+def _client(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     return client(cluster, str(told["client"]))
 
 
-LOOKS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Awaitable[Facts]]] = {
+LOOKS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Facts]] = {
     "transaction": _transaction,
     "group": _group,
     "topic": _topic,
@@ -185,15 +162,3 @@ LOOKS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Awaitable[Facts]]]
     "share_group": _share_record,
     "client": _client,
 }
-PORTS = count(1)
-
-
-class _Asking:
-    def __init__(self, cluster: Cluster) -> None:
-        self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", next(PORTS) % 65536)
-
-    async def __aenter__(self) -> InProcessClient:
-        return self._client
-
-    async def __aexit__(self, *_: object) -> None:
-        self._client.close()

@@ -8,12 +8,12 @@ shows a transaction whose application died, or that was open before a restart, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from odradek.broker.facts.shares import SharePartitionFacts, facts_in_memory, stored_facts, stored_states
 from odradek.broker.http.page.served import SHOWN, JsonValue, Query, View, ViewedBroker
-from odradek.broker.shares.core.state import PendingHere, SharePartitionKey, StoredState
-from odradek.broker.shares.core.tables import LOADED_STATES, RecordState
+from odradek.broker.shares.core.state import PendingHere, SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -24,59 +24,6 @@ if TYPE_CHECKING:
 
 RANGES_SHOWN = 50
 STORED = "stored"  # the phase of a share partition that no leader has in memory
-
-
-class StoredRange(NamedTuple):
-    """Neighbouring records that the share coordinator stores alike. `pending`: the transaction that holds them."""
-
-    first_offset: int
-    last_offset: int
-    state: RecordState
-    delivery_count: int
-    member_id: str | None = None
-    lock_deadline_ms: int | None = None
-    producer_id: int | None = None
-
-    @property
-    def record_count(self) -> int:
-        return self.last_offset - self.first_offset + 1
-
-
-def stored_ranges(stored: StoredState) -> Iterator[StoredRange]:
-    """Yields the stored batches in ascending order. Where an acknowledgement is pending, the batch below it is stored
-    as available: that part is left out, and the pending range takes its place."""
-    pending = [
-        StoredRange(
-            each.first_offset,
-            each.last_offset,
-            RecordState.TX_PENDING,
-            each.delivery_count,
-            each.member_id,
-            each.lock_deadline_ms,
-            each.producer_id,
-        )
-        for each in stored.pending
-    ]
-    found = list(pending)
-    at = 0
-    for first, last, delivery_state, delivery_count in stored.batches:
-        state = LOADED_STATES.get(delivery_state, RecordState.AVAILABLE)
-        while at < len(pending) and pending[at].last_offset < first:
-            at += 1
-        reached, over = first, at
-        while over < len(pending) and pending[over].first_offset <= last:
-            if pending[over].first_offset > reached:
-                found.append(StoredRange(reached, pending[over].first_offset - 1, state, delivery_count))
-            reached = pending[over].last_offset + 1
-            over += 1
-        if reached <= last:
-            found.append(StoredRange(reached, last, state, delivery_count))
-    return iter(sorted(found, key=lambda each: each.first_offset))
-
-
-def stored_states(broker: Broker) -> Sequence[Shard[StateCore]]:
-    """Returns the shards of the share coordinator; none if it was never needed."""
-    return list(broker.share_coordinator.shards) if broker.has_started("share_coordinator") else ()
 
 
 async def shares(served: ViewedBroker, query: Query) -> View:
@@ -143,68 +90,44 @@ def share_row(live: LiveSharePartition, topic: str) -> View:
     }
     if not live.is_loaded:
         return head
-    core = live.core
-    spans = list(core.flight.spans())
-    states: Counter[str] = Counter()
-    deliveries: Counter[str] = Counter()
-    for span in spans:
-        states[span.state.name] += len(span)
-        deliveries[str(span.delivery_count)] += len(span)
+    flight = live.core.flight
     return {
         **head,
-        "start_offset": core.flight.start_offset,
-        "next_offset": core.flight.next_offset,
-        "in_flight": core.flight.size,
-        "states": dict(states),
-        "deliveries": dict(deliveries),
-        "ranges": [
-            {
-                "first": span.first_offset,
-                "last": span.last_offset,
-                "state": span.state.name,
-                "deliveries": span.delivery_count,
-                "member": span.member_id or None,
-                "lock_until_ms": span.lock_deadline_ms or None,
-                "producer_id": None if span.pending is None else span.pending.transaction.producer_id,
-            }
-            for span in spans[:RANGES_SHOWN]
-        ],
+        "next_offset": flight.next_offset,
+        "in_flight": flight.size,
+        **records_shown(facts_in_memory(live)),
     }
-
-
-def stored_state(broker: Broker, key: SharePartitionKey) -> StoredState | None:
-    """Returns the state of a share partition that the share coordinator stores. None: it has none, or loads."""
-    if not broker.has_started("share_coordinator"):
-        return None
-    try:
-        return broker.share_coordinator.shard_for(key).look(lambda core: core.stored(key))
-    except KafkaError:
-        return None
 
 
 def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | None:
     """Shows a share partition that no leader has in memory, as the share coordinator stores it. Returns None if it was
     deleted meanwhile."""
-    stored = stored_state(broker, key)
+    stored = stored_facts(broker, key)
     if stored is None:
         return None
     try:
         high_watermark = broker.partitions.get(topic, key.partition).log.high_watermark
     except KafkaError:
         high_watermark = None
-    ranges = list(stored_ranges(stored))
-    states: Counter[str] = Counter()
-    deliveries: Counter[str] = Counter()
-    for each in ranges:
-        states[each.state.name] += each.record_count
-        deliveries[str(each.delivery_count)] += each.record_count
     return {
         "group": key.group_id,
         "partition": f"{topic}-{key.partition}",
         "phase": STORED,
         "failure": None,
         "high_watermark": high_watermark,
-        "start_offset": stored.start_offset,
+        **records_shown(stored),
+    }
+
+
+def records_shown(facts: SharePartitionFacts) -> View:
+    """Counts the records of a share partition by state and by deliveries, and shows the first ranges."""
+    states: Counter[str] = Counter()
+    deliveries: Counter[str] = Counter()
+    for each in facts.ranges:
+        states[each.state.name] += each.record_count
+        deliveries[str(each.delivery_count)] += each.record_count
+    return {
+        "start_offset": facts.start_offset,
         "states": dict(states),
         "deliveries": dict(deliveries),
         "ranges": [
@@ -217,7 +140,7 @@ def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | Non
                 "lock_until_ms": each.lock_deadline_ms,
                 "producer_id": each.producer_id,
             }
-            for each in ranges[:RANGES_SHOWN]
+            for each in facts.ranges[:RANGES_SHOWN]
         ],
     }
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker.control.http.state import share_partitions, share_record
+from odradek.broker.facts.shares import stored_ranges
 from odradek.broker.http.page.served import ViewedBroker
-from odradek.broker.http.page.shares import shares, stored_ranges
+from odradek.broker.http.page.shares import shares
 from odradek.broker.http.page.transactions import transactions
 from odradek.broker.shares.core.state import PendingRange, StateBatch, StoredState
 from odradek.protocol.errors import ErrorCode

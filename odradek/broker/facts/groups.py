@@ -1,0 +1,132 @@
+"""Groups of every type: state, members and what they own, and committed offsets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import KafkaError, MalformedMessage, UnsupportedVersion
+from odradek.protocol.messages.consumer_group_describe_response import Member as ConsumerMember
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.groups.core import GroupCore
+    from odradek.protocol.messages.list_groups_response import ListedGroup
+
+VERSION = struct.Struct(">h")
+CLASSIC_VERSION = 6  # of DescribeGroups
+
+
+class MemberFacts(NamedTuple):
+    """Member of a group. epoch, instance: None if its type of group has none, or if it is no static member."""
+
+    id: str
+    client: str
+    host: str
+    epoch: int | None
+    instance: str | None
+    partitions: Sequence[str]
+
+
+class GroupFacts(NamedTuple):
+    """Group as its own DescribeGroups tells it. epoch: None for a classic group."""
+
+    id: str
+    type: str
+    state: str
+    epoch: int | None
+    assignor: str | None
+    members: Sequence[MemberFacts]
+
+
+def groups(broker: Broker) -> Iterator[GroupFacts]:
+    """Yields all groups. Raises KafkaError while a coordinator loads."""
+    for shard in broker.groups.shards if broker.has_started("groups") else ():
+        for listed in shard.look(lambda core: core.list_groups((), ())):
+            yield shard.look(partial(group_facts, listed))
+
+
+def group(broker: Broker, name: str) -> GroupFacts | None:
+    """Returns None if there is no group of this name. Raises KafkaError while its coordinator loads."""
+    if not broker.has_started("groups"):
+        return None
+    shard = broker.groups.shard_for(name)
+    found = next((each for each in shard.look(lambda core: core.list_groups((), ())) if each.group_id == name), None)
+    return None if found is None else shard.look(partial(group_facts, found))
+
+
+def group_facts(listed: ListedGroup, core: GroupCore) -> GroupFacts:
+    name, kind = listed.group_id, listed.group_type
+    if kind not in ("consumer", "share"):
+        classic = core.describe_group(name, version=CLASSIC_VERSION)
+        members = [
+            _member(each, assigned(each.member_assignment), None, each.group_instance_id) for each in classic.members
+        ]
+        return GroupFacts(name, kind, listed.group_state, None, classic.protocol_data, members)
+    found = core.describe_consumer_group(name) if kind == "consumer" else core.describe_share_group(name)
+    members = [
+        _member(
+            each,
+            ((topic.topic_name, topic.partitions) for topic in each.assignment.topic_partitions),
+            each.member_epoch,
+            each.instance_id if isinstance(each, ConsumerMember) else None,
+        )
+        for each in found.members
+    ]
+    return GroupFacts(name, kind, listed.group_state, found.group_epoch, found.assignor_name, members)
+
+
+class DescribedMember(Protocol):
+    """Member in a description of any type of group."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+
+
+def _member(
+    each: DescribedMember, assigned: Iterable[tuple[str, Iterable[int]]], epoch: int | None, instance: str | None
+) -> MemberFacts:
+    owned = [f"{topic}-{index}" for topic, indexes in assigned for index in indexes]
+    return MemberFacts(each.member_id, each.client_id, each.client_host, epoch, instance, owned)
+
+
+def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
+    """Returns what a member of a classic group has, where it is a consumer; other members speak a language of their
+    own.
+    """
+    if len(assignment) < VERSION.size:
+        return []
+    version = min(VERSION.unpack_from(assignment)[0], ConsumerProtocolAssignment.MAX_VERSION)
+    try:
+        said = decode(ConsumerProtocolAssignment, version, assignment, VERSION.size)
+    except (MalformedMessage, UnsupportedVersion):
+        return []
+    return [(each.topic, each.partitions) for each in said.assigned_partitions]
+
+
+class GroupPosition(NamedTuple):
+    """Position of a group in one partition. `end`: the high watermark; None where the partition is gone."""
+
+    partition: str
+    committed: int
+    end: int | None
+    lag: int | None
+    committed_ms: int
+
+
+def offsets(core: GroupCore, name: str, broker: Broker) -> list[GroupPosition]:
+    """Returns committed offsets; the lag counts up to the high watermark, as `kafka-consumer-groups` does."""
+    found = []
+    for (topic, index), committed in sorted(core.committed_offsets(name).items()):
+        try:
+            end = broker.partitions.get(topic, index).log.high_watermark
+        except KafkaError:
+            end = None
+        lag = None if end is None else max(0, end - committed.offset)
+        found.append(GroupPosition(f"{topic}-{index}", committed.offset, end, lag, committed.committed_ms))
+    return found

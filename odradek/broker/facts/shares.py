@@ -1,0 +1,141 @@
+"""Share partitions: records with their states, in the memory of a leader or as the share coordinator stores them.
+
+A leader keeps a share partition in memory only while members fetch from it; the share coordinator stores all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.broker.shares.core.state import SharePartitionKey, StoredState
+from odradek.broker.shares.core.tables import LOADED_STATES, RecordState
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.shares.core.state_core import StateCore
+    from odradek.broker.shares.leader.live_partition import LiveSharePartition
+
+
+class RecordRange(NamedTuple):
+    """Neighbouring records of a share partition in the same state. producer_id: of the transaction that holds them."""
+
+    first_offset: int
+    last_offset: int
+    state: RecordState
+    delivery_count: int
+    member_id: str | None = None
+    lock_deadline_ms: int | None = None
+    producer_id: int | None = None
+
+    @property
+    def record_count(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+
+def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
+    """Yields the stored batches in ascending order. Where an acknowledgement is pending, the batch below it is stored
+    as available: that part is left out, and the pending range takes its place."""
+    pending = [
+        RecordRange(
+            each.first_offset,
+            each.last_offset,
+            RecordState.TX_PENDING,
+            each.delivery_count,
+            each.member_id,
+            each.lock_deadline_ms,
+            each.producer_id,
+        )
+        for each in stored.pending
+    ]
+    found = list(pending)
+    at = 0
+    for first, last, delivery_state, delivery_count in stored.batches:
+        state = LOADED_STATES.get(delivery_state, RecordState.AVAILABLE)
+        while at < len(pending) and pending[at].last_offset < first:
+            at += 1
+        reached, over = first, at
+        while over < len(pending) and pending[over].first_offset <= last:
+            if pending[over].first_offset > reached:
+                found.append(RecordRange(reached, pending[over].first_offset - 1, state, delivery_count))
+            reached = pending[over].last_offset + 1
+            over += 1
+        if reached <= last:
+            found.append(RecordRange(reached, last, state, delivery_count))
+    return iter(sorted(found, key=lambda each: each.first_offset))
+
+
+class SharePartitionFacts(NamedTuple):
+    """Records of a share partition in ascending order. Before `start_offset` all are acknowledged or archived; the
+    records that no range contains are available, and were never delivered."""
+
+    key: SharePartitionKey
+    start_offset: int
+    ranges: Sequence[RecordRange]
+
+    def at(self, offset: int) -> RecordRange:
+        """The range of a record that is not before the start offset."""
+        never_delivered = RecordRange(offset, offset, RecordState.AVAILABLE, 0)
+        covering = (each for each in self.ranges if each.first_offset <= offset <= each.last_offset)
+        return next(covering, never_delivered)
+
+
+def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
+    """Yields the share partitions that leaders have in memory, then the stored state of all others."""
+    in_memory = set()
+    for live in broker.shares.live if broker.has_started("shares") else ():
+        if live.is_loaded:
+            in_memory.add(live.key)
+            yield facts_in_memory(live)
+    stored_keys = [
+        key for shard in stored_states(broker) if shard.is_loaded for key in shard.look(lambda core: core.keys)
+    ]
+    for key in stored_keys:
+        stored = None if key in in_memory else stored_facts(broker, key)
+        if stored is not None:
+            yield stored
+
+
+def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
+    """Returns the records as the leader has them, or, if no leader has the share partition in memory, as the share
+    coordinator stores them. None: neither has any state."""
+    for live in broker.shares.live if broker.has_started("shares") else ():
+        if live.key == key and live.is_loaded:
+            return facts_in_memory(live)
+    return stored_facts(broker, key)
+
+
+def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
+    """Returns what the leader of a loaded share partition has."""
+    flight = live.core.flight
+    ranges = [
+        RecordRange(
+            span.first_offset,
+            span.last_offset,
+            span.state,
+            span.delivery_count,
+            span.member_id or None,
+            span.lock_deadline_ms or None,
+            None if span.pending is None else span.pending.transaction.producer_id,
+        )
+        for span in flight.spans()
+    ]
+    return SharePartitionFacts(live.key, flight.start_offset, ranges)
+
+
+def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
+    """Returns the state that the share coordinator stores. None: it has none, or loads."""
+    if not broker.has_started("share_coordinator"):
+        return None
+    try:
+        stored = broker.share_coordinator.shard_for(key).look(lambda core: core.stored(key))
+    except KafkaError:
+        return None
+    return None if stored is None else SharePartitionFacts(key, stored.start_offset, list(stored_ranges(stored)))
+
+
+def stored_states(broker: Broker) -> Sequence[Shard[StateCore]]:
+    """Returns the shards of the share coordinator; none if it was never needed."""
+    return list(broker.share_coordinator.shards) if broker.has_started("share_coordinator") else ()

@@ -1,0 +1,57 @@
+"""Transactions as their coordinators describe them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from odradek.broker.broker import Broker
+    from odradek.protocol.messages.describe_transactions_response import TransactionState
+
+
+class TransactionFacts(NamedTuple):
+    """Transactional id with its latest transaction. started_ms: None if no transaction is open or being ended."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: Sequence[str]
+
+
+def transactions(broker: Broker) -> Iterator[TransactionFacts]:
+    """Yields all transactional ids. Raises KafkaError while a coordinator loads."""
+    for shard in broker.transactions.shards if broker.has_started("transactions") else ():
+        core = shard.look(lambda core: core)
+        for txn in core.entries():
+            yield _facts(core.describe(txn.transactional_id))
+
+
+def transaction(broker: Broker, transactional_id: str) -> TransactionFacts | None:
+    """Returns None for an id that no coordinator knows. Raises KafkaError while the coordinator of the id loads."""
+    if not broker.has_started("transactions"):
+        return None
+    try:
+        return _facts(broker.transactions.describe(transactional_id))
+    except KafkaError as error:
+        if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        raise
+
+
+def _facts(found: TransactionState) -> TransactionFacts:
+    return TransactionFacts(
+        found.transactional_id,
+        found.transaction_state,
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None,
+        [f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions],
+    )
