@@ -240,6 +240,10 @@ class Broker:
             self._flush.end()
             vars(self).clear()
 
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
         return self.new_fetch_sessions()

@@ -16,11 +16,17 @@ from kafka import TopicPartition as Place
 from odradek.client import ShareRecord
 from odradek.client import TopicPartition as ClientTopicPartition
 from odradek.client.sync import Admin
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
 from tests.clients.client_work import CLIENTS, GROUP, TOPIC, TRANSACTIONAL_ID
 from tests.clients.own_share_consumers import more, share_group, worker
 from tests.clients.speakers import wait_for
+from tests.support.wire import Wire
 
 NODES = (4, 1, 2**31 - 1)
 
@@ -425,3 +431,17 @@ def test_records_of_every_leader_are_shared_and_acknowledged(kafka: Cluster) -> 
 
 def lags(admin: Admin, group: str) -> dict[ClientTopicPartition, int | None]:
     return {place: told.lag for place, told in admin.list_share_group_offsets(group).items()}
+
+
+def test_a_client_that_names_the_node_that_it_means_is_answered_by_no_other(kafka: Cluster) -> None:
+    for node in kafka.nodes():
+        with Wire(f"{node['host']}:{node['port']}") as wire:
+            cluster_id = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).cluster_id
+            answers = {}
+            for meant in NODES:
+                names = ApiVersionsRequest(
+                    client_software_name="x", client_software_version="1", cluster_id=cluster_id, node_id=meant
+                )
+                answers[meant] = wire.ask(names, 5, ApiVersionsResponse).error_code
+            refused = ErrorCode.REBOOTSTRAP_REQUIRED.value
+            assert answers == {meant: 0 if meant == node["id"] else refused for meant in NODES}

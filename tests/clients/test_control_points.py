@@ -175,7 +175,7 @@ def test_a_version_that_is_refused_is_answered_with_the_range(kafka: Cluster) ->
         refused = wire.ask(asked, 4, ApiVersionsResponse)
         (row,) = refused.api_keys
         assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION.value
-        assert (row.api_key, row.min_version, row.max_version) == (ApiKey.API_VERSIONS.value, 0, 4)
+        assert (row.api_key, row.min_version, row.max_version) == (ApiKey.API_VERSIONS.value, 0, 5)
         assert wire.ask(asked, 3, ApiVersionsResponse).error_code == 0
 
 

@@ -43,6 +43,10 @@ class HandlerBroker(Protocol):
     @property
     def cluster_id(self) -> str: ...
     @property
+    def node_id(self) -> int:
+        """The node that clients have reached, which may be one of several over the same log."""
+
+    @property
     def advertised(self) -> Sequence[Listener]: ...
     @property
     def offered(self) -> Offered: ...

@@ -45,7 +45,7 @@ def test_scenario_034_an_api_versions_that_is_refused_may_be_followed_by_another
     client.peer.send(bytes(unknown_version))
     answer = client.peer.answer(ApiKey.API_VERSIONS, 0)
     assert answer.error_code == 35
-    assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [(18, 0, 4)]
+    assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [(18, 0, 5)]
     bad_name = ApiVersionsRequest(client_software_name="bad name", client_software_version="1")
     assert client.ask(bad_name, 3).error_code == 42
     assert client.api_versions().error_code == 0

@@ -88,8 +88,13 @@ class NodeBroker(HandlerBroker):
 
     def __init__(self, whole: Broker, node_id: int) -> None:
         self._whole = whole
+        self._node_id = node_id
         self._partitions = LedPartitions(whole.partitions, node_id)
         self._sessions: FetchSessions | None = None
+
+    @property
+    def node_id(self) -> int:
+        return self._node_id
 
     @property
     def partitions(self) -> Partitions:

@@ -82,7 +82,7 @@ def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> N
         return
     if cluster_id is None or node_id == ANY_NODE:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if cluster_id != broker.cluster_id or node_id != broker.metadata.node.node_id:
+    if cluster_id != broker.cluster_id or node_id != broker.node_id:
         raise KafkaError(ErrorCode.REBOOTSTRAP_REQUIRED)
 
 

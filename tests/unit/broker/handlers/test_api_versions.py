@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.api.served import SERVED
 from odradek.broker.broker import OFFERED
-from odradek.broker.metadata.image import MetadataImage, Node
+from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.supported_features import SUPPORTED_FEATURES
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -33,9 +33,7 @@ def broker_with(**levels: int) -> SimpleNamespace:
     for name, level in levels.items():
         image.replay(FeatureLevelRecord(name=name.replace("_", "."), feature_level=level))
     image.next_offset = 17
-    return SimpleNamespace(
-        metadata=SimpleNamespace(image=image, node=Node(NODE_ID, bytes(16))), offered=OFFERED, cluster_id=CLUSTER
-    )
+    return SimpleNamespace(metadata=SimpleNamespace(image=image), offered=OFFERED, cluster_id=CLUSTER, node_id=NODE_ID)
 
 
 def ask(version: int, *, name: str = "probe", software_version: str = "1.0", broker: object = None) -> Any:
