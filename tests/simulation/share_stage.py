@@ -116,6 +116,9 @@ class Known:
     least_count  of the next delivery, where a release was confirmed
     locks        who holds a record for sure, and until when
     ending       the end of the transaction that was asked for, until it is answered: whether it commits
+    given_up     rejected, and told so, or in a transaction whose commit was confirmed
+    perhaps_given_up  asked to be rejected, or in a transaction that was asked to commit
+    used         accepted, and told so, or in a transaction whose commit was confirmed
     """
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -127,6 +130,10 @@ class Known:
     staged: set[Record] = field(default_factory=set)
     ending: bool | None = None
     restarts: int = 0
+    given_up: set[Record] = field(default_factory=set)
+    perhaps_given_up: set[Record] = field(default_factory=set)
+    used: set[Record] = field(default_factory=set)
+    staged_rejections: set[Record] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +286,8 @@ class ShareStory:
                 continue
             if kind in (ACCEPT, REJECT):
                 self.known.doubtful |= set(kinds)
+            if kind == REJECT:
+                self.known.perhaps_given_up |= set(kinds)
             request = requests.acknowledge(self.group, name, member.session, self.stage.topic_id, kinds)
             answer = self.stage.ask(request, requests.ACKNOWLEDGE_VERSION, name)
             if E(answer.error_code) in NO_SESSION:
@@ -301,6 +310,7 @@ class ShareStory:
                 self.known.least_count[record] = count + 1
             else:
                 self.known.finished.add(record)
+                (self.known.given_up if kind == REJECT else self.known.used).add(record)
 
     # Acknowledging in a transaction.
 
@@ -309,7 +319,7 @@ class ShareStory:
         for _ in range(40):
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:
-                self.known.ending, self.known.staged = None, set()
+                self.known.ending, self.known.staged, self.known.staged_rejections = None, set(), set()
                 self._check_nothing_is_staged()
                 return
             assert code in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS), code
@@ -353,6 +363,8 @@ class ShareStory:
         for record in chosen:
             del member.held[record]
         self.known.staged |= set(chosen)
+        if kind == REJECT:
+            self.known.staged_rejections |= set(chosen)
         return True
 
     def end(self, *, commit: bool) -> bool:
@@ -360,6 +372,7 @@ class ShareStory:
         self.known.ending = commit
         if commit:
             self.known.doubtful |= self.known.staged
+            self.known.perhaps_given_up |= self.known.staged_rejections
         code = self.stage.end(committed=commit)
         for _ in range(40):
             if code not in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS):
@@ -368,8 +381,11 @@ class ShareStory:
             code = self.stage.end(committed=commit)
         self.known.ending = None
         staged, self.known.staged = self.known.staged, set()
+        rejections, self.known.staged_rejections = self.known.staged_rejections, set()
         if code is E.NONE and commit:
             self.known.finished |= staged
+            self.known.given_up |= rejections
+            self.known.used |= staged - rejections
         return code is E.NONE
 
     # In the end.
