@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import PropertyMock, patch
 
+from odradek.broker.coordinators.share_coordinator import Persister
 from odradek.broker.shares.core import entry, pending_records
 from odradek.broker.shares.core import partition as share_partition
 from odradek.broker.shares.core.entry import Entry
@@ -17,6 +18,7 @@ from odradek.broker.shares.core.state import (
     Outcome,
     PendingTransaction,
     Resolution,
+    SharePartitionKey,
     Snapshot,
     StateBatch,
     Update,
@@ -121,7 +123,12 @@ def delivery_counts_not_stored() -> Iterator[None]:
 
 @contextmanager
 def state_begun_anew() -> Iterator[None]:
-    with patch.object(group_state, "_initialize_if_missing", lambda persister, *how: persister.initialize(*how)):
+    async def initialize_anyway(
+        persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int
+    ) -> bool:
+        return await persister.initialize(key, state_epoch, start_offset)
+
+    with patch.object(group_state, "_initialize_if_missing", initialize_anyway):
         yield
 
 

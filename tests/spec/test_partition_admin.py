@@ -9,6 +9,7 @@ from odradek.broker.handlers.cluster.replicas import describe_log_dirs
 from odradek.broker.handlers.records.administration import delete_records, describe_producers
 from odradek.broker.handlers.records.offsets import offset_for_leader_epoch
 from odradek.broker.handlers.transactions.transactions import init_producer_id
+from odradek.broker.runtime.waiting import deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -29,7 +30,7 @@ from odradek.protocol.messages.offset_for_leader_epoch_request import (
 )
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
-from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
+from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 
 E = ErrorCode
@@ -222,10 +223,7 @@ def init(scene: Scene, **asked: Any) -> InitProducerIdResponse:
     given = iter(range(1000, 2000))
     scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(next(given)))
     request = InitProducerIdRequest(transaction_timeout_ms=1000, **asked)
-    answer: InitProducerIdResponse = answer_of(
-        init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)
-    )
-    return answer
+    return deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)).outcome()
 
 
 def test_an_idempotent_producer_gets_an_id_and_epoch_0_whatever_it_had_before(scene: Scene) -> None:
@@ -245,6 +243,6 @@ def test_a_metadata_log_that_fails_is_told(scene: Scene) -> None:
     failure = KafkaError(E.KAFKA_STORAGE_ERROR)
     scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(failure))
     request = InitProducerIdRequest(transactional_id=None)
-    reply = init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)
+    reply = deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker))
     with pytest.raises(KafkaError):
-        answer_of(reply)
+        reply.outcome()

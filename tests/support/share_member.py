@@ -30,7 +30,7 @@ from odradek.protocol.messages.share_fetch_request import (
 )
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.struct import Message
-from tests.support.turns import outcome
+from tests.support.turns import answered
 
 if TYPE_CHECKING:
     from tests.support.share_broker import ShareBroker
@@ -67,11 +67,11 @@ class Member:
         reply: Deferred[Any] = Deferred()
         try:
             answer = HANDLERS[api_key](sent, context, self.scene.broker)
+            if isinstance(answer, Coroutine):
+                answer = answered(answer)
         except KafkaError as error:
             code = translated(api_key, error.code, version)
             answer = error_reply(api_key, version, request, code, error.message)
-        if isinstance(answer, Coroutine):
-            answer = outcome(answer)
         if isinstance(answer, Deferred):
             reply = answer
         else:

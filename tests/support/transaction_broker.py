@@ -61,7 +61,7 @@ from odradek.storage.log import Origin
 from tests.support.batches import batch_by
 from tests.support.broker_scene import NODE_ID, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
-from tests.support.turns import outcome, run
+from tests.support.turns import answered, run
 
 M = TypeVar("M", bound=Message)
 HANDLERS: dict[int, Any] = {
@@ -291,7 +291,7 @@ class TransactionBroker(BrokerScene):
             ApiKey(request.API_KEY), version, 1, "a-client", self.clock.now_ms(), connection, self.authorizer
         )
         reply = HANDLERS[request.API_KEY](sent, context, self.broker)
-        return outcome(reply) if isinstance(reply, Coroutine) else reply
+        return answered(reply) if isinstance(reply, Coroutine) else reply
 
     def answer(self, request: Message, version: int, kind: type[M]) -> M:
         """Raises the KafkaError of a request that failed as a whole."""

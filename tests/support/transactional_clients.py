@@ -6,7 +6,7 @@ adds partitions itself (Produce v11, EndTxn v4), the latter relies on being adde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
@@ -64,6 +64,7 @@ from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.fake_disk import FakeDisk
 from tests.support.transaction_broker import TransactionBroker
+from tests.support.turns import answered
 
 Pair = tuple[int, int]
 ID = "pay"
@@ -110,7 +111,8 @@ class Clients(TransactionBroker):
         api_key = ApiKey(request.API_KEY)
         connection = ConnectionInfo(1, "127.0.0.1", 50_000)
         context = RequestContext(api_key, version, 1, "a-client", self.clock.now_ms(), connection, self.authorizer)
-        return handler_of(api_key)(sent, context, self.broker)
+        answer = handler_of(api_key)(sent, context, self.broker)
+        return answered(answer) if isinstance(answer, Coroutine) else answer
 
     # Producers.
 

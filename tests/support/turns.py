@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from itertools import count
+from types import coroutine as from_generator
 from typing import Any, TypeVar
+
+from odradek.broker.runtime.delayed import NowOrLater
+from odradek.broker.runtime.waiting import started
 
 T = TypeVar("T")
 
@@ -26,3 +30,25 @@ def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
         except StopIteration as end:
             return end.value, turn
     raise AssertionError
+
+
+def answered(coroutine: Coroutine[Any, Any, T]) -> NowOrLater[T]:
+    """As the dispatcher starts a handler, but a turn that the handler leaves to others comes at once."""
+    return started(_without_turns(coroutine))
+
+
+async def _without_turns(coroutine: Coroutine[Any, Any, T]) -> T:
+    result: T = await _awaited(coroutine)
+    return result
+
+
+@from_generator
+def _awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
+    while True:
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if awaited is not None:
+            yield awaited

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.runtime.delayed import Deferred, NowOrLater, once
+from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("odradek.transactions")
 
-R = TypeVar("R")
 OnSynced = Callable[[KafkaError | None], None]
 
 
@@ -68,25 +67,13 @@ class Syncing:
             self._then(self._failure)
 
 
-def once_synced(
-    answer: NowOrLater[R], sync: PartitionSync, partitions: Callable[[], Collection[TopicPartition]]
-) -> NowOrLater[R]:
-    """Gives the answer when these partitions are synced. A failure is COORDINATOR_NOT_AVAILABLE: clients ask again.
-
-    partitions  asked for when the answer is there
-    """
-    return once(answer, lambda response: _synced(response, sync, partitions()))
-
-
-def _synced(response: R, sync: PartitionSync, partitions: Collection[TopicPartition]) -> Deferred[R]:
-    synced: Deferred[R] = Deferred()
-
-    def ended(failure: KafkaError | None) -> None:
-        if failure is None:
-            synced.resolve(response)
-            return
+async def synced(sync: PartitionSync, partitions: Collection[TopicPartition]) -> None:
+    """Waits until these partitions are synced. Raises COORDINATOR_NOT_AVAILABLE if they cannot be, after which
+    clients ask again."""
+    ended: Deferred[None] = Deferred()
+    sync.sync(partitions, ended.settle)
+    try:
+        await ended
+    except KafkaError as failure:
         logger.error("a transaction was not made a two-phase commit, its records cannot be synced: %s", failure)
-        synced.fail(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-
-    sync.sync(partitions, ended)
-    return synced
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from None

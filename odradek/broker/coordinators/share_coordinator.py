@@ -8,15 +8,17 @@ methods are the requests 83 to 87, so that it could live on another broker. Sour
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers, earliest
-from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import after, arrived, deferred, each_of
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (
     Outcome,
@@ -179,13 +181,15 @@ class ShareCoordinator:
         for shard in self.shards:
             shard.tidy(lambda core, now_ms: core.tell_all(now_ms))
 
-    def tell_durably(self) -> NowOrLater[bool]:
-        """The same, answered when it survives a power failure, as does all before it. Raises KafkaError, or fails with
-        it."""
+    async def tell_durably(self) -> None:
+        """The same; waits until it survives a power failure, as does all before it. Raises KafkaError if any of it
+        cannot be recorded."""
         answers = [
             shard.submit(lambda core, now_ms: core.tell_all(now_ms)._replace(must_sync=True)) for shard in self.shards
         ]
-        return all_of(answers, _refused, all)
+        for answer in await each_of(answers):
+            if isinstance(answer, KafkaError):
+                raise answer
 
     # What happens by itself.
 
@@ -218,10 +222,6 @@ class ShareCoordinator:
         log.when_durable(delete, must_sync=True)  # a power failure must not take what makes the others needless
 
 
-def _refused(_: int, error: KafkaError) -> bool:
-    raise error
-
-
 R = TypeVar("R")
 
 FIRST_RETRY_MS: Final = 10
@@ -246,18 +246,6 @@ class Persister(Protocol):
     def delete(self, key: SharePartitionKey) -> Deferred[bool]: ...
 
     def summarize(self, key: SharePartitionKey) -> Deferred[StateSummary]: ...
-
-
-class _Asked(Generic[R]):
-    """A question until it is answered."""
-
-    __slots__ = ("answer", "decide", "key", "until_ms")
-
-    def __init__(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]], until_ms: int) -> None:
-        self.key = key
-        self.decide = decide
-        self.until_ms = until_ms
-        self.answer: Deferred[R] = Deferred()
 
 
 class LocalPersister:
@@ -303,34 +291,19 @@ class LocalPersister:
         return self._ask(key, lambda core, _: Outcome(core.summarize(key)))
 
     def _ask(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> Deferred[R]:
-        asked = _Asked(key, decide, self._clock.now_ms() + self._write_timeout_ms)
-        if self._has_topic():
-            self._attempt(asked, FIRST_RETRY_MS)
-        else:  # whether it was created or could not be is seen by asking
-            self._create_topic(SHARE_GROUP_STATE).when_done(lambda _: self._attempt(asked, FIRST_RETRY_MS))
-        return asked.answer
+        return deferred(self._answer(key, decide))
 
-    def _attempt(self, asked: _Asked[R], retry_ms: int) -> None:
-        try:
-            told = self._coordinator().shard_for(asked.key).submit(asked.decide)
-        except KafkaError as error:
-            self._refused(asked, error, retry_ms)
-            return
-        if isinstance(told, Deferred):
-            told.when_done(lambda done: self._told(asked, done, retry_ms))
-        else:
-            asked.answer.resolve(told)
-
-    def _told(self, asked: _Asked[R], told: Deferred[R], retry_ms: int) -> None:
-        try:
-            response = told.outcome()
-        except KafkaError as error:
-            self._refused(asked, error, retry_ms)
-            return
-        asked.answer.resolve(response)
-
-    def _refused(self, asked: _Asked[R], error: KafkaError, retry_ms: int) -> None:
-        if error.code not in RETRIABLE or self._clock.now_ms() + retry_ms > asked.until_ms:
-            asked.answer.fail(error)
-        else:
-            self._timers.after(retry_ms, lambda: self._attempt(asked, min(2 * retry_ms, LONGEST_RETRY_MS)))
+    async def _answer(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> R:
+        until_ms = self._clock.now_ms() + self._write_timeout_ms
+        if not self._has_topic():
+            with suppress(KafkaError):  # whether it was created or could not be is seen by asking
+                await self._create_topic(SHARE_GROUP_STATE)
+        retry_ms = FIRST_RETRY_MS
+        while True:
+            try:
+                return await arrived(self._coordinator().shard_for(key).submit(decide))
+            except KafkaError as error:
+                if error.code not in RETRIABLE or self._clock.now_ms() + retry_ms > until_ms:
+                    raise
+            await after(self._timers, retry_ms)
+            retry_ms = min(2 * retry_ms, LONGEST_RETRY_MS)

@@ -8,7 +8,7 @@ for too long are aborted, unused transactional ids expire. Decisions are in `odr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.configuration.settings import TimePerPrefix
-from odradek.broker.coordinators.partition_sync import PartitionSync, once_synced
+from odradek.broker.coordinators.partition_sync import PartitionSync, synced
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerRounds, MarkerWriter, NewMarkerRound
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
-from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.waiting import arrived, each_of, started, unattended
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
 from odradek.broker.transactions.requests import check_request
@@ -233,6 +234,9 @@ class TransactionCoordinator:
 
     def init_producer_id(self, request: InitProducerIdRequest) -> NowOrLater[InitProducerIdResponse]:
         """Answers a request with a transactional id."""
+        return started(self._init_producer_id(request))
+
+    async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         check_request(request, self.settings.decisions, self._features.get(TRANSACTION_VERSION, 0))
         assert request.transactional_id is not None
         shard = self.shard_for(request.transactional_id)
@@ -243,8 +247,10 @@ class TransactionCoordinator:
             to_sync.update(outcome.to_sync)
             return outcome
 
-        answer = self._turn(shard, decide, before_again=partial(_reserve, shard, request))
-        return once_synced(answer, self._partition_sync, lambda: to_sync) if request.keep_prepared_txn else answer
+        response = await arrived(self._turn(shard, decide, before_again=partial(_reserve, shard, request)))
+        if request.keep_prepared_txn:
+            await synced(self._partition_sync, to_sync)
+        return response
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
         """asked_version: what the request's own version stands for, 2 from EndTxn v5 on, else 0."""
@@ -298,9 +304,7 @@ class TransactionCoordinator:
                 )
         except KafkaError as refusal:
             return dict.fromkeys(wanted, refusal.code)
-        if isinstance(answer, Deferred):
-            return answer.otherwise(lambda error: dict.fromkeys(wanted, error.code))
-        return answer
+        return started(_codes(answer, wanted)) if isinstance(answer, Deferred) else answer
 
     def describe(self, transactional_id: str) -> TransactionState:
         _require_id(transactional_id)
@@ -308,7 +312,7 @@ class TransactionCoordinator:
 
     # What happens by itself.
 
-    def topic_deleted(self, topic: str) -> Deferred[int] | None:
+    def topic_deleted(self, topic: str) -> Deferred[None] | None:
         """Takes its partitions out of their transactions, so that no marker goes to another topic of that name.
 
         Returns a Deferred, once that is recorded as durably as the settings ask: before that, there must not be
@@ -328,8 +332,8 @@ class TransactionCoordinator:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
                 logger.error("the deletion of %s is not recorded in its open transactions: %s", topic, error)
-        together = all_of(answers, lambda _, error: 0, lambda counts: sum(counts))
-        return together if isinstance(together, Deferred) else None
+        recorded = started(_all_recorded(answers))
+        return recorded if isinstance(recorded, Deferred) else None
 
     def abort_timed_out(self) -> None:
         for shard in self.shards:
@@ -338,22 +342,14 @@ class TransactionCoordinator:
             except KafkaError:
                 continue  # not loaded yet; its transactions do not get younger
             for transactional_id in timed_out:
-                self._abort_timed_out(shard, transactional_id)
+                unattended(self._abort_timed_out(shard, transactional_id))
 
-    def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
+    async def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
         """Aborts it; if that cannot be done now, the next scan tries again."""
-
-        def refused(error: KafkaError) -> bool:
-            logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
-            return False
-
         try:
-            answer = self._turn(shard, lambda core, moment: core.abort_timed_out(transactional_id, moment))
+            await arrived(self._turn(shard, lambda core, moment: core.abort_timed_out(transactional_id, moment)))
         except KafkaError as error:
-            refused(error)
-            return
-        if isinstance(answer, Deferred):
-            answer.otherwise(refused)
+            logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
 
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
         """Answers the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""
@@ -386,34 +382,22 @@ class TransactionCoordinator:
         if not outcome.needs_producer_id:
             result = shard.carry_out(outcome, now_ms, parked)
             return result.now_or_later() if isinstance(result, Deferred) else result
-        answer: Deferred[R] = Deferred() if parked is None else parked
+        return started(self._decide_again(shard, decide, parked, before_again))
 
-        def again(producer_id: int | KafkaError) -> None:
-            if isinstance(producer_id, KafkaError):
-                answer.fail(producer_id)
-                return
-            try:
-                if before_again is not None:
-                    before_again(producer_id)
-                result = self._decide_with(producer_id, shard, decide, parked)
-            except Exception as error:
-                answer.fail(error)
-                return
-            if result is not answer:
-                answer.follow(result)
-
-        self._producer_ids.take(again)
-        return answer.now_or_later()
-
-    def _decide_with(
+    async def _decide_again(
         self,
-        producer_id: int,
         shard: TransactionShard,
         decide: Callable[[TransactionCore, Moment], Outcome[R]],
         parked: Deferred[R] | None,
-    ) -> NowOrLater[R]:
+        before_again: Callable[[int], None] | None,
+    ) -> R:
+        new_id: Deferred[int] = Deferred()
+        self._producer_ids.take(new_id.settle)
+        producer_id = await new_id
+        if before_again is not None:
+            before_again(producer_id)
         moment = partial(self._moment, new_producer_id=producer_id)
-        return shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked)
+        return await arrived(shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked))
 
     def _moment(self, now_ms: int, new_producer_id: int | None = None) -> Moment:
         return Moment(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
@@ -421,6 +405,19 @@ class TransactionCoordinator:
 
 def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | None]:
     return encode_record(record, features.get(TRANSACTION_VERSION, 0))
+
+
+async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartition]) -> PartitionCodes:
+    """Waits for the answer; where it is a refusal, that is the code of all partitions."""
+    try:
+        return await answer
+    except KafkaError as error:
+        return dict.fromkeys(wanted, error.code)
+
+
+async def _all_recorded(answers: Sequence[NowOrLater[int]]) -> None:
+    """Waits until all are recorded, or cannot be."""
+    await each_of(answers)
 
 
 def _reserve(shard: TransactionShard, request: InitProducerIdRequest, producer_id: int) -> None:

@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.waiting import after, unattended
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 from odradek.storage.verification import NO_GUARD, VerificationGuard
@@ -168,28 +169,10 @@ class Verifier:
         if not self.asks_for(adds):
             then({(each.partition.topic, each.partition.index): None for each in batches})
             return
-        PendingVerification(self, producer, batches, adds, then, may_repeat=waits_for_the_last and adds).ask()
+        unattended(self._verify(producer, batches, adds, then, may_repeat=waits_for_the_last and adds))
 
-
-class PendingVerification:
-    """One verification, from the first question to the results."""
-
-    __slots__ = (
-        "_adds",
-        "_asked_ms",
-        "_batches",
-        "_guards",
-        "_may_repeat",
-        "_producer",
-        "_refused",
-        "_since_ms",
-        "_then",
-        "_verifier",
-    )
-
-    def __init__(
+    async def _verify(
         self,
-        verifier: Verifier,
         producer: TransactionalProducer,
         batches: Sequence[Unverified],
         adds: bool,
@@ -197,70 +180,62 @@ class PendingVerification:
         *,
         may_repeat: bool,
     ) -> None:
-        self._verifier = verifier
-        self._producer = producer
-        self._batches = batches
-        self._adds = adds
-        self._then = then
-        self._may_repeat = may_repeat
-        self._since_ms = verifier.clock.now_ms()
-        self._guards: dict[TopicPartition, VerificationGuard] = {}
-        self._refused: dict[TopicPartition, KafkaError] = {}
-
-    def ask(self) -> None:
-        """Asks; all of it again when repeated: a transaction may have been opened here, or its producer fenced."""
-        self._guards, self._refused = {}, {}
-        for batch in self._batches:
-            partition = batch.partition
-            key = partition.topic, partition.index
-            try:
-                self._guards[key] = partition.log.begin_verification(
-                    self._producer.producer_id,
-                    self._producer.producer_epoch,
-                    batch.base_sequence,
-                    supports_epoch_bump=self._adds,
-                    now_ms=self._verifier.clock.now_ms(),
-                )
-            except KafkaError as fenced:
-                self._refused[key] = fenced
-        are_all_known = self._verifier.two_phase.are_all_known
-        unknown = [key for key, guard in self._guards.items() if guard is not NO_GUARD or not are_all_known]
-        if not unknown:
-            self._end({})
-            return
-        self._asked_ms = self._verifier.clock.now_ms()
-        coordinator = self._verifier.coordinator()
-        if coordinator is None:
-            self._answered(dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE))
-            return
-        answer = coordinator.add_partitions(
-            *self._producer, unknown, verify_only=not self._adds, asked_version=2 if self._adds else 0
-        )
-        if isinstance(answer, Deferred):
-            answer.then(self._answered)
-        else:
-            self._answered(answer)
-
-    def _answered(self, codes: PartitionCodes) -> None:
-        verifier = self._verifier
-        verifier.answered += 1
-        verifier.answered_ms += verifier.clock.now_ms() - self._asked_ms
-        verifier.failed += sum(code is not E.NONE for code in codes.values())
-        if self._may_repeat and RETRIED_SOON in codes.values():
-            settings = self._verifier.settings
-            window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
-            if self._verifier.clock.now_ms() - self._since_ms < window_ms:
-                self._verifier.timers.after(settings.add_partitions_to_txn_retry_backoff_ms, self.ask)
-                return
-        self._end(codes)
-
-    def _end(self, codes: PartitionCodes) -> None:
-        is_enabled = self._verifier.settings.transaction_partition_verification_enable
-        results: dict[TopicPartition, VerificationResult] = {**self._refused}
-        for key, guard in self._guards.items():
+        since_ms, settings = self.clock.now_ms(), self.settings
+        window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
+        while True:  # all of it again: a transaction may have been opened here meanwhile, or its producer fenced
+            guards, results = self._begin_verification(producer, batches, adds)
+            unknown = [
+                key for key, guard in guards.items() if guard is not NO_GUARD or not self.two_phase.are_all_known
+            ]
+            codes: PartitionCodes = await self._ask(producer, unknown, adds) if unknown else {}
+            is_worth_repeating = may_repeat and RETRIED_SOON in codes.values()
+            if not is_worth_repeating or self.clock.now_ms() - since_ms >= window_ms:
+                break
+            await after(self.timers, settings.add_partitions_to_txn_retry_backoff_ms)
+        is_enabled = settings.transaction_partition_verification_enable
+        for key, guard in guards.items():
             code = codes.get(key, E.NONE)
-            if code is E.NONE or (not is_enabled and not self._adds and code not in UNREACHABLE):
+            if code is E.NONE or (not is_enabled and not adds and code not in UNREACHABLE):
                 results[key] = guard if is_enabled else None
             else:
                 results[key] = KafkaError(code)
-        self._then(results)
+        then(results)
+
+    def _begin_verification(
+        self, producer: TransactionalProducer, batches: Sequence[Unverified], adds: bool
+    ) -> tuple[dict[TopicPartition, VerificationGuard], dict[TopicPartition, VerificationResult]]:
+        """Returns the guard of each partition's log, and the refusals of the logs that have fenced the producer."""
+        guards: dict[TopicPartition, VerificationGuard] = {}
+        refused: dict[TopicPartition, VerificationResult] = {}
+        for batch in batches:
+            partition = batch.partition
+            key = partition.topic, partition.index
+            try:
+                guards[key] = partition.log.begin_verification(
+                    producer.producer_id,
+                    producer.producer_epoch,
+                    batch.base_sequence,
+                    supports_epoch_bump=adds,
+                    now_ms=self.clock.now_ms(),
+                )
+            except KafkaError as fenced:
+                refused[key] = fenced
+        return guards, refused
+
+    async def _ask(
+        self, producer: TransactionalProducer, unknown: Sequence[TopicPartition], adds: bool
+    ) -> PartitionCodes:
+        """Asks the coordinator about these partitions, and counts its answer for the metrics."""
+        asked_ms = self.clock.now_ms()
+        coordinator = self.coordinator()
+        if coordinator is None:
+            codes: PartitionCodes = dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE)
+        else:
+            answer = coordinator.add_partitions(
+                *producer, unknown, verify_only=not adds, asked_version=2 if adds else 0
+            )
+            codes = await answer if isinstance(answer, Deferred) else answer
+        self.answered += 1
+        self.answered_ms += self.clock.now_ms() - asked_ms
+        self.failed += sum(code is not E.NONE for code in codes.values())
+        return codes

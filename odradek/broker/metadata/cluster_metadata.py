@@ -59,6 +59,7 @@ from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, Steps
 from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.runtime.waiting import unattended
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.files.checkpoints import topic_id_bytes
 from odradek.protocol.control_records import leader_change_batch
@@ -271,19 +272,19 @@ class ClusterMetadata:
 
     def allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
         """Calls `then`, once durable, with the first of `count` ids that nobody had before; or with why not."""
+        unattended(self._allocate_producer_ids(count, then))
 
-        def done(answer: Deferred[int]) -> None:
-            try:
-                first = answer.outcome()
-            except KafkaError as error:
-                then(error)
-            else:
-                then(first)
-
-        decide: Callable[[MetadataImage], Decision[int]] = lambda image: allocate_producer_ids(  # noqa: E731
-            image, count, node_id=self.node.node_id, broker_epoch=self.broker_epoch
-        )
-        self.submit(decide).when_done(done)
+    async def _allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
+        try:
+            first = await self.submit(
+                lambda image: allocate_producer_ids(
+                    image, count, node_id=self.node.node_id, broker_epoch=self.broker_epoch
+                )
+            )
+        except KafkaError as error:
+            then(error)
+        else:
+            then(first)
 
     def close(self) -> None:
         """Does at once what `closing` does."""

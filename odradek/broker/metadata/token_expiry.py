@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import MAX_RECORDS, Decision
 from odradek.broker.runtime.clock import Scan, earliest
+from odradek.broker.runtime.waiting import unattended
 from odradek.broker.security.tokens.decisions import removals_of_expired
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
-    from odradek.broker.runtime.delayed import Deferred
+
+log = logging.getLogger("odradek.metadata")
 
 
 class TokenExpiry:
@@ -33,11 +36,15 @@ class TokenExpiry:
         return earliest(token.ends_ms for token in self._metadata.image.delegation_tokens.by_id.values())
 
     def _check(self) -> None:
+        unattended(self._remove_expired())
+
+    async def _remove_expired(self) -> None:
         def turn(image: MetadataImage) -> Decision[None]:
             removals = removals_of_expired(image.delegation_tokens, self._clock.now_ms())
             return Decision(None, tuple(removals[:MAX_RECORDS]))
 
-        def done(_: Deferred[None]) -> None:  # what could not be recorded is tried again
-            self._timer = self._check_later()
-
-        self._metadata.submit(turn).when_done(done)
+        try:
+            await self._metadata.submit(turn)
+        except Exception as error:
+            log.warning("expired delegation tokens could not be removed, which is tried again: %s", error)
+        self._timer = self._check_later()

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision
+from odradek.broker.runtime.waiting import deferred, unattended
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
@@ -108,9 +110,7 @@ class TopicCreation:
         """Create a topic that the broker keeps its own state in. Why it cannot be is logged, once per cause."""
         topic = internal_topic(name, self._config)
         assert topic is not None, name
-        created = self.create([topic])
-        created.when_done(self._log_failure)
-        return created
+        return deferred(self._create_or_complain([topic], None))
 
     def begin(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
         """Create those of `names` that can be, without an answer: the client will ask again."""
@@ -118,17 +118,24 @@ class TopicCreation:
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
         if topics:
-            self.create(topics, charge=charge).when_done(self._log_failure)
+            unattended(self._begin(topics, charge))
 
-    def _log_failure(self, answer: Deferred[list[TopicResult]]) -> None:
+    async def _begin(self, topics: Sequence[NewTopic], charge: Callable[[int], None] | None) -> None:
+        with suppress(KafkaError):  # the log tells
+            await self._create_or_complain(topics, charge)
+
+    async def _create_or_complain(
+        self, topics: Sequence[NewTopic], charge: Callable[[int], None] | None
+    ) -> list[TopicResult]:
         try:
-            results = answer.outcome()
+            results = await self.create(topics, charge=charge)
         except KafkaError as error:
             self._complain(f"topics could not be created: {error}")
-            return
+            raise
         for result in results:
             if result.error is not None and result.error.code not in NO_REASON_TO_COMPLAIN:
                 self._complain(f"topic {result.name!r} could not be created: {result.error}")
+        return results
 
     def _complain(self, what: str) -> None:
         """Once per cause: clients ask again several times a second."""

@@ -1,15 +1,14 @@
 """Replies that do not exist yet: parked by a handler, resolved by the code that learns the answer.
 
-Combinators make one of another: `Deferred.then`, `Deferred.otherwise`, and for answers of which some may be there
-already, `once` and `all_of`.
+Code that needs such an answer to go on is a coroutine, which awaits it: `odradek.broker.runtime.waiting`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -17,10 +16,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.file_slice import Chunk
 from odradek.protocol.quoting import shortened
 
-F = TypeVar("F")
 M = TypeVar("M")
-N = TypeVar("N")
-R = TypeVar("R")
 
 
 class NoResponse(Enum):
@@ -125,6 +121,11 @@ class Deferred(Generic[M]):
         """Answers as if the handler had raised it: a `KafkaError` in the API's form, `CloseConnection` hangs up."""
         self._finish(error)
 
+    def settle(self, outcome: M | KafkaError) -> None:
+        """Answers with a refusal as `fail` does, with anything else as `resolve` does, for callbacks that get
+        either."""
+        self._finish(outcome)
+
     def follow(self, answer: NowOrLater[M]) -> None:
         """Gives this answer: now, or when it is there, which the client may not wait for."""
         if not isinstance(answer, Deferred):
@@ -137,7 +138,7 @@ class Deferred(Generic[M]):
         """Runs `action` if the client goes away before the answer is there: the place to forget a parked request."""
         self._on_disconnect = action
 
-    # The side of the reader, of which there is one: the connection, a combinator, or a coroutine.
+    # The side of the reader, of which there is one: the connection or a coroutine.
 
     def __await__(self) -> Generator[Deferred[Any], None, M]:
         """Waits in a coroutine that `odradek.broker.runtime.waiting` runs. Raises what `fail` was given."""
@@ -169,49 +170,6 @@ class Deferred(Generic[M]):
         if action is not None and not self.is_done:
             action()
 
-    # Combinators. What they were given runs even if the client goes away.
-
-    @overload
-    def then(self, make: Callable[[M], Deferred[N]]) -> Deferred[N]: ...
-    @overload
-    def then(self, make: Callable[[M], NowOrLater[N]]) -> Deferred[N]: ...
-
-    def then(self, make: Callable[[M], NowOrLater[N]]) -> Deferred[N]:
-        """Makes another answer of this one. Failures, and what `make` raises, are passed on."""
-        made: Deferred[N] = Deferred(overlaps=self.overlaps)
-
-        def done(answer: Deferred[M]) -> None:
-            try:
-                made._take(make(answer.outcome()))
-            except Exception as error:
-                made.fail(error)
-
-        self.when_done(done)
-        return made
-
-    def otherwise(self, make: Callable[[KafkaError], NowOrLater[M]]) -> Deferred[M]:
-        """Makes an answer of a refusal; the answer stays as it is where there is one."""
-        made: Deferred[M] = Deferred(overlaps=self.overlaps)
-
-        def done(answer: Deferred[M]) -> None:
-            outcome = answer._outcome
-            if not isinstance(outcome, KafkaError):
-                made._finish(outcome)
-                return
-            try:
-                made._take(make(outcome))
-            except Exception as error:
-                made.fail(error)
-
-        self.when_done(done)
-        return made
-
-    def _take(self, answer: NowOrLater[M]) -> None:
-        if isinstance(answer, Deferred):
-            answer.when_done(lambda done: self._finish(done._outcome))
-        else:
-            self._finish(answer)
-
     def _finish(self, outcome: M | Exception) -> None:
         if self.is_done:
             raise RuntimeError("a request is answered once")
@@ -225,62 +183,3 @@ class Deferred(Generic[M]):
 
 NowOrLater: TypeAlias = M | Deferred[M]
 """An answer that may be there already."""
-
-
-def once(answer: NowOrLater[R], make: Callable[[R], NowOrLater[M]]) -> NowOrLater[M]:
-    """Makes another answer of this one: now if it is there, else as `Deferred.then` does."""
-    return answer.then(make) if isinstance(answer, Deferred) else make(answer)
-
-
-def all_of(
-    answers: Sequence[NowOrLater[R]], otherwise: Callable[[int, KafkaError], F], make: Callable[[list[R | F]], M]
-) -> NowOrLater[M]:
-    """Makes one answer of all, in their order: now, if all are there, else when the last one has come.
-
-    otherwise  gives what stands for the answer at this index, which was refused; the others still count
-    """
-    together = _Together[R, F, M](answers, otherwise, make)
-    pending = [answer for answer in answers if isinstance(answer, Deferred) and not answer.is_done]
-    if not pending:
-        return together.made()
-    together.left = len(pending)
-    for answer in pending:
-        answer.when_done(together.one_more)
-    return together.answer
-
-
-class _Together(Generic[R, F, M]):
-    """Answers of which one is made. A class, since functions that refer to one another are left to the collector."""
-
-    __slots__ = ("_answers", "_make", "_otherwise", "answer", "left")
-
-    def __init__(
-        self,
-        answers: Sequence[NowOrLater[R]],
-        otherwise: Callable[[int, KafkaError], F],
-        make: Callable[[list[R | F]], M],
-    ) -> None:
-        self._answers = answers
-        self._otherwise = otherwise
-        self._make = make
-        self.answer: Deferred[M] = Deferred()
-        self.left = 0  # answers that are missing
-
-    def one_more(self, _: Deferred[R]) -> None:
-        self.left -= 1
-        if not self.left:
-            try:
-                self.answer.resolve(self.made())
-            except Exception as error:  # a bug of the code that answered; it is logged where the reply is read
-                self.answer.fail(error)
-
-    def made(self) -> M:
-        return self._make([self._taken(index, answer) for index, answer in enumerate(self._answers)])
-
-    def _taken(self, index: int, answer: NowOrLater[R]) -> R | F:
-        if not isinstance(answer, Deferred):
-            return answer
-        try:
-            return answer.outcome()
-        except KafkaError as error:
-            return self._otherwise(index, error)

@@ -114,16 +114,6 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
     return answer
 
 
-def altering(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
-    """Makes a handler of a generator as `sliced` does, but it does all of its work, whether the client stays or not."""
-
-    @wraps(handler)
-    def answer(*args: P.args, **named: P.kwargs) -> A | Deferred[Any]:
-        return in_slices(handler(*args, **named))
-
-    return answer
-
-
 def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
     """Makes an entry of an answer of each item."""
     made = []
@@ -134,7 +124,10 @@ def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
 
 
 def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
-    """Does a handler's work as `sliced` does, but all of it, whether the client is there or not."""
+    """Does a handler's work as `sliced` does.
+
+    ends_with_client   ends when the client has gone; else all of it is done, whether the client is there or not
+    """
     crowd = next((each for each in _rotations.values() if each.is_full), None)
     try:
         for _ in range(ENTRIES_PER_SLICE if crowd is None else crowd.take_first_slice()):
@@ -146,6 +139,12 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
         reply.on_disconnect(steps.close)
     rotation().add(steps, reply)
     return reply
+
+
+async def done_in_slices(steps: Steps[A]) -> A:
+    """Waits in a coroutine until a generator's work is done, all of it, as `in_slices` does it."""
+    answer = in_slices(steps)
+    return await answer if isinstance(answer, Deferred) else answer
 
 
 def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:

@@ -8,7 +8,8 @@ the turn in which it resolves, a future of asyncio in a turn of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
@@ -16,8 +17,11 @@ from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Timers
+    from odradek.broker.runtime.workers import JobResult, Workers
 
 M = TypeVar("M")
+
+log = logging.getLogger("odradek.waiting")
 
 Awaited: TypeAlias = "Deferred[Any] | asyncio.Future[Any] | None"
 """What a coroutine yields where it waits; None: it only lets others have a turn (`asyncio.sleep(0)`)."""
@@ -36,6 +40,37 @@ def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = 
         result: M = end.value
         return result
     return _SteppedCoroutine(coroutine, awaited, ends_with_client).reply
+
+
+def deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
+    """Runs a coroutine as `started` does, for callers that want a Deferred in any case: it is resolved, or has failed,
+    when this returns if the coroutine never waits."""
+    try:
+        answer = started(coroutine)
+    except Exception as error:
+        failed: Deferred[M] = Deferred()
+        failed.fail(error)
+        return failed
+    if isinstance(answer, Deferred):
+        return answer
+    done: Deferred[M] = Deferred()
+    done.resolve(answer)
+    return done
+
+
+def unattended(coroutine: Coroutine[Awaited, None, object]) -> None:
+    """Runs a coroutine for whose end nobody waits. Raises what it raises up to its first wait; if it fails later, that
+    is a bug, which is logged."""
+    answer = started(coroutine)
+    if isinstance(answer, Deferred):
+        answer.when_done(_log_failure)
+
+
+def _log_failure(ended: Deferred[object]) -> None:
+    try:
+        ended.outcome()
+    except Exception:
+        log.exception("Work that went on after a wait, and for which no request waits, has failed. This is a bug.")
 
 
 class _SteppedCoroutine(Generic[M]):
@@ -80,6 +115,11 @@ class _SteppedCoroutine(Generic[M]):
             coroutine.close()
 
 
+async def arrived(answer: NowOrLater[M]) -> M:
+    """Waits for an answer, unless it is there already. Raises its refusal."""
+    return await answer if isinstance(answer, Deferred) else answer
+
+
 async def each_of(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
     """Waits for all answers, and returns them in their order; an answer that is a refusal is its KafkaError."""
     found: list[M | KafkaError] = []
@@ -92,6 +132,13 @@ async def each_of(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
         else:
             found.append(answer)
     return found
+
+
+async def in_thread(workers: Workers, job: Callable[[], M]) -> M:
+    """Waits until a thread has done the job. Returns what the job returned, or raises what it raised."""
+    ended: Deferred[JobResult[M]] = Deferred()
+    workers.run(job, ended.resolve)
+    return (await ended).result()
 
 
 def after(timers: Timers, delay_ms: float) -> Deferred[None]:

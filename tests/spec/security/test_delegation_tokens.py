@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +18,7 @@ from odradek.broker.handlers.security.tokens import (
 )
 from odradek.broker.metadata.token_expiry import TokenExpiry
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import started
 from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, TokenRefused, Verdict
 from odradek.broker.security.sasl.scram import ScramExchange, TokenLogins, UsersOfImage
 from odradek.broker.security.tokens.decisions import token_rules
@@ -78,6 +79,8 @@ class Scene:
         broker: Any = SimpleNamespace(config=self.config, metadata=self.running.metadata)
         try:
             answer = call(request, context, broker)
+            if isinstance(answer, Coroutine):
+                answer = started(answer)
         except KafkaError as error:
             return error
         response: Any = answer.outcome() if isinstance(answer, Deferred) else answer

@@ -11,7 +11,6 @@ from odradek.broker.metadata.features import FeatureUpdate, levels_with
 from odradek.broker.metadata.features import update_features as decide
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION, may_have_pending
-from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -86,9 +85,9 @@ def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> N
         raise KafkaError(ErrorCode.REBOOTSTRAP_REQUIRED)
 
 
-def update_features(
+async def update_features(
     request: UpdateFeaturesRequest, context: RequestContext, broker: HandlerBroker
-) -> Deferred[UpdateFeaturesResponse]:
+) -> UpdateFeaturesResponse:
     """Answers UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
 
     v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
@@ -121,51 +120,30 @@ def update_features(
             broker.shares.is_draining = True  # until it is recorded, which takes an fsync
         return Decision(response, made.records)
 
-    def told(_: bool) -> Deferred[UpdateFeaturesResponse]:
-        return broker.metadata.submit(decision)
-
-    def stop_draining() -> None:
+    if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):
+        broker.transactions.record_completions()
+    try:
+        await tell_markers(updates, broker, validate_only=request.validate_only)
+        return await broker.metadata.submit(decision)
+    finally:
         if broker.has_started("shares"):
             broker.shares.is_draining = False
 
-    def recorded(answer: UpdateFeaturesResponse) -> UpdateFeaturesResponse:
-        stop_draining()
-        return answer
 
-    def refused(error: KafkaError) -> UpdateFeaturesResponse:
-        stop_draining()
-        raise error
-
-    if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):
-        broker.transactions.record_completions()
-    done = tell_markers(updates, broker, validate_only=request.validate_only).then(told)
-    return done.then(recorded).otherwise(refused)
-
-
-def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> Deferred[bool]:
+async def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> None:
     """Stops acknowledging in transactions where these updates end it, unless pending ones will have them refused.
 
     The effects of markers are recorded for readers that do not know markers.
     """
-    done: Deferred[bool] = Deferred()
     if (
         validate_only
         or not ends_pending(updates, broker.metadata.image)
         or SHARE_GROUP_STATE not in broker.metadata.image.topics
         or pending_count(broker) != 0
     ):
-        done.resolve(True)
-        return done
+        return
     broker.shares.is_draining = True
-    try:
-        answer = broker.share_coordinator.tell_durably()
-    except KafkaError as error:
-        done.fail(error)
-        return done
-    if isinstance(answer, Deferred):
-        return answer
-    done.resolve(True)
-    return done
+    await broker.share_coordinator.tell_durably()
 
 
 def lowers(feature: str, updates: list[FeatureUpdate], broker: HandlerBroker) -> bool:

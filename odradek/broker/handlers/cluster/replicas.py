@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.records import Decision
     from odradek.broker.partitions.partition import Partition
-    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
     from odradek.protocol.messages.alter_replica_log_dirs_request import AlterReplicaLogDirsRequest
     from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
 Results = list[KafkaError | None]
 
 
-def alter_partition_reassignments(
+async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[AlterPartitionReassignmentsResponse]:
+) -> AlterPartitionReassignmentsResponse:
     """Answers AlterPartitionReassignments (key 45), versions 0-1: puts partitions on other brokers, or cancels that.
 
     v1: the replication factor may be kept from changing. Needs ALTER on the cluster. With one broker a reassignment
@@ -67,20 +66,18 @@ def alter_partition_reassignments(
     def decide(image: MetadataImage) -> Decision[Results]:
         return reassign(image, wishes, node=broker.metadata.node, factor_may_change=may_change)
 
-    def response(decided: Results) -> AlterPartitionReassignmentsResponse:
-        results = iter(decided)
-        responses = [
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[_result(partition.partition_index, next(results)) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=may_change, error_message=None, responses=responses
+    decided = await broker.metadata.submit(decide)
+    results = iter(decided)
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[_result(partition.partition_index, next(results)) for partition in topic.partitions],
         )
-
-    return broker.metadata.submit(decide).then(response)
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change, error_message=None, responses=responses
+    )
 
 
 def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:

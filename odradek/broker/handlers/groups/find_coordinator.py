@@ -11,12 +11,14 @@ until the topic exists; here the answer waits for it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import REFUSALS, RequestContext
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.slices import Steps, in_slices, made_of_each, sliced
+from odradek.broker.runtime.delayed import NowOrLater
+from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced
+from odradek.broker.runtime.waiting import started
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -62,19 +64,16 @@ def find_coordinator(
     if key_type is KeyType.SHARE and is_served:
         context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_served and topic not in broker.metadata.image.topics:
-        return once_it_is_there(topic, request, key_type, context, broker)
+        return started(once_it_is_there(topic, request, key_type, context, broker))
     return (yield from answer(request, key_type, context, broker))
 
 
-def once_it_is_there(
+async def once_it_is_there(
     name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
-) -> Deferred[FindCoordinatorResponse]:
-    response: Deferred[FindCoordinatorResponse] = Deferred()
-    # Whether it was made, was there already, or could not be made is seen by looking.
-    broker.auto_creation.create_internal(name).when_done(
-        lambda _: response.follow(in_slices(answer(request, key_type, context, broker)))
-    )
-    return response
+) -> FindCoordinatorResponse:
+    with suppress(KafkaError):  # whether it was made, was there already, or could not be made is seen by looking
+        await broker.auto_creation.create_internal(name)
+    return await done_in_slices(answer(request, key_type, context, broker))
 
 
 def answer(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries
-from odradek.broker.runtime.delayed import NowOrLater, all_of, once
-from odradek.broker.runtime.slices import Steps, altering, made_of_each, sliced, visit_in_slices
+from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced, visit_in_slices
+from odradek.broker.runtime.waiting import arrived, started
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -113,10 +113,9 @@ def describe(group_id: str, context: RequestContext, broker: HandlerBroker) -> D
         return DescribedGroup(group_id=group_id, error_code=error.code.value)
 
 
-@altering
-def delete_groups(
+async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: HandlerBroker
-) -> Steps[NowOrLater[DeleteGroupsResponse]]:
+) -> DeleteGroupsResponse:
     """DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible.
     v3: a message beside each code, which no refusal of these groups has (docs/spec/kafka-4.4.md#s3-1).
 
@@ -125,38 +124,34 @@ def delete_groups(
     One turn per group: one whose tombstones cannot be written does not keep the others.
     """
     group_ids = list(dict.fromkeys(request.groups_names))
-    results = yield from made_of_each(group_ids, lambda group_id: delete_group(group_id, context, broker))
-    return all_of(
-        results,
-        lambda index, error: failed(group_ids[index], error),
-        lambda results: DeleteGroupsResponse(results=results),
+    deletions = await done_in_slices(
+        made_of_each(group_ids, lambda group_id: started(delete_group(group_id, context, broker)))
     )
+    response = DeleteGroupsResponse()
+    for deletion in deletions:
+        response.results.append(await arrived(deletion))
+    return response
 
 
-def delete_group(group_id: str, context: RequestContext, broker: HandlerBroker) -> NowOrLater[DeletableGroupResult]:
+async def delete_group(group_id: str, context: RequestContext, broker: HandlerBroker) -> DeletableGroupResult:
     try:
         context.require(Operation.DELETE, ResourceType.GROUP, group_id)
         shard = broker.groups.shard_for(group_id)
         if shard.look(lambda core: core.share_group(group_id) is not None):
-            return delete_share_group(group_id, broker)
-        return shard.submit(lambda core, _: core.delete_group(group_id))
+            await delete_share_state(group_id, broker)
+        return await arrived(shard.submit(lambda core, _: core.delete_group(group_id)))
     except KafkaError as error:
         return failed(group_id, error)
 
 
-def delete_share_group(group_id: str, broker: HandlerBroker) -> NowOrLater[DeletableGroupResult]:
-    """Its share state goes first; if that fails the group stays, and can be deleted again."""
+async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
+    """Deletes what the share coordinator stores for a group. Raises KafkaError if any of it stays: then the group stays
+    as well, and can be deleted again."""
     shard = broker.groups.shard_for(group_id)
-
-    def deleted(refusals: group_state.Refusals) -> NowOrLater[DeletableGroupResult]:
-        for error in refusals.values():
-            return failed(group_id, error)
-        return shard.submit(lambda core, _: core.delete_group(group_id))
-
-    return once(
-        shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)),
-        lambda gone: once(group_state.delete(broker, group_id, gone), deleted),
-    )
+    gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)))
+    refusals = await group_state.delete(broker, group_id, gone)
+    for error in refusals.values():
+        raise error
 
 
 def failed(group_id: str, error: KafkaError) -> DeletableGroupResult:

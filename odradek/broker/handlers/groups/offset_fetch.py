@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.long_requests import AnswerEntries
-from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import Steps, sliced
+from odradek.broker.runtime.waiting import arrived, each_of, started
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import (
@@ -53,29 +54,46 @@ def offset_fetch(
     asked: list[OffsetFetchRequestGroup] = []
     places: list[int] = []  # of each piece's group in the request
     entries = AnswerEntries()
-
-    def counted(answer: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-        for topic in answer.topics:
-            metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
-            entries.add(1 + len(topic.partitions), metadata_bytes)
-        entries.add(1)
-        return in_version(answer, version)
-
     groups = request.groups if version >= SEVERAL_GROUPS_SINCE else [OffsetFetchRequestGroup(group_id=request.group_id)]
     for place, group in enumerate(groups):
         for piece in pieces(group, group.topics if version >= SEVERAL_GROUPS_SINCE else request.topics):
             asked.append(piece)
             places.append(place)
             answer = fetch_group(piece, request.require_stable, context, broker)
-            answers.append(once(answer, counted))
+            answers.append(started(counted(answer, entries, version)))
             found = 0 if isinstance(answer, Deferred) else len(answer.topics)
             for _ in range(1 + max(found, len(piece.topics or ()))):
                 yield
-    return all_of(
-        answers,
-        lambda index, error: in_version(group_error(asked[index], error.code, version), version),
-        lambda answers: joined(answers, places),
-    )
+    return started(together(answers, asked, places, version))
+
+
+async def counted(
+    answer: NowOrLater[OffsetFetchResponseGroup], entries: AnswerEntries, version: int
+) -> OffsetFetchResponse:
+    """Waits for the answer to a piece, and counts its entries. Raises INVALID_REQUEST where the whole has too many."""
+    group = await arrived(answer)
+    for topic in group.topics:
+        metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
+        entries.add(1 + len(topic.partitions), metadata_bytes)
+    entries.add(1)
+    return in_version(group, version)
+
+
+async def together(
+    answers: list[NowOrLater[OffsetFetchResponse]],
+    asked: list[OffsetFetchRequestGroup],
+    places: list[int],
+    version: int,
+) -> OffsetFetchResponse:
+    """Waits for the answers to all pieces. A piece that is refused has its group answer with the refusal."""
+    arrived: list[OffsetFetchResponse | KafkaError] = await each_of(answers)
+    found: list[OffsetFetchResponse] = []
+    for piece, answer in zip(asked, arrived, strict=True):
+        if isinstance(answer, KafkaError):
+            found.append(in_version(group_error(piece, answer.code, version), version))
+        else:
+            found.append(answer)
+    return joined(found, places)
 
 
 def pieces(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.partitions.partition import NO_EPOCH, IsolationLevel, Partition, check_leader_epoch
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.delayed import NowOrLater
 from odradek.broker.runtime.slices import Steps, sliced
+from odradek.broker.runtime.waiting import in_thread, started
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -28,7 +29,6 @@ from odradek.protocol.messages.offset_for_leader_epoch_response import (
 
 if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from odradek.protocol.messages.offset_for_leader_epoch_request import (
         OffsetForLeaderEpochRequest,
@@ -71,7 +71,15 @@ def list_offsets(
     """
     pending = PendingListOffsets(request, context, broker)
     yield from pending.look()
-    return pending.searched()
+    return started(pending.searched(), ends_with_client=True)
+
+
+class TimestampSearch(NamedTuple):
+    """A search for a timestamp in the records of a partition, which has not been begun."""
+
+    run: Callable[[], TimestampOffset | None]
+    answer: ListOffsetsPartitionResponse
+    end_offset: int  # what is found must be before it
 
 
 class PendingListOffsets:
@@ -84,7 +92,7 @@ class PendingListOffsets:
         self._broker = broker
         self._isolation = IsolationLevel.of(request.isolation_level)
         self._request = request
-        self._searches: deque[Callable[[], None]] = deque()  # to be begun
+        self._searches: list[TimestampSearch] = []
 
     def look(self) -> Steps[None]:
         named = Counter[tuple[str, int]]()  # Kafka refuses partitions that are named twice, each once
@@ -107,18 +115,20 @@ class PendingListOffsets:
             self.response.topics.append(ListOffsetsTopicResponse(name=name, partitions=list(answers.values())))
             yield
 
-    def searched(self) -> NowOrLater[ListOffsetsResponse]:
-        if not self._searches:
-            return self.response
-        reply: Deferred[ListOffsetsResponse] = Deferred()
-        reply.on_disconnect(self._searches.clear)
-        self._searches.append(partial(reply.resolve, self.response))
-        self._search_next()
-        return reply.now_or_later()
+    async def searched(self) -> ListOffsetsResponse:
+        """Looks into records, in a thread, since that opens batches and may wait for the disk. Then it is the answer.
 
-    def _search_next(self) -> None:
-        if self._searches:
-            self._searches.popleft()()
+        Begins no further search if it is closed, since the client has gone.
+        """
+        for search in self._searches:
+            try:
+                found = await in_thread(self._broker.workers, search.run)
+            except KafkaError as failure:
+                search.answer.error_code = failure.code.value
+            else:
+                if found is not None and found.offset < search.end_offset:
+                    self._tell(search.answer, found.timestamp, found.offset, found.leader_epoch)
+        return self.response
 
     def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
         timestamp = wanted.timestamp
@@ -154,25 +164,11 @@ class PendingListOffsets:
         return log.last_stable_offset if self._isolation is IsolationLevel.READ_COMMITTED else log.high_watermark
 
     def _search(self, partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
-        """Look into the records: in a thread, since that opens batches and may wait for the disk."""
         log = partition.log
-        search: Callable[[], TimestampOffset | None] = log.reader.offset_of_max_timestamp
+        run: Callable[[], TimestampOffset | None] = log.reader.offset_of_max_timestamp
         if timestamp != MAX_TIMESTAMP:
-            search = partial(log.reader.offset_for_timestamp, timestamp)
-        found = partial(self._found, answer, self._end_offset(partition))
-        self._searches.append(partial(self._broker.workers.run, search, found))
-
-    def _found(
-        self, answer: ListOffsetsPartitionResponse, end_offset: int, outcome: JobResult[TimestampOffset | None]
-    ) -> None:
-        try:
-            found = outcome.result()
-        except KafkaError as failure:
-            answer.error_code = failure.code.value
-        else:
-            if found is not None and found.offset < end_offset:
-                self._tell(answer, found.timestamp, found.offset, found.leader_epoch)
-        self._search_next()
+            run = partial(log.reader.offset_for_timestamp, timestamp)
+        self._searches.append(TimestampSearch(run, answer, self._end_offset(partition)))
 
 
 def offset_for_leader_epoch(

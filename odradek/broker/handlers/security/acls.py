@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import AllowAll, RequestContext
 from odradek.broker.metadata import acl_changes
-from odradek.broker.runtime.delayed import CloseConnection, Deferred
+from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.runtime.slices import Steps, sliced
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.security.acl.acls import Acl, AclFilter
@@ -62,9 +62,7 @@ def describe_acls(
     return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
 
 
-def create_acls(
-    request: CreateAclsRequest, context: RequestContext, broker: HandlerBroker
-) -> Deferred[CreateAclsResponse]:
+async def create_acls(request: CreateAclsRequest, context: RequestContext, broker: HandlerBroker) -> CreateAclsResponse:
     """Answers CreateAcls (key 30), versions 1-3: adds ACLs. v2: flexible. v3: USER resources.
 
     Needs ALTER on the cluster. Each ACL stands alone; those that are good are added together. Answered when they are
@@ -74,8 +72,7 @@ def create_acls(
         raise CloseConnection("an ACL of it leaves the type, pattern, operation or permission unknown")
     _require(Operation.ALTER, context)
     wanted = [_acl(each) for each in request.creations]
-    created = broker.metadata.submit(lambda image: acl_changes.create_acls(image, wanted, random_uuid))
-    return created.then(_created)
+    return _created(await broker.metadata.submit(lambda image: acl_changes.create_acls(image, wanted, random_uuid)))
 
 
 def _require(operation: Operation, context: RequestContext) -> None:
@@ -118,9 +115,7 @@ def _created(results: Created) -> CreateAclsResponse:
     )
 
 
-def delete_acls(
-    request: DeleteAclsRequest, context: RequestContext, broker: HandlerBroker
-) -> Deferred[DeleteAclsResponse]:
+async def delete_acls(request: DeleteAclsRequest, context: RequestContext, broker: HandlerBroker) -> DeleteAclsResponse:
     """Answers DeleteAcls (key 31), versions 1-3: removes the ACLs that filters match. v2: flexible. v3: USER resources.
 
     Needs ALTER on the cluster. Answered when they are durably removed and of no effect any more.
@@ -129,7 +124,7 @@ def delete_acls(
     if any(each.has_unset_number for each in filters):
         raise CloseConnection("a filter of ACLs of it leaves a type, pattern, operation or permission unknown")
     _require(Operation.ALTER, context)
-    return broker.metadata.submit(lambda image: acl_changes.delete_acls(image, filters)).then(_deleted)
+    return _deleted(await broker.metadata.submit(lambda image: acl_changes.delete_acls(image, filters)))
 
 
 def _deleted(results: Deleted) -> DeleteAclsResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision, require_one_batch
-from odradek.broker.runtime.slices import Steps, altering, in_slices, made_of_each, sliced
+from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced
 from odradek.broker.security.sasl.credential_changes import (
     Altered,
     Change,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.delayed import Deferred
     from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
     from odradek.protocol.messages.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
     from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
@@ -93,24 +92,16 @@ def _described(found: tuple[str, Described]) -> DescribeUserScramCredentialsResu
     return DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
 
 
-@altering
-def alter_user_scram_credentials(
+async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
-) -> Steps[Deferred[AlterUserScramCredentialsResponse]]:
+) -> AlterUserScramCredentialsResponse:
     """Answers AlterUserScramCredentials (key 51), version 0: sets and removes the SCRAM credentials of users (KIP-554).
 
     Needs ALTER on the cluster. Answered when the credentials are recorded; the next login is judged by them, sessions
     that are open go on. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    changes: list[Change] = []
-    for each in request.deletions:
-        changes.append(CredentialDeletion(each.name, each.mechanism))
-        yield
-    for new in request.upsertions:
-        salt, password = bytes(new.salt), bytes(new.salted_password)
-        changes.append(CredentialUpsertion(new.name, new.mechanism, new.iterations, salt, password))
-        yield
+    changes = await done_in_slices(_changes(request))
 
     def turn(image: MetadataImage) -> Steps[Decision[Altered]]:
         if 0 < image.metadata_version < LEAST_LEVEL:
@@ -119,10 +110,21 @@ def alter_user_scram_credentials(
         require_one_batch(records)
         return Decision(results, tuple(records))
 
-    altered: Deferred[list[AlterUserScramCredentialsResult]] = broker.metadata.submit(turn).then(
-        lambda results: in_slices(made_of_each(results.items(), _altered))
-    )
-    return altered.then(lambda entries: AlterUserScramCredentialsResponse(results=entries))
+    results = await broker.metadata.submit(turn)
+    entries = await done_in_slices(made_of_each(results.items(), _altered))
+    return AlterUserScramCredentialsResponse(results=entries)
+
+
+def _changes(request: AlterUserScramCredentialsRequest) -> Steps[list[Change]]:
+    changes: list[Change] = []
+    for each in request.deletions:
+        changes.append(CredentialDeletion(each.name, each.mechanism))
+        yield
+    for new in request.upsertions:
+        salt, password = bytes(new.salt), bytes(new.salted_password)
+        changes.append(CredentialUpsertion(new.name, new.mechanism, new.iterations, salt, password))
+        yield
+    return changes
 
 
 def _altered(result: tuple[str, KafkaError | None]) -> AlterUserScramCredentialsResult:

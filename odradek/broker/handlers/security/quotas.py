@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision, require_one_batch
 from odradek.broker.network.listening import address_of, addresses_of_hosts
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import Steps, altering, in_slices, made_of_each
+from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each
+from odradek.broker.runtime.waiting import in_thread
 from odradek.broker.security.quotas import decisions
 from odradek.broker.security.quotas.decisions import Component, LimitChange, QuotaChange
 from odradek.broker.security.quotas.entities import IP
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
     from odradek.protocol.messages.describe_client_quotas_request import DescribeClientQuotasRequest
 
@@ -51,16 +50,35 @@ def describe_client_quotas(
     )
 
 
-@altering
-def alter_client_quotas(
+async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext, broker: HandlerBroker
-) -> Steps[Deferred[AlterClientQuotasResponse]]:
+) -> AlterClientQuotasResponse:
     """Answers AlterClientQuotas (key 49), versions 0-1: sets and removes limits of users, client ids and addresses.
 
     v1: flexible. Needs ALTER_CONFIGS on the cluster. Answered when the limits are recorded and in force. Names of hosts
     are looked up in a thread first.
     """
     context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    changes, hosts = await done_in_slices(_changes(request))
+    if hosts:
+        addresses = await in_thread(broker.workers, lambda: addresses_of_hosts(hosts))
+        broker.host_addresses.update(addresses)
+        hosts -= addresses.keys()
+
+    def turn(image: MetadataImage) -> Steps[Decision[Results]]:
+        results, records = yield from decisions.alter_client_quotas(
+            image.client_quotas, changes, lambda address: address not in hosts
+        )
+        require_one_batch(records)
+        return Decision(results) if request.validate_only else Decision(results, tuple(records))
+
+    results = await broker.metadata.submit(turn)
+    entries = await done_in_slices(made_of_each(zip(changes, results, strict=True), _result))
+    return AlterClientQuotasResponse(entries=entries)
+
+
+def _changes(request: AlterClientQuotasRequest) -> Steps[tuple[list[QuotaChange], set[str]]]:
+    """Returns the changes, and the names of hosts in them, whose addresses have to be looked up."""
     changes: list[QuotaChange] = []
     hosts: set[str] = set()
     for entry in request.entries:
@@ -69,31 +87,7 @@ def alter_client_quotas(
         changes.append(QuotaChange(named, limits))
         hosts.update(name for kind, name in named if kind == IP and name and address_of(name) is None)
         yield
-    answer: Deferred[AlterClientQuotasResponse] = Deferred()
-
-    def submit(unknown: frozenset[str]) -> None:
-        def turn(image: MetadataImage) -> Steps[Decision[Results]]:
-            results, records = yield from decisions.alter_client_quotas(
-                image.client_quotas, changes, lambda address: address not in unknown
-            )
-            require_one_batch(records)
-            return Decision(results) if request.validate_only else Decision(results, tuple(records))
-
-        entries: Deferred[list[altered.EntryData]] = broker.metadata.submit(turn).then(
-            lambda results: in_slices(made_of_each(zip(changes, results, strict=True), _result))
-        )
-        answer.follow(entries.then(lambda entries: AlterClientQuotasResponse(entries=entries)))
-
-    def looked_up(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
-        addresses = outcome.result()
-        broker.host_addresses.update(addresses)
-        submit(frozenset(hosts - addresses.keys()))
-
-    if hosts:
-        broker.workers.run(lambda: addresses_of_hosts(hosts), looked_up)
-    else:
-        submit(frozenset())
-    return answer
+    return changes, hosts
 
 
 def _result(decided: tuple[QuotaChange, KafkaError | None]) -> altered.EntryData:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.metadata.records import Decision
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.security.tokens.decisions import (
     NewToken,
     TokenRules,
@@ -52,9 +51,9 @@ NewExpiry: TypeAlias = Callable[[DelegationTokens, TokenRules, bytes, str, int, 
 R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
 
 
-def create_delegation_token(
+async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[CreateDelegationTokenResponse]:
+) -> CreateDelegationTokenResponse:
     """Answers CreateDelegationToken (key 38), versions 1-3: a token with which its bearer logs in as the owner.
 
     v2: flexible. v3: for another owner, which needs CREATE_TOKENS on that user (KIP-373); one's own needs no
@@ -65,12 +64,6 @@ def create_delegation_token(
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
 
-    def refused(error: KafkaError) -> CreateDelegationTokenResponse:
-        is_told = error.code is not ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-        response = _created(owner if is_told else context.principal, requester, NEVER)
-        response.error_code = error.code.value
-        return response
-
     try:
         check_allowed(context.connection)
         if owner != context.principal:
@@ -80,21 +73,22 @@ def create_delegation_token(
         if not all(principal.startswith(f"{USER}:") for principal in (owner, *renewers)):
             message = "Owners and renewers of delegation tokens are of the type User"
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, message)
+        wanted = NewToken(owner, context.principal, tuple(renewers), request.max_lifetime_ms)
+        token_id = base64.urlsafe_b64encode(os.urandom(ID_BYTES)).rstrip(b"=").decode()
+
+        def turn(image: MetadataImage) -> Decision[DelegationToken]:
+            token, record = create_token(rules, wanted, token_id, context.now_ms)
+            return Decision(token, (record,))
+
+        token = await broker.metadata.submit(turn)
     except KafkaError as error:
-        return refused(error)
-    wanted = NewToken(owner, context.principal, tuple(renewers), request.max_lifetime_ms)
-    token_id = base64.urlsafe_b64encode(os.urandom(ID_BYTES)).rstrip(b"=").decode()
-
-    def turn(image: MetadataImage) -> Decision[DelegationToken]:
-        token, record = create_token(rules, wanted, token_id, context.now_ms)
-        return Decision(token, (record,))
-
-    def created(token: DelegationToken) -> CreateDelegationTokenResponse:
-        response = _created(token.owner, requester, (token.issued_ms, token.expires_ms, token.max_ms))
-        response.token_id, response.hmac = token_id, rules.proof(token_id)
+        is_told = error.code is not ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        response = _created(owner if is_told else context.principal, requester, NEVER)
+        response.error_code = error.code.value
         return response
-
-    return broker.metadata.submit(turn).then(created).otherwise(refused)
+    response = _created(token.owner, requester, (token.issued_ms, token.expires_ms, token.max_ms))
+    response.token_id, response.hmac = token_id, rules.proof(token_id)
+    return response
 
 
 def _created(owner: str, requester: str, times_ms: tuple[int, int, int]) -> CreateDelegationTokenResponse:
@@ -112,9 +106,9 @@ def _created(owner: str, requester: str, times_ms: tuple[int, int, int]) -> Crea
     )
 
 
-def change_lifetime(
+async def change_lifetime(
     decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: HandlerBroker
-) -> Deferred[R]:
+) -> R:
     """Changes when a token expires, in one turn.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
@@ -127,30 +121,36 @@ def change_lifetime(
         expires_ms, record = decide(tokens, rules, proof, context.principal, period_ms, context.now_ms)
         return Decision(expires_ms, (record,))
 
-    decided = broker.metadata.submit(turn).then(lambda expires_ms: response(expiry_timestamp_ms=expires_ms))
-    return decided.otherwise(lambda error: response(error_code=error.code.value))
+    try:
+        return response(expiry_timestamp_ms=await broker.metadata.submit(turn))
+    except KafkaError as error:
+        return response(error_code=error.code.value)
 
 
-def renew_delegation_token(
+async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
-) -> Deferred[RenewDelegationTokenResponse]:
+) -> RenewDelegationTokenResponse:
     """Answers RenewDelegationToken (key 39), versions 1-2: puts off the time when a token expires.
 
     v2: flexible. For its owner, who asked for it, and its renewers; needs no permission. Answered when it is recorded.
     """
     period_ms = request.renew_period_ms
-    return change_lifetime(renew_token, bytes(request.hmac), period_ms, RenewDelegationTokenResponse, context, broker)
+    return await change_lifetime(
+        renew_token, bytes(request.hmac), period_ms, RenewDelegationTokenResponse, context, broker
+    )
 
 
-def expire_delegation_token(
+async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
-) -> Deferred[ExpireDelegationTokenResponse]:
+) -> ExpireDelegationTokenResponse:
     """Answers ExpireDelegationToken (key 40), versions 1-2: sets the time when a token expires, or removes it.
 
     v2: flexible. For its owner, who asked for it, and its renewers; needs no permission. Answered when it is recorded.
     """
     period_ms = request.expiry_time_period_ms
-    return change_lifetime(expire_token, bytes(request.hmac), period_ms, ExpireDelegationTokenResponse, context, broker)
+    return await change_lifetime(
+        expire_token, bytes(request.hmac), period_ms, ExpireDelegationTokenResponse, context, broker
+    )
 
 
 def describe_delegation_token(

@@ -9,9 +9,10 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import REFUSALS, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.common.epochs import Partitions
-from odradek.broker.groups.share.state import Pair, StateRequest
-from odradek.broker.runtime.delayed import NowOrLater, all_of, once
+from odradek.broker.groups.share.state import Pair
+from odradek.broker.runtime.delayed import NowOrLater
 from odradek.broker.runtime.slices import Steps, made_of_each, sliced
+from odradek.broker.runtime.waiting import arrived, each_of, started
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
@@ -61,21 +62,24 @@ def describe_share_group_offsets(
     """
     broker.shares.require_enabled()
     entries = AnswerEntries()
-    groups = yield from made_of_each(request.groups, lambda group: _group(group, context, broker, entries))
-    return all_of(
-        groups,
-        lambda index, error: _refused(request.groups[index].group_id, error),
-        lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
-    )
+    groups = yield from made_of_each(request.groups, lambda group: started(_group(group, context, broker, entries)))
+    return started(_described(groups))
+
+
+async def _described(groups: Sequence[NowOrLater[Group]]) -> DescribeShareGroupOffsetsResponse:
+    response = DescribeShareGroupOffsetsResponse()
+    for group in groups:
+        response.groups.append(await arrived(group))
+    return response
 
 
 def _refused(group_id: str, error: KafkaError) -> Group:
     return Group(group_id=group_id, error_code=error.code.value, error_message=error.message)
 
 
-def _group(
+async def _group(
     asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: HandlerBroker, entries: AnswerEntries
-) -> NowOrLater[Group]:
+) -> Group:
     topics: Sequence[tuple[str, Sequence[int]]]
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
@@ -89,14 +93,13 @@ def _group(
     except KafkaError as error:
         return _refused(asked.group_id, error)
     entries.add(sum(1 + len(partitions) for _, partitions in topics))
-    answers: list[NowOrLater[Topic]] = [
-        _topic(asked.group_id, name, partitions, initialized, context, broker) for name, partitions in topics
+    answers = [
+        started(_topic(asked.group_id, name, partitions, initialized, context, broker)) for name, partitions in topics
     ]
-    return all_of(
-        answers,
-        lambda index, error: Topic(topic_name=topics[index][0]),
-        lambda described: Group(group_id=asked.group_id, topics=described),
-    )
+    described = Group(group_id=asked.group_id)
+    for answer in answers:
+        described.topics.append(await arrived(answer))
+    return described
 
 
 def _initialized(group_id: str, broker: HandlerBroker) -> Partitions:
@@ -120,14 +123,14 @@ def _all_topics(
     ]
 
 
-def _topic(
+async def _topic(
     group_id: str,
     name: str,
     partitions: Sequence[int],
     initialized: Partitions,
     context: RequestContext,
     broker: HandlerBroker,
-) -> NowOrLater[Topic]:
+) -> Topic:
     try:
         context.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
     except KafkaError as refusal:
@@ -149,17 +152,12 @@ def _topic(
             return StateSummary()
         return broker.shares.persister.summarize(SharePartitionKey(group_id, topic_id, index))
 
-    return all_of(
-        [summary(index) for index in partitions],
-        lambda index, error: StateSummary(),
-        lambda summaries: Topic(
-            topic_name=name,
-            topic_id=topic_id,
-            partitions=[
-                _position(name, index, each, broker) for index, each in zip(partitions, summaries, strict=True)
-            ],
-        ),
-    )
+    summaries = await each_of([summary(index) for index in partitions])
+    positions = [
+        _position(name, index, StateSummary() if isinstance(each, KafkaError) else each, broker)
+        for index, each in zip(partitions, summaries, strict=True)
+    ]
+    return Topic(topic_name=name, topic_id=topic_id, partitions=positions)
 
 
 def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBroker) -> Position:
@@ -172,9 +170,9 @@ def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBrok
     )
 
 
-def alter_share_group_offsets(
+async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[AlterShareGroupOffsetsResponse]:
+) -> AlterShareGroupOffsetsResponse:
     """AlterShareGroupOffsets (key 91), version 0: where a share group without members begins again.
 
     Needs READ on the group and on each topic. What was stored of the partitions is replaced. A group that does not
@@ -228,16 +226,13 @@ def alter_share_group_offsets(
 
     if not wanted:
         return response({})
-
-    def recorded(asked: StateRequest) -> NowOrLater[AlterShareGroupOffsetsResponse]:
-        return once(group_state.begin(broker, group_id, asked), response)
-
-    return once(shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, wanted, now_ms)), recorded)
+    asked = await arrived(shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, wanted, now_ms)))
+    return response(await group_state.begin(broker, group_id, asked))
 
 
-def delete_share_group_offsets(
+async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[DeleteShareGroupOffsetsResponse]:
+) -> DeleteShareGroupOffsetsResponse:
     """DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it stood in some topics.
 
     Needs DELETE on the group, READ on each topic. Source: docs/spec/share-groups.md#s2-8
@@ -257,17 +252,6 @@ def delete_share_group_offsets(
             refused[topic.topic_name] = error
     wanted = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
 
-    def recorded(gone: Partitions) -> NowOrLater[DeleteShareGroupOffsetsResponse]:
-        return once(group_state.delete(broker, group_id, gone), lambda refusals: response(gone, refusals))
-
-    def response(gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponse:
-        first: dict[bytes, KafkaError] = {}  # of each topic
-        for (topic_id, _), error in refusals.items():
-            first.setdefault(topic_id, error)
-        return DeleteShareGroupOffsetsResponse(
-            responses=[result(topic.topic_name, gone, first) for topic in request.topics]
-        )
-
     def result(
         name: str, gone: Partitions, refusals: Mapping[bytes, KafkaError]
     ) -> DeleteShareGroupOffsetsResponseTopic:
@@ -286,4 +270,11 @@ def delete_share_group_offsets(
             topic_name=name, error_code=error.code.value, error_message=error.message
         )
 
-    return once(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)), recorded)
+    gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)))
+    first: dict[bytes, KafkaError] = {}  # refusal of each topic
+    refusals = await group_state.delete(broker, group_id, gone)
+    for (topic_id, _), refusal in refusals.items():
+        first.setdefault(topic_id, refusal)
+    return DeleteShareGroupOffsetsResponse(
+        responses=[result(topic.topic_name, gone, first) for topic in request.topics]
+    )

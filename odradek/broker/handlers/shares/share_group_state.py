@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from odradek.broker.runtime.delayed import NowOrLater, all_of
+from odradek.broker.runtime.delayed import NowOrLater
 from odradek.broker.runtime.slices import Steps, in_slices
+from odradek.broker.runtime.waiting import each_of, started
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.records import (
     loaded_batches,
@@ -142,8 +143,12 @@ def ask_each(
         except KafkaError as error:
             return refused(partition.partition, error)
 
-    def together(results: list[P]) -> M:
-        given = iter(results)
+    async def together(answers: list[NowOrLater[P]]) -> M:
+        results = await each_of(answers)
+        given = iter(
+            refused(partition.partition, result) if isinstance(result, KafkaError) else result
+            for (_, partition), result in zip(asked, results, strict=True)
+        )
         return response_form(
             results=[
                 topic_form(topic_id=each.topic_id, partitions=[next(given) for _ in each.partitions]) for each in topics
@@ -155,7 +160,7 @@ def ask_each(
         for topic_id, partition in asked:
             answers.append(answer(topic_id, partition))
             yield
-        return all_of(answers, lambda index, error: refused(asked[index][1].partition, error), together)
+        return started(together(answers))
 
     return in_slices(steps())
 

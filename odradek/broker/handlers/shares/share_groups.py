@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import RequestContext, refused
-from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat
+from odradek.broker.groups.share.heartbeat import ShareHeartbeat, check_heartbeat
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
-from odradek.broker.runtime.delayed import NowOrLater, once
 from odradek.broker.runtime.slices import Steps, sliced
+from odradek.broker.runtime.waiting import arrived, unattended
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 
-def share_group_heartbeat(
+async def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[ShareGroupHeartbeatResponse]:
+) -> ShareGroupHeartbeatResponse:
     """ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
 
     Needs READ on the group, DESCRIBE on the topics named. Answered when what was decided is recorded; then the share
@@ -41,14 +41,11 @@ def share_group_heartbeat(
         raise refused(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request)
     beat = ShareHeartbeat(request, context.client_id or "", f"/{context.connection.client_host}")
-    heard = broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.share_heartbeat(beat, now_ms))
-
-    def recorded(heard: Heard) -> ShareGroupHeartbeatResponse:
-        if heard.state is not None:
-            group_state.begin(broker, request.group_id, heard.state)
-        return heard.response
-
-    return once(heard, recorded)
+    shard = broker.groups.shard_for(request.group_id)
+    heard = await arrived(shard.submit(lambda core, now_ms: core.share_heartbeat(beat, now_ms)))
+    if heard.state is not None:
+        unattended(group_state.begin(broker, request.group_id, heard.state))
+    return heard.response
 
 
 @sliced

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.waiting import started
 from odradek.broker.shares.core.acquisition import AcquireMode
 from odradek.broker.shares.core.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
-from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, AcknowledgeResult, acknowledge
+from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, acknowledge
 from odradek.broker.shares.leader.share_fetch import LiveShareFetch
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -105,9 +104,9 @@ def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) 
     return reply
 
 
-def share_acknowledge(
+async def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[ShareAcknowledgeResponse]:
+) -> ShareAcknowledgeResponse:
     """ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its records.
 
     v1: the first stable version. v2: renewal of locks (KIP-1222), lock timeout in the answer. Needs READ on the group
@@ -127,38 +126,30 @@ def share_acknowledge(
     results = acknowledge(named, key, may_renew=request.is_renew_ack, context=context, broker=broker)
     if request.share_session_epoch == FINAL_EPOCH:
         shares.end_session(session)
-
-    def failed(index: int, error: KafkaError) -> AcknowledgeResult:
-        return AcknowledgeResult(error.code, error.message)
-
-    def response(given: Sequence[AcknowledgeResult]) -> ShareAcknowledgeResponse:
-        topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
-        leaders: dict[int, None] = {}
-        for partition, result in zip(results, given, strict=True):
-            leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
-            if result.leader is not None:
-                leader_id = -1 if result.leader.leader is None else result.leader.leader
-                leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=result.leader.leader_epoch)
-                leaders[leader_id] = None
-            topic = topics.get(partition.topic_id)
-            if topic is None:
-                topic = topics[partition.topic_id] = ShareAcknowledgeTopicResponse(topic_id=partition.topic_id)
-            topic.partitions.append(
-                PartitionData(
-                    partition_index=partition.partition,
-                    error_code=result.code.value,
-                    error_message=result.message,
-                    current_leader=leader,
-                )
+    topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+    leaders: dict[int, None] = {}
+    for partition, answer in results.items():
+        result = await answer if isinstance(answer, Deferred) else answer
+        leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+        if result.leader is not None:
+            leader_id = -1 if result.leader.leader is None else result.leader.leader
+            leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=result.leader.leader_epoch)
+            leaders[leader_id] = None
+        topic = topics.get(partition.topic_id)
+        if topic is None:
+            topic = topics[partition.topic_id] = ShareAcknowledgeTopicResponse(topic_id=partition.topic_id)
+        topic.partitions.append(
+            PartitionData(
+                partition_index=partition.partition,
+                error_code=result.code.value,
+                error_message=result.message,
+                current_leader=leader,
             )
-        return ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=shares.settings.lock_duration_ms(key.group_id)
-            if context.api_version >= 2
-            else 0,
-            responses=list(topics.values()),
-            node_endpoints=(
-                node_endpoints(NodeEndpoint, broker.metadata.image, leaders, context.connection) if leaders else []
-            ),
         )
-
-    return all_of(list(results.values()), failed, response)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=shares.settings.lock_duration_ms(key.group_id) if context.api_version >= 2 else 0,
+        responses=list(topics.values()),
+        node_endpoints=(
+            node_endpoints(NodeEndpoint, broker.metadata.image, leaders, context.connection) if leaders else []
+        ),
+    )

@@ -33,7 +33,7 @@ from odradek.broker.metadata.config_changes import ResourceChanges, Result, chec
 from odradek.broker.metadata.config_rules import settings_of
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topic_names import check_topic_name
-from odradek.broker.runtime.slices import Steps, in_slices, made_of_each, sliced
+from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced
 from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError, bare
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.delayed import Deferred, NowOrLater
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
     from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
@@ -192,9 +191,9 @@ def _check_this_broker(name: str, node_id: int, expected: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected} but received {name}")
 
 
-def alter_configs(
+async def alter_configs(
     request: AlterConfigsRequest, context: RequestContext, broker: HandlerBroker
-) -> Deferred[AlterConfigsResponse]:
+) -> AlterConfigsResponse:
     """Answers AlterConfigs (key 33), versions 0-2: replaces all settings that a resource has of its own.
 
     v2: flexible. Superseded by IncrementalAlterConfigs, but still used. Needs ALTER_CONFIGS on the topic, the group or
@@ -209,13 +208,13 @@ def alter_configs(
         for one in request.resources
     )
     entry = alter_configs_response.AlterConfigsResourceResponse
-    steps = _alter(resources, context, broker, entry, is_incremental=False, validate_only=request.validate_only)
-    return in_slices(steps).then(lambda entries: AlterConfigsResponse(responses=entries))
+    entries = await _alter(resources, context, broker, entry, is_incremental=False, validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=entries)
 
 
-def incremental_alter_configs(
+async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext, broker: HandlerBroker
-) -> Deferred[IncrementalAlterConfigsResponse]:
+) -> IncrementalAlterConfigsResponse:
     """Answers IncrementalAlterConfigs (key 44), versions 0-1: sets, unsets and extends single settings (KIP-339).
 
     v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. Answered when the settings are in force.
@@ -229,11 +228,11 @@ def incremental_alter_configs(
         for one in request.resources
     )
     entry = incremental_alter_configs_response.AlterConfigsResourceResponse
-    steps = _alter(resources, context, broker, entry, is_incremental=True, validate_only=request.validate_only)
-    return in_slices(steps).then(lambda entries: IncrementalAlterConfigsResponse(responses=entries))
+    entries = await _alter(resources, context, broker, entry, is_incremental=True, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=entries)
 
 
-def _alter(
+async def _alter(
     resources: Iterable[ResourceChanges],
     context: RequestContext,
     broker: HandlerBroker,
@@ -241,8 +240,33 @@ def _alter(
     *,
     is_incremental: bool,
     validate_only: bool,
-) -> Steps[Deferred[list[R]]]:
+) -> list[R]:
     """Answers once everything has taken effect; entries of what was decided at once come first."""
+    config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
+    at_once, to_record = await done_in_slices(
+        _decided_at_once(resources, context, broker, is_incremental, validate_only)
+    )
+
+    def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
+        decision = yield from config_changes.alter_configs(
+            image, config, to_record, node_id=node_id, is_incremental=is_incremental
+        )
+        return Decision(decision.response) if validate_only else decision
+
+    results = await broker.metadata.submit(turn)
+    if certificates is not None and not validate_only:
+        certificates.refresh()  # also where the settings say what they said: the files may be others
+    return await done_in_slices(made_of_each(at_once + results, partial(_entry, entry)))
+
+
+def _decided_at_once(
+    resources: Iterable[ResourceChanges],
+    context: RequestContext,
+    broker: HandlerBroker,
+    is_incremental: bool,
+    validate_only: bool,
+) -> Steps[tuple[list[Result], list[ResourceChanges]]]:
+    """Refuses what cannot be, and sets the levels of loggers. Returns these results, and what is to be recorded."""
     at_once: list[Result] = []
     to_record: list[ResourceChanges] = []
     config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
@@ -262,19 +286,7 @@ def _alter(
                 to_record.append(resource)
         except KafkaError as error:
             at_once.append((*key, bare(error)))
-
-    def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
-        decision = yield from config_changes.alter_configs(
-            image, config, to_record, node_id=node_id, is_incremental=is_incremental
-        )
-        return Decision(decision.response) if validate_only else decision
-
-    def altered(results: list[Result]) -> NowOrLater[list[R]]:
-        if certificates is not None and not validate_only:
-            certificates.refresh()  # also where the settings say what they said: the files may be others
-        return in_slices(made_of_each(at_once + results, partial(_entry, entry)))
-
-    return broker.metadata.submit(turn).then(altered)
+    return at_once, to_record
 
 
 def _check_stores(

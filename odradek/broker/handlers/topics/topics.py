@@ -12,8 +12,7 @@ from odradek.broker.configuration.config_description import DescribedConfig, eff
 from odradek.broker.metadata import topics as decisions
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.slices import Steps, altering, in_slices, made_of_each
+from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_facts import facts_of
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -41,19 +40,28 @@ Result = tuple[str, KafkaError | None]
 Wish = tuple[str | None, bytes]
 
 
-@altering
-def create_topics(
+async def create_topics(
     request: CreateTopicsRequest, context: RequestContext, broker: HandlerBroker
-) -> Steps[Deferred[CreateTopicsResponse]]:
+) -> CreateTopicsResponse:
     """Answers CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
 
     v4: partition count and replication factor may be -1, the broker's default. v5: flexible; answers count, factor and
     settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic, and
     DESCRIBE_CONFIGS on a topic to be told its settings. Answered when the topics can be written to.
     """
+    wanted, refusals, describable = await done_in_slices(_wanted(request, context))
+    results = await broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=_charge(context))
+    return await done_in_slices(_created(results + refusals, describable, context, broker))
+
+
+def _wanted(
+    request: CreateTopicsRequest, context: RequestContext
+) -> Steps[tuple[list[NewTopic], list[TopicResult], Container[str]]]:
+    """Returns the topics that the client may create, refusals for the others, and the names of those whose settings it
+    may be told."""
     may_create_all = is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     allowed: set[str] = set()
-    describable: set[str] = set()  # topics whose settings the client may know
+    describable: set[str] = set()
     names = {topic.name for topic in request.topics}
     for name in names:
         if may_create_all or is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name):
@@ -70,8 +78,7 @@ def create_topics(
         if topic.name in allowed:
             wanted.append(_new_topic(topic))
         yield
-    created = broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=_charge(context))
-    return created.then(lambda results: in_slices(_created(results + refusals, describable, context, broker)))
+    return wanted, refusals, describable
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
@@ -140,16 +147,31 @@ def _configs(described: list[DescribedConfig]) -> list[CreatableTopicConfigs]:
     return [CreatableTopicConfigs(name=one.name, value=one.value, config_source=one.source.value) for one in described]
 
 
-@altering
-def create_partitions(
+async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext, broker: HandlerBroker
-) -> Steps[Deferred[CreatePartitionsResponse]]:
+) -> CreatePartitionsResponse:
     """Answers CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing them is not possible.
 
     v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. Answered when the partitions can be written
     to.
     """
-    wishes = []
+    wishes, refusals = await done_in_slices(_extendable(request, context))
+    charge = _charge(context)
+
+    def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
+        decision = yield from decisions.create_partitions(image, wishes, node=broker.metadata.node, charge=charge)
+        return Decision(decision.response) if request.validate_only else decision
+
+    results = await broker.metadata.submit(turn)
+    entries = await done_in_slices(made_of_each(refusals + results, _extended))
+    return CreatePartitionsResponse(results=entries)
+
+
+def _extendable(
+    request: CreatePartitionsRequest, context: RequestContext
+) -> Steps[tuple[list[MorePartitions], list[Result]]]:
+    """Returns what the client may have added, and refusals for the other topics."""
+    wishes: list[MorePartitions] = []
     refusals: list[Result] = []
     for topic in request.topics:
         yield
@@ -159,16 +181,7 @@ def create_partitions(
             wishes.append(MorePartitions(topic.name, topic.count, chosen))
         else:
             refusals.append((topic.name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
-    charge = _charge(context)
-
-    def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
-        decision = yield from decisions.create_partitions(image, wishes, node=broker.metadata.node, charge=charge)
-        return Decision(decision.response) if request.validate_only else decision
-
-    extended: Deferred[list[CreatePartitionsTopicResult]] = broker.metadata.submit(turn).then(
-        lambda results: in_slices(made_of_each(refusals + results, _extended))
-    )
-    return extended.then(lambda entries: CreatePartitionsResponse(results=entries))
+    return wishes, refusals
 
 
 def _extended(result: Result) -> CreatePartitionsTopicResult:
@@ -178,10 +191,9 @@ def _extended(result: Result) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=error.code.value, error_message=error.message)
 
 
-@altering
-def delete_topics(
+async def delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, broker: HandlerBroker
-) -> Steps[Deferred[DeleteTopicsResponse]]:
+) -> DeleteTopicsResponse:
     """Answers DeleteTopics (key 20), versions 1-6: by name, from v6 on also by topic id.
 
     v4: flexible. v5: answers an error message. Needs DELETE on the cluster, or DESCRIBE and DELETE on each topic; a
@@ -195,13 +207,11 @@ def delete_topics(
         wishes = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wishes = [(name, ZERO_UUID) for name in request.topic_names]
-    allowed, refusals = yield from _sorted_by_permission(wishes, context, broker)
+    allowed, refusals = await done_in_slices(_sorted_by_permission(wishes, context, broker))
     charge = _charge(context)
-    decided = broker.metadata.submit(lambda image: decisions.delete_topics(image, allowed, charge=charge))
-    deleted: Deferred[list[DeletableTopicResult]] = decided.then(
-        lambda results: in_slices(made_of_each(refusals + results, _deleted))
-    )
-    return deleted.then(lambda entries: DeleteTopicsResponse(responses=entries))
+    results = await broker.metadata.submit(lambda image: decisions.delete_topics(image, allowed, charge=charge))
+    entries = await done_in_slices(made_of_each(refusals + results, _deleted))
+    return DeleteTopicsResponse(responses=entries)
 
 
 def _sorted_by_permission(

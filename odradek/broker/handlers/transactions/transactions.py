@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
-from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of, once
-from odradek.broker.runtime.slices import Steps, in_slices
+from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.slices import Steps, done_in_slices
+from odradek.broker.runtime.waiting import arrived
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 NONE: Final = -1
 
 
-def init_producer_id(
+async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[InitProducerIdResponse]:
+) -> InitProducerIdResponse:
     """Answers InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
 
     v2: flexible. v3: the producer's present id and epoch. v4: PRODUCER_FENCED is understood. v5: TRANSACTION_ABORTABLE
@@ -65,29 +66,22 @@ def init_producer_id(
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
-        return for_idempotence(broker)
-    return broker.transactions.init_producer_id(request)
+        return await for_idempotence(broker)
+    return await arrived(broker.transactions.init_producer_id(request))
 
 
-def for_idempotence(broker: HandlerBroker) -> Deferred[InitProducerIdResponse]:
-    reply: Deferred[InitProducerIdResponse] = Deferred()
-
-    def answer(producer_id: int | KafkaError) -> None:
-        if isinstance(producer_id, KafkaError):
-            reply.fail(producer_id)
-        else:
-            reply.resolve(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
-
-    broker.producer_ids.take(answer)
-    return reply
+async def for_idempotence(broker: HandlerBroker) -> InitProducerIdResponse:
+    producer_id: Deferred[int] = Deferred()
+    broker.producer_ids.take(producer_id.settle)
+    return InitProducerIdResponse(producer_id=await producer_id, producer_epoch=0)
 
 
 BATCHED_SINCE: Final = 4
 
 
-def add_partitions_to_txn(
+async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse:
     """Answers AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have
     been added.
 
@@ -97,13 +91,13 @@ def add_partitions_to_txn(
     transaction are added or none: if one cannot be, the others are OPERATION_NOT_ATTEMPTED.
     """
     if context.api_version >= BATCHED_SINCE:
-        return in_slices(for_leaders(request, context, broker))
-    return for_a_producer(request, context, broker)
+        return await for_leaders(request, context, broker)
+    return await for_a_producer(request, context, broker)
 
 
-def for_a_producer(
+async def for_a_producer(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse:
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     refused = refusals(topics, broker) | forbidden(topics, context)
@@ -111,7 +105,7 @@ def for_a_producer(
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=topic_results(topics, only_refused(topics, refused), is_joined=True)
         )
-    codes = broker.transactions.add_partitions(
+    adding = broker.transactions.add_partitions(
         transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
@@ -119,38 +113,39 @@ def for_a_producer(
         verify_only=False,
         asked_version=0,
     )
-    return all_of(
-        [codes],
-        lambda _, error: dict.fromkeys(partitions_of(topics), error.code),
-        lambda answers: answer_of_coordinator(topics, answers[0]),
-    )
-
-
-def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: PartitionCodes) -> AddPartitionsToTxnResponse:
-    """All partitions were added or none: raises why not."""
-    for code in codes.values():
+    codes = await arrived(adding)
+    for code in codes.values():  # all partitions were added, or none
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(topics, codes, is_joined=False))
 
 
-def for_leaders(
+async def for_leaders(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: HandlerBroker
-) -> Steps[NowOrLater[AddPartitionsToTxnResponse]]:
+) -> AddPartitionsToTxnResponse:
     context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    transactions = request.transactions
-    counts = Counter(each.transactional_id for each in transactions)
     refused: list[dict[TopicPartition, ErrorCode]] = []
-    codes: list[NowOrLater[PartitionCodes]] = []
+    adding = await done_in_slices(add_each(request.transactions, refused, broker))
+    codes: list[PartitionCodes] = []
+    for answer in adding:
+        codes.append(await arrived(answer))
+    return await done_in_slices(answer_to_leader(request.transactions, refused, codes))
+
+
+def add_each(
+    transactions: list[AddPartitionsToTxnTransaction],
+    refused: list[dict[TopicPartition, ErrorCode]],
+    broker: HandlerBroker,
+) -> Steps[list[NowOrLater[PartitionCodes]]]:
+    """Asks the coordinator for each transaction, and adds to `refused` the partitions of each that do not exist."""
+    counts = Counter(each.transactional_id for each in transactions)
+    adding: list[NowOrLater[PartitionCodes]] = []
     for each in transactions:
         unknown = refusals(each.topics, broker)
         refused.append(unknown)
-        codes.append(codes_of(each, unknown, broker, is_repeated=counts[each.transactional_id] > 1))
+        adding.append(codes_of(each, unknown, broker, is_repeated=counts[each.transactional_id] > 1))
         yield
-    answers: NowOrLater[list[PartitionCodes]] = all_of(
-        codes, lambda at, error: dict.fromkeys(partitions_of(transactions[at].topics), error.code), list
-    )
-    return once(answers, lambda codes: in_slices(answer_to_leader(transactions, refused, codes)))
+    return adding
 
 
 def answer_to_leader(
@@ -241,9 +236,9 @@ def topic_results(
     ]
 
 
-def add_offsets_to_txn(
+async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, broker: HandlerBroker
-) -> NowOrLater[AddOffsetsToTxnResponse]:
+) -> AddOffsetsToTxnResponse:
     """Answers AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction, before they are
     committed in it.
 
@@ -254,7 +249,7 @@ def add_offsets_to_txn(
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     partition = (GROUP_OFFSETS, broker.groups.partition_for(request.group_id))
-    codes = broker.transactions.add_partitions(
+    adding = broker.transactions.add_partitions(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -262,12 +257,7 @@ def add_offsets_to_txn(
         verify_only=False,
         asked_version=0,
     )
-    return all_of(
-        [codes], lambda _, error: {partition: error.code}, lambda answers: added_offsets(answers[0][partition])
-    )
-
-
-def added_offsets(code: ErrorCode) -> AddOffsetsToTxnResponse:
+    code = (await arrived(adding))[partition]
     if code is not ErrorCode.NONE:
         raise KafkaError(code)
     return AddOffsetsToTxnResponse()

@@ -17,10 +17,11 @@ from odradek.broker.coordinators.verification import (
     TXN_OFFSET_COMMIT_ADDS_SINCE,
     TransactionalProducer,
     Unverified,
-    VerificationResult,
+    VerificationResults,
 )
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import Steps, in_slices
+from odradek.broker.runtime.waiting import started
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -78,96 +79,67 @@ def _txn_offset_commit(
         group_instance_id=request.group_instance_id,
         topics=known,
     )
-    commit = TransactionalCommit(accepted_request, refused, context.api_version, broker)
-    commit.begin()
-    return commit.reply
+    return started(commit(accepted_request, refused, context.api_version, broker))
 
 
-class TransactionalCommit:
-    """One TxnOffsetCommit whose topics are known, from the question to the transaction's coordinator to its answer."""
+async def commit(
+    request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
+) -> TxnOffsetCommitResponse:
+    """Has offsets of known topics stored once the transaction's coordinator has confirmed, or added, the partition of
+    the group.
 
-    def __init__(
-        self, request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
-    ) -> None:
-        """refused: answers that are known already."""
-        self.reply: Deferred[TxnOffsetCommitResponse] = Deferred()
-        self._request = request
-        self._refused = refused
-        self._version = version
-        self._broker = broker
+    refused   answers for topics that are refused already; a refusal by the group is about the others only
+    """
+    try:
+        written = await write(request, refused, version, broker)
+    except KafkaError as refusal:
+        told = translated(Asker.TXN_OFFSET_COMMIT, refusal.code, version)
+        code = translated(ApiKey.TXN_OFFSET_COMMIT, told, version)
+        written = TxnOffsetCommitResponse(topics=[refusals(topic, code) for topic in request.topics])
+    return merged(refused, written)
 
-    def begin(self) -> None:
-        request, broker = self._request, self._broker
-        if request.group_id == "":
-            self._refuse(KafkaError(ErrorCode.INVALID_GROUP_ID))
-            return
-        adds = self._version >= TXN_OFFSET_COMMIT_ADDS_SINCE
-        index = broker.groups.partition_for(request.group_id)
-        if not broker.verifier.asks_for(adds):
-            self._write(None)
-            return
-        try:
-            partition = broker.partitions.get(GROUP_OFFSETS, index)
-        except KafkaError as missing:
-            self._refuse(missing)
-            return
-        broker.verifier.verify(
-            TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
-            [Unverified(partition, None)],
-            adds,
-            lambda results: self._verified(results[GROUP_OFFSETS, index]),
-            waits_for_the_last=False,
-        )
 
-    def _verified(self, result: VerificationResult) -> None:
-        if isinstance(result, KafkaError):
-            self._refuse(result)
-            return
+async def write(
+    request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
+) -> TxnOffsetCommitResponse:
+    """Raises KafkaError if nothing is stored."""
+    if request.group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    guard = None
+    adds = version >= TXN_OFFSET_COMMIT_ADDS_SINCE
+    if broker.verifier.asks_for(adds):
+        guard = await verified(request, adds, broker)
         # A topic may have been deleted while the coordinator was asked.
-        self._request.topics = still_there(self._request.topics, self._broker.metadata.image, self._refused)
-        if self._request.topics:
-            self._write(result)
-        else:
-            self.reply.resolve(TxnOffsetCommitResponse(topics=list(self._refused.values())))
+        request.topics = still_there(request.topics, broker.metadata.image, refused)
+        if not request.topics:
+            return TxnOffsetCommitResponse()
+    producer_id, producer_epoch = request.producer_id, request.producer_epoch
+    if producer_id < 0 or producer_epoch < 0:  # as the transaction's coordinator would say
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    broker.seals.check(producer_id, producer_epoch)
+    answer = broker.groups.shard_for(request.group_id).submit(
+        lambda core, now_ms: core.commit_transactional_offsets(request, version=version, now_ms=now_ms),
+        producer=RecordsOf(producer_id, producer_epoch, guard, must_sync=producer_id in broker.two_phase),
+    )
+    return await answer if isinstance(answer, Deferred) else answer
 
-    def _write(self, guard: VerificationGuard | None) -> None:
-        request = self._request
-        if request.producer_id < 0 or request.producer_epoch < 0:  # as the transaction's coordinator would say
-            self._refuse(KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-            return
-        try:
-            self._broker.seals.check(request.producer_id, request.producer_epoch)
-            answer = self._broker.groups.shard_for(request.group_id).submit(
-                lambda core, now_ms: core.commit_transactional_offsets(request, version=self._version, now_ms=now_ms),
-                producer=RecordsOf(
-                    request.producer_id,
-                    request.producer_epoch,
-                    guard,
-                    must_sync=request.producer_id in self._broker.two_phase,
-                ),
-            )
-        except KafkaError as refusal:
-            self._refuse(refusal)
-            return
-        if isinstance(answer, Deferred):
-            answer.when_done(self._written)
-        else:
-            self.reply.resolve(merged(self._refused, answer))
 
-    def _written(self, answer: Deferred[TxnOffsetCommitResponse]) -> None:
-        try:
-            written = answer.outcome()
-        except KafkaError as refusal:
-            self._refuse(refusal)
-            return
-        self.reply.resolve(merged(self._refused, written))
-
-    def _refuse(self, refusal: KafkaError) -> None:
-        """The group's refusal is about what was left to ask it; the other partitions keep their own codes."""
-        told = translated(Asker.TXN_OFFSET_COMMIT, refusal.code, self._version)
-        code = translated(ApiKey.TXN_OFFSET_COMMIT, told, self._version)
-        answers = TxnOffsetCommitResponse(topics=[refusals(topic, code) for topic in self._request.topics])
-        self.reply.resolve(merged(self._refused, answers))
+async def verified(request: TxnOffsetCommitRequest, adds: bool, broker: HandlerBroker) -> VerificationGuard | None:
+    """Asks the transaction's coordinator about the group's partition. Raises KafkaError if it says no."""
+    index = broker.groups.partition_for(request.group_id)
+    partition = broker.partitions.get(GROUP_OFFSETS, index)
+    asked: Deferred[VerificationResults] = Deferred()
+    broker.verifier.verify(
+        TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
+        [Unverified(partition, None)],
+        adds,
+        asked.resolve,
+        waits_for_the_last=False,
+    )
+    result = (await asked)[GROUP_OFFSETS, index]
+    if isinstance(result, KafkaError):
+        raise result
+    return result
 
 
 def check_topic(

@@ -6,10 +6,10 @@ Source: docs/spec/share-groups.md#s1-11, rows 8 to 14, #s1-13.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.delayed import NowOrLater
+from odradek.broker.runtime.waiting import started
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.partition import check_form
 from odradek.broker.shares.core.sessions import SessionKey
@@ -21,6 +21,7 @@ from odradek.protocol.topic_partition import TopicIdPartition
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.metadata.image import PartitionImage
+    from odradek.broker.shares.leader.live_partition import LiveSharePartition
     from odradek.broker.shares.leader.shares import ShareBroker
 
 
@@ -100,21 +101,14 @@ def _acknowledge(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except KafkaError as refusal:
         return AcknowledgeResult(refusal.code, refusal.message)
-    answer = live.acknowledge(session.member_id, acknowledgements)
-    if answer.is_done:
-        return _result(placed, answer)
-    result: Deferred[AcknowledgeResult] = Deferred()
-    answer.when_done(partial(_resolve, result, placed))
-    return result
+    return started(_stored(live, session.member_id, acknowledgements, placed))
 
 
-def _resolve(result: Deferred[AcknowledgeResult], placed: PartitionImage, answer: Deferred[bool]) -> None:
-    result.resolve(_result(placed, answer))
-
-
-def _result(placed: PartitionImage, answer: Deferred[bool]) -> AcknowledgeResult:
+async def _stored(
+    live: LiveSharePartition, member_id: str, acknowledgements: Sequence[Acknowledgement], placed: PartitionImage
+) -> AcknowledgeResult:
     try:
-        answer.outcome()
+        await live.acknowledge(member_id, acknowledgements)
     except KafkaError as error:
         leader = placed if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
         return AcknowledgeResult(error.code, error.message, leader)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.records import pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest
-from odradek.broker.runtime.delayed import Deferred, NowOrLater, all_of
-from odradek.broker.shares.core.state import SharePartitionKey, StateSummary
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import deferred, each_of
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -27,21 +28,18 @@ log = logging.getLogger("odradek.shares")
 Refusals = Mapping[Pair, KafkaError]
 
 
-def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> NowOrLater[Refusals]:
+async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals:
     """Has the state of these partitions begun, and notes in the group which of them have one now."""
     pairs = list(request.start_offsets)
-    persister, asked = broker.shares.persister, []
+    persister = broker.shares.persister
+    asked: list[Deferred[bool]] = []
     for pair in pairs:
         key, start_offset = SharePartitionKey(group_id, *pair), request.start_offsets[pair]
         if pair in request.if_missing:
-            asked.append(_initialize_if_missing(persister, key, request.state_epoch, start_offset))
+            asked.append(deferred(_initialize_if_missing(persister, key, request.state_epoch, start_offset)))
         else:
             asked.append(persister.initialize(key, request.state_epoch, start_offset))
-
-    return _when_all_answered(pairs, asked, lambda refusals: _begun(broker, group_id, request, refusals))
-
-
-def _begun(broker: ShareBroker, group_id: str, request: StateRequest, refusals: Refusals) -> Refusals:
+    refusals = await _refusals(pairs, asked)
     succeeded = [pair for pair in request.start_offsets if pair not in refusals]
     # State that was there stays; before there was any, nothing could be loaded. Members may fetch already, and what
     # they have acquired is theirs.
@@ -53,25 +51,19 @@ def _begun(broker: ShareBroker, group_id: str, request: StateRequest, refusals: 
     return refusals
 
 
-def _initialize_if_missing(
+async def _initialize_if_missing(
     persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int
-) -> Deferred[bool]:
+) -> bool:
     """Leaves state that is there: what is acknowledged in it, and what is pending in a two-phase commit."""
-
-    def begin(summary: StateSummary) -> NowOrLater[bool]:
-        return True if summary.is_there else persister.initialize(key, state_epoch, start_offset)
-
-    return persister.summarize(key).then(begin)
+    summary = await persister.summarize(key)
+    return summary.is_there or await persister.initialize(key, state_epoch, start_offset)
 
 
-def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> NowOrLater[Refusals]:
+async def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals:
     """Has the state of these partitions deleted; topics of which nothing is left are noted in the group."""
     pairs = pairs_of(partitions)
     asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
-    return _when_all_answered(pairs, asked, lambda refusals: _deleted(broker, group_id, partitions, refusals))
-
-
-def _deleted(broker: ShareBroker, group_id: str, partitions: Partitions, refusals: Refusals) -> Refusals:
+    refusals = await _refusals(pairs, asked)
     broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in pairs_of(partitions)])
     gone = partitions.keys() - {topic_id for topic_id, _ in refusals}
     note(broker, group_id, lambda core, now_ms: core.share_state_deleted(group_id, gone, now_ms))
@@ -86,11 +78,7 @@ def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], 
         log.warning("the share state of group %s could not be noted: %s", group_id, error)
 
 
-def _when_all_answered(
-    pairs: Sequence[Pair], asked: Sequence[Deferred[bool]], make: Callable[[Refusals], Refusals]
-) -> NowOrLater[Refusals]:
-    def all_answered(answers: Sequence[bool | KafkaError]) -> Refusals:
-        return make({pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)})
-
-    answers: list[NowOrLater[bool]] = [*asked]
-    return all_of(answers, lambda _, error: error, all_answered)
+async def _refusals(pairs: Sequence[Pair], asked: Sequence[Deferred[bool]]) -> Refusals:
+    """Waits for all answers, and returns those that are refusals."""
+    answers: list[bool | KafkaError] = await each_of([*asked])
+    return {pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)}

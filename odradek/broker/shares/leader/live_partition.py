@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from enum import Enum, auto
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.waiting import in_thread, unattended
 from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import (
@@ -23,7 +24,6 @@ from odradek.broker.shares.core.state import (
     Ending,
     PendingTransaction,
     SharePartitionKey,
-    StoredState,
 )
 from odradek.broker.shares.leader.group_settings import EARLIEST, LATEST, ShareGroupSettings
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.share_coordinator import Persister
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
-    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.broker.runtime.workers import Workers
     from odradek.broker.shares.core.acquisition import Limits
     from odradek.broker.shares.core.dead_letters import DeadLetter
-    from odradek.storage.log_reader import TimestampOffset
 
 log = logging.getLogger("odradek.shares")
 
@@ -160,7 +159,7 @@ class LiveSharePartition:
     # Loading.
 
     def load(self) -> None:
-        self._persister.read(self.key, self.leader_epoch).when_done(self._state_read)
+        unattended(self._load())
 
     def when_loaded(self) -> Deferred[bool]:
         """Resolved once it is ACTIVE. Fails with a KafkaError where it cannot be loaded, or is GONE."""
@@ -179,43 +178,42 @@ class LiveSharePartition:
         for answer in awaiting:
             answer.follow(self.when_loaded())
 
-    def _state_read(self, answer: Deferred[StoredState]) -> None:
-        if self.phase is SharePartitionPhase.GONE:
-            return
+    async def _load(self) -> None:
+        """Reads what is stored; it may be GONE after each wait."""
         try:
-            stored = answer.outcome()
-            assert not isinstance(stored, Enum)
+            stored = await self._persister.read(self.key, self.leader_epoch)
+            if self._is_gone:
+                return
             self.state_epoch = stored.state_epoch
-            if stored.start_offset == UNDECIDED_START_OFFSET:
-                self._decide_start()
-            else:
+            if stored.start_offset != UNDECIDED_START_OFFSET:
                 self._begin(SharePartition(stored.start_offset, stored.batches, stored.pending))
+                return
+            start_offset = await self._find_start()
+            if not self._is_gone:
+                self._begin(SharePartition(start_offset))
         except KafkaError as error:
-            self._cannot_load(error)
+            if not self._is_gone:
+                self._cannot_load(error)
 
-    def _decide_start(self) -> None:
+    @property
+    def _is_gone(self) -> bool:
+        return self.phase is SharePartitionPhase.GONE
+
+    async def _find_start(self) -> int:
+        """Returns where the group begins to read, by its setting. Raises KafkaError if the log does not tell."""
         log = self.partition.log
         reset = self._settings.auto_offset_reset(self.key.group_id)
         if reset == EARLIEST:
-            self._begin(SharePartition(log.log_start_offset))
-        elif reset == LATEST:
-            self._begin(SharePartition(log.high_watermark))
-        else:
-            age_ms = duration_ms(reset.removeprefix(BY_DURATION))
-            assert age_ms is not None, "the setting was checked"
-            since_ms = self._clock.now_ms() - age_ms
-            self._workers.run(lambda: log.reader.offset_for_timestamp(since_ms), self._start_found)
-
-    def _start_found(self, outcome: JobResult[TimestampOffset | None]) -> None:
-        if self.phase is SharePartitionPhase.GONE:
-            return
-        try:
-            found = outcome.result()
-            if found is None:
-                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-            self._begin(SharePartition(found.offset))
-        except KafkaError as error:
-            self._cannot_load(error)
+            return log.log_start_offset
+        if reset == LATEST:
+            return log.high_watermark
+        age_ms = duration_ms(reset.removeprefix(BY_DURATION))
+        assert age_ms is not None, "the setting was checked"
+        since_ms = self._clock.now_ms() - age_ms
+        found = await in_thread(self._workers, lambda: log.reader.offset_for_timestamp(since_ms))
+        if found is None:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return found.offset
 
     def _begin(self, core: SharePartition) -> None:
         self._core = core
@@ -224,7 +222,7 @@ class LiveSharePartition:
             self.end_transaction(ending)
         used_up = core.archive_used_up(self.limits)
         if used_up is not None:
-            self._store(used_up, None)
+            self._store(used_up)
         self._on_pending(self)
         self._hand_over_dead_letters()
         self.arm()
@@ -250,33 +248,26 @@ class LiveSharePartition:
 
     # Changing.
 
-    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> Deferred[bool]:
-        """Answered when it is stored; while the state is read, it waits for that (#s3-7 L1). Refusals are KafkaErrors,
+    async def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """Waits until it is stored; before that, while the state is read, for the state (#s3-7 L1). Raises KafkaErrors
         in the codes that clients are told."""
         if self.phase is SharePartitionPhase.LOADING:
-            return self.when_loaded().then(lambda _: self.acknowledge(member_id, acknowledgements))
-        answer: Deferred[bool] = Deferred()
+            await self.when_loaded()
         try:
             if self.phase is not SharePartitionPhase.ACTIVE:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             write = self.core.acknowledge(member_id, acknowledgements, self.limits, self.lock_clock.now_ms())
-        except KafkaError as error:
-            self.arm()  # locks may have been renewed before that
-            answer.fail(error)
-            return answer
-        self.arm()
-        if write is None:
-            answer.resolve(True)
-        else:
-            self._store(write, answer)
-        return answer
+        finally:
+            self.arm()  # locks may have been renewed even where it is refused
+        if write is not None:
+            await self._stored(write)
 
     def release(self, member_id: str) -> None:
         """The member's session ended. Nobody waits for it."""
         if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.release(member_id, self.limits)
             if write is not None:
-                self._store(write, None)
+                self._store(write)
 
     # Acknowledging in a transaction.
 
@@ -323,7 +314,7 @@ class LiveSharePartition:
 
     def undo_pending(self, write: StateWrite) -> None:
         """It is stored, but not the rest of its request."""
-        self._store(self.core.pending.undo(write, self.limits, self.lock_clock.now_ms()), None)
+        self._store(self.core.pending.undo(write, self.limits, self.lock_clock.now_ms()))
         self.arm()
         self.wake()
 
@@ -346,7 +337,7 @@ class LiveSharePartition:
     def _end(self, ending: Ending) -> None:
         write = self.core.pending.end(ending, self._has_its_session, self.limits, self.lock_clock.now_ms())
         if write is not None:
-            self._store(write, None)
+            self._store(write)
 
     def holds_pending(self, transaction: PendingTransaction) -> bool:
         return self.phase is SharePartitionPhase.ACTIVE and self.core.pending.holds(transaction)
@@ -356,38 +347,41 @@ class LiveSharePartition:
         if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.pending.release(transaction, self.limits, self.lock_clock.now_ms())
             if write is not None:
-                self._store(write, None)
+                self._store(write)
             self.wake()
 
     def reread_ended(self, ending: Ending) -> None:
         """A marker ended a transaction in state that another broker stores."""
         if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):
-                self._reread(transaction, lambda: None)
+                unattended(self._reread(transaction, releases=False))
 
     def reread_pending(self, transaction: PendingTransaction) -> None:
         """The transaction is over: what is stored of its records counts. Nobody ends what is pending even there."""
-        self._reread(transaction, lambda: self.release_pending(transaction))
+        unattended(self._reread(transaction, releases=True))
 
-    def _reread(self, transaction: PendingTransaction, then: Callable[[], None]) -> None:
-        def told(answer: Deferred[StoredState]) -> None:
-            if self.phase is not SharePartitionPhase.ACTIVE:
-                return
-            try:
-                stored = answer.outcome()
-            except KafkaError as error:
+    async def _reread(self, transaction: PendingTransaction, *, releases: bool) -> None:
+        if not self._is_active:
+            return
+        try:
+            stored = await self._persister.read(self.key, self.leader_epoch)
+        except KafkaError as error:
+            if self._is_active:
                 log.warning("the state of share partition %s cannot be read again: %s", self.key, error)
-                return
-            assert not isinstance(stored, Enum)
-            self.core.pending.adopt(transaction, stored.batches, stored.pending, self.limits)
-            self._on_pending(self)
-            then()
-            self._hand_over_dead_letters()
-            self.arm()
-            self.wake()
+            return
+        if not self._is_active:
+            return
+        self.core.pending.adopt(transaction, stored.batches, stored.pending, self.limits)
+        self._on_pending(self)
+        if releases:
+            self.release_pending(transaction)
+        self._hand_over_dead_letters()
+        self.arm()
+        self.wake()
 
-        if self.phase is SharePartitionPhase.ACTIVE:
-            self._persister.read(self.key, self.leader_epoch).when_done(told)
+    @property
+    def _is_active(self) -> bool:
+        return self.phase is SharePartitionPhase.ACTIVE
 
     def _has_its_session(self, member_id: str) -> bool:
         return self._has_session(self.key, member_id)
@@ -411,37 +405,41 @@ class LiveSharePartition:
         write = self.core.expire_locks(self.limits, self.lock_clock.now_ms())
         self.arm()
         if write is not None:
-            self._store(write, None)
+            self._store(write)
             self.wake()
         overdue = self.core.pending.overdue
         while overdue:
             self._on_overdue(self, overdue.pop())
 
-    def _store(self, write: StateWrite, answer: Deferred[bool] | None) -> None:
-        self._written(write).when_done(partial(self._stored, write, answer))
+    def _store(self, write: StateWrite) -> None:
+        """Has a change stored for which nobody waits."""
+        unattended(self._stored_or_undone(write))
+
+    async def _stored_or_undone(self, write: StateWrite) -> None:
+        with suppress(KafkaError):
+            await self._stored(write)
 
     def _written(self, write: StateWrite, *, must_sync: bool = False) -> Deferred[bool]:
         return self._persister.write(self.key, self.state_epoch, self.leader_epoch, write, must_sync=must_sync)
 
-    def _stored(self, write: StateWrite, answer: Deferred[bool] | None, told: Deferred[bool]) -> None:
+    async def _stored(self, write: StateWrite) -> None:
+        """Waits until a change is stored. If it cannot be, the change is undone, and this raises the KafkaError that
+        clients are told."""
         try:
-            told.outcome()
+            await self._written(write)
         except KafkaError as error:
-            code = translated(Asker.SHARE_LEADER, error.code)
             log.warning("the state of share partition %s could not be stored: %s", self.key, error)
             self.core.write_failed(write, self.limits)
             if error.code in FENCING:
                 self.drop()
             else:
                 self._hand_over_dead_letters()
-            if answer is not None:
-                answer.fail(KafkaError(code, error.message))
+            raise KafkaError(translated(Asker.SHARE_LEADER, error.code), error.message) from None
         else:
             self.core.written(write)
             self._hand_over_dead_letters()
-            if answer is not None:
-                answer.resolve(True)
-        self.wake()
+        finally:
+            self.wake()
 
     # The dead-letter queue.
 
@@ -456,7 +454,7 @@ class LiveSharePartition:
         """The copying of these records has ended, well or not."""
         write = self.core.copied(letters)
         if write is not None:
-            self._store(write, None)
+            self._store(write)
             self.wake()
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.clock import Scan
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.waiting import after, arrived, unattended
 from odradek.broker.transactions.turn import OverdueFate
 from odradek.protocol.errors import KafkaError
 
@@ -54,56 +55,43 @@ class OverdueTransactions:
         self._may_be_two_phase = may_be_two_phase
 
     def found(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
-        self._ask(live, transaction, self._clock.now_ms() + live.limits.lock_duration_ms)
+        """Has the transaction ended, in which something is pending in this share partition."""
+        unattended(self._end(live, transaction))
 
-    def _ask(self, live: LiveSharePartition, transaction: PendingTransaction, until_ms: int) -> None:
-        if not live.holds_pending(transaction):
-            return
+    async def _end(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
+        until_ms = self._clock.now_ms() + live.limits.lock_duration_ms
         transactional_id, producer_id, producer_epoch = transaction
-        if transactional_id is None:  # written by somebody else: nobody to be asked
-            live.release_pending(transaction)
-            return
-        try:
-            answer = self._coordinator().abort_overdue(transactional_id, producer_id, producer_epoch)
-        except KafkaError as error:
-            self._unanswered(live, transaction, until_ms, error)
-            return
-        if isinstance(answer, Deferred):
-            answer.when_done(partial(self._answered, live, transaction, until_ms))
-        else:
-            self._take(live, transaction, answer)
+        while live.holds_pending(transaction):
+            if transactional_id is None:  # written by somebody else: nobody to be asked
+                live.release_pending(transaction)
+                return
+            try:
+                fate = await arrived(self._coordinator().abort_overdue(transactional_id, producer_id, producer_epoch))
+            except KafkaError as error:
+                is_late = self._clock.now_ms() >= until_ms
+                if is_late and not self._may_be_two_phase(producer_id):
+                    self._give_up(live, transaction, error)
+                    return
+            else:
+                if fate is OverdueFate.OVER:
+                    live.reread_pending(transaction)
+                return
+            await self._before_next_attempt(until_ms, is_late=is_late)
 
-    def _answered(
-        self, live: LiveSharePartition, transaction: PendingTransaction, until_ms: int, answer: Deferred[OverdueFate]
-    ) -> None:
-        try:
-            fate = answer.outcome()
-        except KafkaError as error:
-            self._unanswered(live, transaction, until_ms, error)
-            return
-        assert isinstance(fate, OverdueFate)
-        self._take(live, transaction, fate)
+    def _give_up(self, live: LiveSharePartition, transaction: PendingTransaction, error: KafkaError) -> None:
+        log.warning(
+            "the transaction %r of producer %d cannot be ended (%s): its acknowledgements in %s are given up",
+            transaction.transactional_id,
+            transaction.producer_id,
+            error,
+            live.key,
+        )
+        live.release_pending(transaction)
 
-    def _take(self, live: LiveSharePartition, transaction: PendingTransaction, fate: OverdueFate) -> None:
-        if fate is OverdueFate.OVER:
-            live.reread_pending(transaction)
-
-    def _unanswered(
-        self, live: LiveSharePartition, transaction: PendingTransaction, until_ms: int, error: KafkaError
-    ) -> None:
-        is_late = self._clock.now_ms() >= until_ms
-        if is_late and not self._may_be_two_phase(transaction.producer_id):
-            log.warning(
-                "the transaction %r of producer %d cannot be ended (%s): its acknowledgements in %s are given up",
-                transaction.transactional_id,
-                transaction.producer_id,
-                error,
-                live.key,
-            )
-            live.release_pending(transaction)
-            return
-        again = partial(self._ask, live, transaction, until_ms)
-        if is_late:  # a clock that is moved ahead brings no coordinator back, and leaves these attempts out
-            self._timers.after(RETRY_MS, Scan(again, RETRY_MS, lambda: None))
-        else:
-            self._timers.after(min(RETRY_MS, max(1, until_ms - self._clock.now_ms())), again)
+    def _before_next_attempt(self, until_ms: int, *, is_late: bool) -> Deferred[None]:
+        if not is_late:
+            return after(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
+        passed: Deferred[None] = Deferred()
+        # A clock that is moved ahead brings no coordinator back, and leaves these attempts out.
+        self._timers.after(RETRY_MS, Scan(partial(passed.resolve, None), RETRY_MS, lambda: None))
+        return passed

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.waiting import after, each_of, started
+from odradek.broker.runtime.waiting import after, arrived, deferred, each_of, in_thread, started, unattended
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers
+from tests.support.manual_loop import ManualWorkers
 
 
 def refused() -> Deferred[int]:
@@ -109,6 +110,74 @@ def test_of_several_answers_each_is_there_or_is_its_refusal() -> None:
     first, second, third = reply.outcome()
     assert (first, third) == (1, 3)
     assert isinstance(second, KafkaError)
+
+
+def test_the_last_answer_to_come_ends_the_wait_and_the_order_is_that_of_the_questions() -> None:
+    first, last = Deferred[str](), Deferred[str]()
+    answers: list[NowOrLater[str]] = [first, "b", last]
+    reply = started(each_of(answers))
+    assert isinstance(reply, Deferred)
+    last.resolve("c")
+    assert not reply.is_done
+    first.resolve("a")
+    assert reply.outcome() == ["a", "b", "c"]
+
+
+def test_a_bug_is_nobodys_answer_and_does_not_leave_the_question_open() -> None:
+    broken: Deferred[str] = Deferred()
+    answers: list[NowOrLater[str]] = [broken]
+    reply = started(each_of(answers))
+    assert isinstance(reply, Deferred)
+    broken.fail(RuntimeError("a bug"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        reply.outcome()
+
+
+def test_what_is_there_has_arrived_and_what_is_not_is_waited_for() -> None:
+    later: Deferred[int] = Deferred()
+    answer: NowOrLater[int] = later
+    assert started(arrived(2)) == 2
+    reply = started(arrived(answer))
+    later.resolve(3)
+    assert isinstance(reply, Deferred)
+    assert reply.outcome() == 3
+
+
+def test_a_coroutine_may_be_had_as_a_deferred_whether_it_waits_is_done_or_has_failed() -> None:
+    there, later = Deferred[int](), Deferred[int]()
+    there.resolve(1)
+    assert deferred(doubled(there)).outcome() == 2
+    waits = deferred(doubled(later))
+    assert not waits.is_done
+    later.resolve(2)
+    assert waits.outcome() == 4
+    with pytest.raises(KafkaError):
+        deferred(doubled(refused())).outcome()
+
+
+@pytest.mark.traceback("RuntimeError: a bug")
+def test_work_for_which_nobody_waits_logs_the_bug_that_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    later: Deferred[int] = Deferred()
+    unattended(doubled(later))
+    later.fail(RuntimeError("a bug"))
+    assert "a bug" in caplog.text
+    with pytest.raises(KafkaError):  # at once: whoever began it is told
+        unattended(doubled(refused()))
+
+
+def test_a_thread_can_be_waited_for() -> None:
+    workers = ManualWorkers()
+
+    def failing() -> int:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    done, failed = started(in_thread(workers, lambda: 42)), deferred(in_thread(workers, failing))
+    assert isinstance(done, Deferred)
+    assert not done.is_done
+    workers.finish_all()
+    assert done.outcome() == 42
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        failed.outcome()
 
 
 def test_time_can_be_waited_for() -> None:
