@@ -102,9 +102,9 @@ release-check: compile check-elsewhere
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
-# What browsers get of the page and of the judge's report. Deno needs no network for it: modules import one another only.
+# What browsers get of the page and of reports. Deno needs no network for it: modules import one another only.
 SCRIPTS := odradek/broker/http/page/assets/page.js odradek/tools/judge_page/assets/report.js
-ASSETS := $(dir $(SCRIPTS))
+ASSETS := $(dir $(SCRIPTS)) odradek/spark/jobs/assets
 DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno
 check: .make/dev
 	$(VENV)/bin/ruff check .

@@ -25,9 +25,9 @@ from odradek.files.offline import partitions_at
 from odradek.protocol.batch_header import TRANSACTIONAL, seal_batch
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import NewRecord, build_batch
-from odradek.spark.file_options import FileOptions
-from odradek.spark.file_plan import plan
-from odradek.spark.file_views import read_task
+from odradek.spark.files.options import FileOptions
+from odradek.spark.files.plan import plan
+from odradek.spark.files.views import read_task
 from odradek.spark.record_columns import ARROW
 from odradek.tools.inspect.check.run import check
 

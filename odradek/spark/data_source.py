@@ -27,7 +27,7 @@ class OdradekSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         if is_of_files(self.options):
-            from odradek.spark.files import file_columns
+            from odradek.spark.files.reader import file_columns
 
             return file_columns(self.options)
         from odradek.spark.record_columns import COLUMNS, HEADERS
@@ -36,7 +36,7 @@ class OdradekSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if is_of_files(self.options):
-            from odradek.spark.files import file_reader
+            from odradek.spark.files.reader import file_reader
 
             return file_reader(self.options, schema)
         from odradek.spark.record_columns import ARROW, chosen

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from odradek.spark.export import ExportOptions, at_once, export_source, export_with
-from odradek.spark.inputs import input_of
+from odradek.spark.jobs.export import ExportOptions, at_once, export_source, export_with
+from odradek.spark.jobs.inputs import input_of
 from tests.support.batches import NOW_MS
 from tests.support.oracle import REPOSITORY
 from tests.support.written_log import WrittenLog
@@ -26,9 +26,9 @@ HOUR_MS = 60 * 60 * 1_000
 EXPORT = (
     "import sys\n"
     "from pathlib import Path\n"
-    "from odradek.spark.export import ExportOptions, at_once, export_with\n"
-    "from odradek.spark.export import export_source\n"
-    "from odradek.spark.inputs import input_of\n"
+    "from odradek.spark.jobs.export import ExportOptions, at_once, export_with\n"
+    "from odradek.spark.jobs.export import export_source\n"
+    "from odradek.spark.jobs.inputs import input_of\n"
     "print('begin', flush=True)\n"
     "source = export_source(input_of(sys.argv[1]), chunk_bytes=2_000)\n"
     "export_with(at_once, source, Path(sys.argv[2]), ExportOptions())\n"

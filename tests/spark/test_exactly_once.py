@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.client.sync import Producer
-from odradek.spark.audit import Comparison, compare, exactly_once
+from odradek.spark.jobs.audit import Comparison, compare, exactly_once
 from odradek.spark.jobs.shown import RecordPlace
 from odradek.tools.commands.errors import DIFFERENT, DONE, MISUNDERSTOOD, REFUSED
 from odradek.tools.commands.tree import run

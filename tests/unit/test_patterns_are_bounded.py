@@ -152,10 +152,10 @@ USES: Mapping[str, Mapping[str, str]] = {
         ): ONE_PASS,
         "expression f'(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}'": ONE_PASS,
     },
-    "odradek/spark/file_plan.py": {
+    "odradek/spark/files/plan.py": {
         "expression choice.pattern": OWN_PROCESS,
     },
-    "odradek/spark/inputs.py": {
+    "odradek/spark/jobs/inputs.py": {
         r"(\[[^\]]+\]|[^:\s]+):\d+": OWN_PROCESS,
     },
     "odradek/spark/jobs/session.py": {

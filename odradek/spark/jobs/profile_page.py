@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 
 from odradek.spark.jobs.charts import WIDE, Bar, bars, columns, shares
 from odradek.spark.jobs.profile_facts import Distribution, LogFacts, Profile
@@ -13,48 +14,7 @@ from odradek.spark.jobs.shown import size
 
 _MOST_PARTITIONS = 40
 _EXACTNESS = "the number of keys is right to some percent, and the quantiles are to a tenth."
-_STYLE = """
-:root { color-scheme: light dark; --page: #f5f6f8; --card: #fff; --text: #1c2230; --soft: #5d6779; --line: #e3e6ec;
-  --bar: #3d6fd9; --mark: #d9772b; --over: rgba(61,111,217,.08); --found: #fff6e8; --found-line: #e9b872;
-  --p0: #3d6fd9; --p1: #2a9d8f; --p2: #d9772b; --p3: #8661c1; --p4: #8a94a6; }
-@media (prefers-color-scheme: dark) { :root { --page: #12151c; --card: #1a1f29; --text: #e6e9f0; --soft: #98a2b5;
-  --line: #2a3140; --bar: #6c97f0; --mark: #eda15e;
-  --over: rgba(108,151,240,.12); --found: #2a2317; --found-line: #8d6a35;
-  --p0: #6c97f0; --p1: #4bbfae; --p2: #eda15e; --p3: #ab8ce0; --p4: #7d889c; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--text); line-height: 1.45;
-  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
-main { max-width: 1180px; margin: 0 auto; padding: 40px 24px 64px; }
-header p { margin: 0; color: var(--soft); overflow-wrap: anywhere; }
-h1 { margin: 0 0 6px; font-size: 34px; font-weight: 680; letter-spacing: -.02em; overflow-wrap: anywhere; }
-h2 { margin: 0 0 2px; font-size: 17px; font-weight: 640; }
-section > p { margin: 0 0 14px; color: var(--soft); font-size: 13.5px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(134px, 1fr)); gap: 1px; margin: 28px 0;
-  background: var(--line); border: 1px solid var(--line); border-radius: 14px; overflow: hidden; }
-.tile { background: var(--card); padding: 16px; }
-.tile b { display: block; font-size: 20px; white-space: nowrap; font-weight: 660;
-  font-variant-numeric: tabular-nums; }
-.tile span { color: var(--soft); font-size: 13px; }
-.found { margin: 0 0 28px; padding: 14px 18px 14px 36px; background: var(--found); border: 1px solid var(--found-line);
-  border-radius: 14px; }
-.found li + li { margin-top: 6px; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 20px; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 14px;
-  padding: 20px 22px; min-width: 0; }
-section.wide { grid-column: 1 / -1; }
-svg { display: block; width: 100%; height: auto; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-svg .background { fill: none; } svg .color-0 { fill: var(--bar); } svg .color-1 { fill: var(--p1); }
-svg .color-2 { fill: var(--p2); } svg .color-3 { fill: var(--p3); } svg .color-4, svg .color-5 { fill: var(--p4); }
-svg .over { fill: none; pointer-events: all; } svg .bar:hover .over { fill: var(--over); }
-svg text { fill: var(--soft); } svg .value { fill: var(--text); text-anchor: start; }
-svg text, svg .value { font-variant-numeric: tabular-nums; } svg .line { stroke: var(--line); fill: none; }
-svg .axis.y text { text-anchor: end; } svg .axis.x text { text-anchor: middle; } svg .axis.x .line { stroke: none; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(90px, 1fr)); gap: 4px 18px; margin: 16px 0 0; }
-dl div { border-top: 1px solid var(--line); padding-top: 6px; }
-dt { color: var(--soft); font-size: 12.5px; } dd { margin: 0; font-variant-numeric: tabular-nums; }
-footer { margin-top: 28px; color: var(--soft); font-size: 13px; }
-@media print { body { background: #fff; } section { break-inside: avoid; } }
-"""
+_STYLE = Path(__file__).parent / "assets" / "profile.css"
 
 
 def page(profile: Profile, made: datetime) -> str:
@@ -72,7 +32,7 @@ def page(profile: Profile, made: datetime) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(profile.topic)} – profile</title><style>{_STYLE}</style></head>"
+        f"<title>{escape(profile.topic)} – profile</title><style>{_STYLE.read_text(encoding='utf-8')}</style></head>"
         f"<body><main>{body}</main></body></html>\n"
     )
 

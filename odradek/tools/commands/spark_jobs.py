@@ -16,8 +16,8 @@ from odradek.tools.commands.options import add_isolation_level, add_json, add_li
 from odradek.tools.commands.output import headings, print_object, table
 
 if TYPE_CHECKING:
-    from odradek.spark.audit import Comparison
-    from odradek.spark.diff import ChangedRecord, Diff, PartitionDiff
+    from odradek.spark.jobs.audit import Comparison
+    from odradek.spark.jobs.diff import ChangedRecord, Diff, PartitionDiff
     from odradek.spark.jobs.profile_facts import Profile
 
 SOURCES = (
@@ -103,14 +103,14 @@ def add_exactly_once(parsers: Parsers) -> None:
 
 
 def exactly_once(options: argparse.Namespace) -> int:
-    from odradek.spark.inputs import input_of, one_topic
+    from odradek.spark.jobs.inputs import input_of, one_topic
 
     if options.output_on is not None and len(options.output_on) != len(options.on):
         raise ValueError("--on and --output-on have to name as many columns")
     level = {"kafka.isolation.level": options.isolation_level}
     source, output = (one_topic(input_of(each)).with_options(**level) for each in (options.input, options.output))
     with session(options, "exactly-once") as spark:
-        from odradek.spark.audit import compare
+        from odradek.spark.jobs.audit import compare
 
         compared = compare(
             source.frame(spark), output.frame(spark), options.on, output_on=options.output_on, examples=options.examples
@@ -197,12 +197,12 @@ def add_export(parsers: Parsers) -> None:
 
 
 def run_export(options: argparse.Namespace) -> int:
-    from odradek.spark.inputs import input_of
+    from odradek.spark.jobs.inputs import input_of
 
     source = input_of(options.source, options.topic).with_options(**{"kafka.isolation.level": options.isolation_level})
     begun = time.monotonic()
     with session(options, "export") as spark:
-        from odradek.spark.export import ExportOptions, export, export_source
+        from odradek.spark.jobs.export import ExportOptions, export, export_source
         from odradek.spark.jobs.shown import size
 
         exported = export(
@@ -263,13 +263,13 @@ def add_diff(parsers: Parsers) -> None:
 
 
 def run_diff(options: argparse.Namespace) -> int:
-    from odradek.spark.inputs import input_of
+    from odradek.spark.jobs.inputs import input_of
 
     first, second = (input_of(each, options.topic) for each in (options.first, options.second))
     if not (first.is_directory and second.is_directory):
         raise ValueError("directories are compared; for topics of a cluster there is `odradek spark exactly-once`")
     with session(options, "diff") as spark:
-        from odradek.spark.diff import diff
+        from odradek.spark.jobs.diff import diff
 
         found = diff(spark, first, second, overlap=options.overlap, examples=options.examples)
     if options.json:
@@ -339,13 +339,13 @@ def add_profile(parsers: Parsers) -> None:
 
 
 def run_profile(options: argparse.Namespace) -> int:
-    from odradek.spark.inputs import input_of
+    from odradek.spark.jobs.inputs import input_of
 
     source = input_of(options.source, options.topic).with_options(**{"kafka.isolation.level": options.isolation_level})
     if options.html is not None and not options.html.absolute().parent.is_dir():
         raise ValueError(f"{options.html}: there is no such directory")
     with session(options, "profile") as spark:
-        from odradek.spark.profile import profile
+        from odradek.spark.jobs.profile import profile
 
         found = profile(spark, source)
     if options.html is not None:

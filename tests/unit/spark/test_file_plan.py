@@ -14,9 +14,9 @@ import pytest
 from odradek.files.offline import DamagedLog
 from odradek.protocol.compression import Compression
 from odradek.protocol.records import NewRecord
-from odradek.spark.file_options import EVERYTHING, FileOptions, LogView, Pruning, pruned
-from odradek.spark.file_plan import plan
-from odradek.spark.file_views import columns, read, schema_of, tasks
+from odradek.spark.files.options import EVERYTHING, FileOptions, LogView, Pruning, pruned
+from odradek.spark.files.plan import plan
+from odradek.spark.files.views import columns, read, schema_of, tasks
 from odradek.spark.offsets import DataLost
 from odradek.spark.options import OptionError
 from tests.support.batches import NOW_MS

@@ -14,8 +14,7 @@ import pytest
 
 from odradek.client import TopicPartition
 from odradek.protocol.records import NewRecord
-from odradek.spark.export import Exported, ExportOptions, ExportSource, at_once, export_source, export_with
-from odradek.spark.inputs import input_of
+from odradek.spark.jobs.export import Exported, ExportOptions, ExportSource, at_once, export_source, export_with
 from odradek.spark.jobs.export_plan import (
     ExportChunk,
     ExportDirectory,
@@ -29,6 +28,7 @@ from odradek.spark.jobs.export_plan import (
     next_plan,
     observe_nothing,
 )
+from odradek.spark.jobs.inputs import input_of
 from odradek.spark.jobs.parquet import MOST_DAYS
 from tests.support.batches import NOW_MS
 from tests.support.written_log import WrittenLog

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.inputs import InputError, input_of, one_topic, topics_in
+from odradek.spark.jobs.inputs import InputError, input_of, one_topic, topics_in
 from odradek.spark.jobs.session import bar, drawn
 from odradek.spark.jobs.shown import MOST_CHARACTERS, shown, size
 from odradek.tools.commands.errors import REFUSED

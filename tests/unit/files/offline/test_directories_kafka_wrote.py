@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from odradek.files.offline.survey import survey
-from odradek.spark.file_options import FileOptions
-from odradek.spark.file_plan import chosen_logs, plan
-from odradek.spark.file_views import record_tables
+from odradek.spark.files.options import FileOptions
+from odradek.spark.files.plan import chosen_logs, plan
+from odradek.spark.files.views import record_tables
 from tests.support.oracle import directories, needs_oracle, served, unpack
 
 pytestmark = needs_oracle

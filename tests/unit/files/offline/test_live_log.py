@@ -11,9 +11,9 @@ from odradek.files.offline import partitions_at
 from odradek.files.offline.survey import survey
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import NewRecord, build_batch
-from odradek.spark.file_options import FileOptions
-from odradek.spark.file_plan import plan
-from odradek.spark.file_views import record_tables
+from odradek.spark.files.options import FileOptions
+from odradek.spark.files.plan import plan
+from odradek.spark.files.views import record_tables
 from odradek.storage.disk import RealDisk
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory

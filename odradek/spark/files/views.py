@@ -18,8 +18,8 @@ from odradek.protocol.control_records import ControlType, control_type, read_mar
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction
 from odradek.protocol.records import Record, records_of
-from odradek.spark.file_options import FileOptions, LogView
-from odradek.spark.file_plan import FileTask, on_damage, plan, wanted_logs
+from odradek.spark.files.options import FileOptions, LogView
+from odradek.spark.files.plan import FileTask, on_damage, plan, wanted_logs
 from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_spark_has_them, decoded_columns
 
 

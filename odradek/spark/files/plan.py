@@ -19,7 +19,7 @@ from odradek.files.offline.survey import BatchPlace, PartitionSurvey, survey
 from odradek.files.offline.transactions import Aborted, overlapping
 from odradek.files.offline.walk import DamagedLog, OnDamage, refuse, stretches
 from odradek.protocol.topic_partition import CLUSTER_METADATA, INTERNAL_TOPICS
-from odradek.spark.file_options import DamageMode, FileOptions, LogView
+from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, asked_of, ranges, require_records, tell_of
 from odradek.spark.options import EARLIEST, Bound, OptionError
 

@@ -10,20 +10,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from odradek.spark import file_views
-from odradek.spark.file_options import FileOptions, pruned
+from odradek.spark.files import views
+from odradek.spark.files.options import FileOptions, pruned
 from odradek.spark.record_columns import chosen
 
 
 def file_columns(options: Mapping[str, str]) -> str:
-    return file_views.columns(FileOptions.read(options))
+    return views.columns(FileOptions.read(options))
 
 
 def file_reader(options: Mapping[str, str], schema: StructType) -> FileReader:
     """Raises OptionError."""
     read = FileOptions.read(options)
     kind = FilteringReader if read.pushes_filters else FileReader
-    return kind(read, chosen(schema.names, file_views.schema_of(read.view)))
+    return kind(read, chosen(schema.names, views.schema_of(read.view)))
 
 
 class FileReader(DataSourceReader):  # type: ignore[misc]
@@ -32,12 +32,12 @@ class FileReader(DataSourceReader):  # type: ignore[misc]
         self._wanted = wanted
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(each) for each in file_views.tasks(self._options)]
+        return [InputPartition(each) for each in views.tasks(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's own, where there is nothing to read
             return iter(())
-        return file_views.read(partition.value, self._options, self._wanted)
+        return views.read(partition.value, self._options, self._wanted)
 
 
 class FilteringReader(FileReader):

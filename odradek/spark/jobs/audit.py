@@ -1,0 +1,216 @@
+"""Audit of a query: was everything of an input written to an output, and once? A comparison of multisets.
+
+Records that are the same by `on` count as one value; a value has to be in the output as often as in the input.
+
+| in the input | in the output | verdict |
+|---|---|---|
+| n | m < n | lost, n - m times |
+| n > 0 | m > n | repeated, m - n times |
+| 0 | m > 0 | invented, m times |
+
+Both sides shuffle the columns of `on`, and nothing else of a record but its place; Spark spills what does not fit into
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from odradek.spark.jobs.shown import RecordPlace, shown
+
+On: TypeAlias = "str | Column | Sequence[str | Column]"
+
+LOST, REPEATED, INVENTED = "lost", "repeated", "invented"
+VERDICTS = (LOST, REPEATED, INVENTED)
+EXAMPLES = 5
+_RANKS = ("first_input", "first_output", "last_output")
+_OFFSET_BITS = 48  # of a rank, whose upper bits are the partition
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A value that is not in the output as often as in the input. Places are None where the rows have none."""
+
+    verdict: str
+    value: dict[str, str | None]
+    input_count: int
+    output_count: int
+    first_input: RecordPlace | None
+    first_output: RecordPlace | None
+    last_output: RecordPlace | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`lost`, `repeated` and `invented` count records."""
+
+    input_rows: int
+    output_rows: int
+    lost: int
+    repeated: int
+    invented: int
+    examples: list[Example] = field(default_factory=list)
+
+    @property
+    def is_exact(self) -> bool:
+        return not (self.lost or self.repeated or self.invented)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.input_rows:,} in, {self.output_rows:,} out, "
+            f"{self.lost:,} lost, {self.repeated:,} twice, {self.invented:,} invented"
+        )
+
+
+def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None) -> DataFrame:
+    """Returns a row per value that the two have not equally often; none if everything was written once.
+
+    on         columns or SQL expressions by which a record of the output is known as one of the input
+    output_on  the same for the output, where they differ: as many, of the same types
+
+    Columns: those of `on`, verdict, input_count, output_count, and where the first and last of its records are
+    (first_input, first_output, last_output: partition, offset), null for rows without these columns.
+    """
+    counted, names = _counted(input_df, output_df, on, output_on)
+    different = _with_places(_judged(counted).where("verdict is not null"))
+    return different.select(*names, "verdict", "input_count", "output_count", *_RANKS)
+
+
+def compare(
+    input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None, examples: int = EXAMPLES
+) -> Comparison:
+    """Runs the comparison, once, and gives the numbers, with so many examples of each verdict."""
+    counted, names = _counted(input_df, output_df, on, output_on)
+    judged = _judged(counted)
+    # What is the same becomes one row, by nulls in place of its values; what differs is kept for examples.
+    of_the_different = [F.when(F.col("verdict").isNotNull(), F.col(name)).alias(name) for name in (*names, *_RANKS)]
+    summed = (
+        judged.select("verdict", *of_the_different, "input_count", "output_count")
+        .groupBy("verdict", *names, *_RANKS)
+        .agg(F.sum("input_count").alias("input_count"), F.sum("output_count").alias("output_count"))
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    try:
+        missing = F.abs(F.col("input_count") - F.col("output_count"))
+        totals = {
+            row["verdict"]: row
+            for row in summed.groupBy("verdict")
+            .agg(
+                F.sum("input_count").alias("rows_in"),
+                F.sum("output_count").alias("rows_out"),
+                F.sum(missing).alias("n"),
+            )
+            .collect()
+        }
+        found = [
+            _example(row.asDict(), names)
+            for verdict in VERDICTS
+            if verdict in totals
+            for row in _with_places(summed).where(F.col("verdict") == verdict).limit(examples).collect()
+        ]
+    finally:
+        summed.unpersist()
+    records = {verdict: row["n"] for verdict, row in totals.items()}
+    return Comparison(
+        input_rows=sum(row["rows_in"] for row in totals.values()),
+        output_rows=sum(row["rows_out"] for row in totals.values()),
+        lost=records.get(LOST, 0),
+        repeated=records.get(REPEATED, 0),
+        invented=records.get(INVENTED, 0),
+        examples=found,
+    )
+
+
+def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | None) -> tuple[DataFrame, list[str]]:
+    """Returns a row per value, with its numbers and the ranks of its places."""
+    wanted, wanted_there = _expressions(on), _expressions(on if output_on is None else output_on)
+    if len(wanted) != len(wanted_there):
+        raise ValueError(f"{len(wanted)} columns of the input, and {len(wanted_there)} of the output")
+    ours, theirs = input_df.select(*wanted), output_df.select(*wanted_there)
+    names = _free_names(ours.columns)
+    for name, one, other in zip(names, ours.schema, theirs.schema, strict=True):
+        if one.dataType != other.dataType:
+            raise ValueError(
+                f"{name} is {one.dataType.simpleString()} in the input and {other.dataType.simpleString()} in the"
+                " output: cast one of them"
+            )
+    sides = _side(input_df, wanted, names, is_input=True), _side(output_df, wanted_there, names, is_input=False)
+    is_input, rank = F.col("__input"), F.col("__rank")
+    counted = (
+        sides[0]
+        .unionAll(sides[1])
+        .groupBy(*names)
+        .agg(
+            F.sum(is_input.cast("long")).alias("input_count"),
+            F.sum((~is_input).cast("long")).alias("output_count"),
+            F.min(F.when(is_input, rank)).alias("first_input"),
+            F.min(F.when(~is_input, rank)).alias("first_output"),
+            F.max(F.when(~is_input, rank)).alias("last_output"),
+        )
+    )
+    return counted, names
+
+
+def _judged(counted: DataFrame) -> DataFrame:
+    """Adds a column `verdict`, null where there is no difference."""
+    lost = F.when(F.col("output_count") < F.col("input_count"), LOST)
+    invented = lost.when((F.col("input_count") == 0) & (F.col("output_count") > 0), INVENTED)
+    return counted.withColumn("verdict", invented.when(F.col("output_count") > F.col("input_count"), REPEATED))
+
+
+def _with_places(judged: DataFrame) -> DataFrame:
+    """Puts places where ranks are."""
+    places = {
+        name: F.when(
+            F.col(name).isNotNull(),
+            F.struct(
+                F.shiftright(name, _OFFSET_BITS).cast("int").alias("partition"),
+                F.col(name).bitwiseAND(F.lit((1 << _OFFSET_BITS) - 1)).alias("offset"),
+            ),
+        )
+        for name in _RANKS
+    }
+    return judged.withColumns(places)
+
+
+def _side(frame: DataFrame, wanted: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
+    """Selects the place as one number: with numbers only Spark aggregates without sorting."""
+    has_place = {"partition", "offset"} <= set(frame.columns)
+    place = F.shiftleft(F.col("partition").cast("long"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
+    rank = place if has_place else F.lit(None).cast("long")
+    columns = [column.alias(name) for column, name in zip(wanted, names, strict=True)]
+    return frame.select(*columns, F.lit(is_input).alias("__input"), rank.alias("__rank"))
+
+
+def _expressions(on: On) -> list[Column]:
+    several = [on] if isinstance(on, str) or not isinstance(on, Sequence) else list(on)
+    if not several:
+        raise ValueError("no column to compare by")
+    return [F.expr(each) if isinstance(each, str) else each for each in several]
+
+
+def _free_names(names: list[str]) -> list[str]:
+    """Makes names of expressions free of those that the result has."""
+    taken = {"verdict", "input_count", "output_count", *_RANKS}
+    found: list[str] = []
+    for name in names:
+        while name in taken or name in found:
+            name = f"{name}_"
+        found.append(name.replace("`", "'").replace(".", "_"))
+    return found
+
+
+def _example(row: dict[str, object], names: list[str]) -> Example:
+    return Example(
+        str(row["verdict"]),
+        {name: shown(row[name]) for name in names},
+        int(str(row["input_count"])),
+        int(str(row["output_count"])),
+        *(RecordPlace.of(row[name]) for name in _RANKS),
+    )

@@ -1,0 +1,137 @@
+"""Inputs of a job: topics of a cluster, or a directory with logs. Knows nothing of Spark.
+
+| text | records of |
+|---|---|
+| `kafka://HOST:PORT/TOPIC` | a topic of a running cluster; several brokers with commas |
+| `kafka://HOST:PORT` | the topics that are named apart |
+| `DIR` | a data directory, a folder with topic directories, or one `TOPIC-0`; topics may be named apart |
+| `DIR/TOPIC` | one topic of a data directory |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.files.offline.directories import partition_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEME = "kafka://"
+
+
+class InputError(ValueError):
+    """Input that has no records, or is not there; the message says what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One of `bootstrap_servers` and `path` is set. No topics: all that are in the directory."""
+
+    text: str
+    bootstrap_servers: str | None = None
+    path: Path | None = None
+    topics: tuple[str, ...] = ()
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def is_directory(self) -> bool:
+        return self.path is not None
+
+    def source_options(self) -> dict[str, str]:
+        """Returns the options of `format("odradek")`."""
+        found = dict(self.options)
+        if self.bootstrap_servers is not None:
+            found["kafka.bootstrap.servers"] = self.bootstrap_servers
+        if self.path is not None:
+            found["path"] = str(self.path)
+        if self.topics:
+            found["subscribe"] = ",".join(self.topics)
+        return found
+
+    def with_options(self, **options: str) -> Input:
+        return replace(self, options=self.options | options)
+
+    def frame(self, spark: SparkSession, schema: str | None = None) -> DataFrame:
+        """Loads the records; `schema` has the columns that are read, where not all are needed."""
+        reader = spark.read.format("odradek").options(**self.source_options())
+        return (reader if schema is None else reader.schema(schema)).load()
+
+
+def input_of(text: str, topics: Iterable[str] = ()) -> Input:
+    """Parses what a person has written. Looks at the file system, and at no cluster. Raises InputError."""
+    wanted = tuple(topics)
+    if text.startswith(SCHEME):
+        return _of_a_cluster(text, wanted)
+    if "://" in text:
+        raise InputError(f"{text}: records are read from {SCHEME}HOST:PORT/TOPIC, or from a directory that is mounted")
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _of_a_directory(text, path, wanted)
+    if path.exists():
+        raise InputError(f"{text} is a file: name the data directory, or the directory of a topic's partition")
+    parent, topic = path.parent, path.name
+    if parent.is_dir():
+        found = topics_in(parent)
+        if topic in found:
+            if wanted and wanted != (topic,):
+                raise InputError(f"{text} names the topic {topic}, and --topic {', '.join(wanted)}: say one of them")
+            return Input(text, path=parent.resolve(), topics=(topic,))
+        if found:
+            raise InputError(f"there is no topic {topic!r} in {parent}; there are {_some(found)}")
+    raise InputError(f"{text}: there is no such directory")
+
+
+def one_topic(source: Input) -> Input:
+    """Returns the input with its one topic. Raises InputError where it is not clear which."""
+    topics = source.topics
+    if not topics and source.path is not None:
+        topics = tuple(topics_in(source.path))
+    if len(topics) != 1:
+        named = f"; there are {_some(topics)}" if topics else ""
+        raise InputError(f"{source}: name one topic, as in {str(source).rstrip('/')}/TOPIC{named}")
+    return replace(source, topics=topics)
+
+
+def topics_in(path: Path) -> list[str]:
+    """Lists the topics that have partitions in a directory; `path` may also be the directory of one partition."""
+    own = partition_of(path.resolve())
+    if own is not None:
+        return [own[0]]
+    return sorted({found[0] for each in path.iterdir() if each.is_dir() and (found := partition_of(each))})
+
+
+def _of_a_cluster(text: str, wanted: tuple[str, ...]) -> Input:
+    servers, _, topic = text.removeprefix(SCHEME).partition("/")
+    if not all(re.fullmatch(r"(\[[^\]]+\]|[^:\s]+):\d+", each) for each in servers.split(",")):
+        raise InputError(f"{text}: it takes {SCHEME}HOST:PORT/TOPIC")
+    topics = tuple(each for each in topic.split(",") if each)
+    if topics and wanted and topics != wanted:
+        raise InputError(f"{text} names a topic, and --topic {', '.join(wanted)}: say one of them")
+    topics = topics or wanted
+    if not topics:
+        raise InputError(f"{text}: name a topic, as in {text.rstrip('/')}/TOPIC")
+    return Input(text, bootstrap_servers=servers, topics=topics)
+
+
+def _of_a_directory(text: str, path: Path, wanted: tuple[str, ...]) -> Input:
+    found = topics_in(path)
+    if not found:
+        raise InputError(f"{text}: no logs are in this directory (TOPIC-0/00000000000000000000.log)")
+    missing = [each for each in wanted if each not in found]
+    if missing:
+        raise InputError(f"there is no topic {', '.join(missing)} in {text}; there are {_some(found)}")
+    return Input(text, path=path.resolve(), topics=wanted)
+
+
+def _some(topics: Iterable[str], most: int = 10) -> str:
+    names = list(topics)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
