@@ -15,6 +15,8 @@ from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.testing.sync import Odradek, Refused
+from tests.clients.admin import create_topic
+from tests.clients.own_consumers import produce
 from tests.clients.own_share_consumers import SETTINGS, first_of, worker
 from tests.clients.own_share_transactions import (
     Request,
@@ -25,6 +27,7 @@ from tests.clients.own_share_transactions import (
     transactional_worker,
 )
 from tests.clients.speakers import wait_for
+from tests.clients.transactions import READERS
 from tests.support.broker_process import BrokerProcess
 from tests.support.earlier_directories import (
     GROUP,
@@ -114,6 +117,14 @@ def test_a_new_directory_begins_with_the_feature(
         with transactional_worker(broker.bootstrap, "jobs") as consumer:
             first_of(consumer)
             assert request_of(broker.bootstrap, "jobs", consumer).code(broker.bootstrap) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_k4_clients_that_do_not_know_the_key_go_on_working(reader: str, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", SETTINGS | {OWN: 1}) as broker:
+        create_topic(broker.bootstrap, "plain")
+        produce(broker.bootstrap, "plain", b"a", b"b")
+        assert READERS[reader](broker.bootstrap, "plain", committed=True) == [b"a", b"b"]
 
 
 def test_a_level_that_is_none_is_no_setting(tmp_path: Path) -> None:

@@ -131,6 +131,21 @@ def test_a_crash_at_any_call_to_the_disk_leaves_level_2_or_a_snapshot_at_the_nex
         assert set(again.metadata.image.topics) == {"before", "after"}
 
 
+@pytest.mark.parametrize("call", range(1, 8))
+def test_a_crash_while_our_own_feature_is_lowered_leaves_level_1_or_a_snapshot_at_the_next_start(call: int) -> None:
+    own = "odradek.share.transactions"
+    running = raised()
+    set_level(running, 1, own)
+    disk_of(running).crash_before(call)
+    with suppress(Crashed):
+        set_level(running, 0, own)
+    for state in disk_of(running).after_power_failure(seed=call):
+        again = Running(state.disk)
+        features = again.metadata.image.features
+        assert (features.get(own, 0), len(snapshots(state.disk))) in ((1, 0), (0, 1))
+        assert features["share.version"] == 2
+
+
 # What the snapshot repeats.
 
 

@@ -4,6 +4,7 @@ They are as `kill -9` or a clean stop left them; what is in them stands in share
 """
 
 import tarfile
+import tempfile
 from pathlib import Path
 
 from tests.support.fake_disk import FakeDisk
@@ -24,14 +25,18 @@ def unpacked(name: str, to: Path) -> Path:
 
 def on_fake_disk(name: str) -> FakeDisk:
     """Everything on it is synced."""
+    with tempfile.TemporaryDirectory() as folder:
+        return copied_from(unpacked(name, Path(folder)))
+
+
+def copied_from(directory: Path) -> FakeDisk:
+    """Returns a disk with what is in a directory of the real one. Everything on it is synced."""
     disk = FakeDisk()
     disk.make_directory(DATA)
-    with tarfile.open(ARCHIVES / f"{name}.tar.xz") as archive:
-        for member in archive:
-            if member.isdir():
-                disk.make_directory(f"{DATA}/{member.name}")
-                continue
-            content = archive.extractfile(member)
-            assert content is not None
-            disk.write_bytes(f"{DATA}/{member.name}", content.read())
+    for path in sorted(directory.rglob("*")):
+        place = f"{DATA}/{path.relative_to(directory)}"
+        if path.is_dir():
+            disk.make_directory(place)
+        else:
+            disk.write_bytes(place, path.read_bytes())
     return disk.after_kill()

@@ -1,6 +1,7 @@
 """A directory where an earlier Odradek meant acknowledgements in transactions by `share.version` 2 (ADR 35)."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,10 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.register_broker_record import BrokerFeature, RegisterBrokerRecord
 from odradek.protocol.records import records_of
 from odradek.protocol.struct import Message
-from tests.support.earlier_directories import PENDING, RAISED, RESOLVED, on_fake_disk
+from tests.support.earlier_directories import PENDING, RAISED, RESOLVED, copied_from, on_fake_disk
 from tests.support.fake_disk import FakeDisk
 from tests.support.metadata import DATA, Running, config_with
+from tests.support.oracle import needs_oracle, unpack
 
 OWN = "odradek.share.transactions"
 EARLIER = {"share.version": 2, "metadata.version": 30}
@@ -89,6 +91,14 @@ def test_w3_a_level_that_nothing_shows_to_be_ours_stays_kafkas(monkeypatch: pyte
     features = Running(on_fake_disk(RAISED)).metadata.image.features
     assert OWN not in features
     assert features["share.version"] == 2
+
+
+@needs_oracle
+def test_w3_a_directory_that_kafka_4_4_wrote_is_kafkas(tmp_path: Path) -> None:
+    disk = copied_from(unpack("plain-4.4.0", tmp_path))
+    features = Running(disk).metadata.image.features
+    assert features["share.version"] == 2
+    assert OWN not in features
 
 
 def test_w1_at_share_version_1_there_is_nothing_to_do() -> None:
