@@ -4,7 +4,7 @@
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         my_client(kafka.bootstrap)
 
-Each method is one call of the control interface and raises `Refused` with its words.
+Each method makes a call of the table `odradek/control_calls/table.py` and raises `Refused` with the broker's words.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any, TypeAlias
-from urllib.parse import quote
+
+from odradek.control_calls import table
+from odradek.control_calls.call import ControlCall
+from odradek.control_calls.table import BASE
 
 Json: TypeAlias = Any
-BASE = "/control/v1"
 START_TIMEOUT_S = 30.0
 LOOK_AGAIN_S = 0.005
 
@@ -101,6 +103,10 @@ class Odradek:
             raise Refused(response.status, answer)
         return response.status, answer
 
+    def _ask(self, call: ControlCall, /, **values: Json) -> Json:
+        """Makes the call with these values of its fields, and returns the answer."""
+        return self.call(*call.request(values))[1]
+
     def stream(self, path: str) -> HTTPResponse:
         """Returns the answer of a GET below /control/v1 before its body has come. Raises Refused, OSError."""
         connection = HTTPConnection(self.host, self.port)
@@ -113,7 +119,7 @@ class Odradek:
 
     @property
     def default(self) -> Cluster:
-        return Cluster(self, "default", self.call("GET", "")[1])
+        return Cluster(self, "default", self._ask(table.SHOW))
 
     def cluster(
         self,
@@ -138,18 +144,18 @@ class Odradek:
         listeners  chosen ports, TLS and logins: `[{"protocol": "SASL_SSL", "port": 9093}]`, see docs/testing.md
         users      their passwords by name
         """
-        body = {
-            "settings": dict(settings or {}),
-            "fork": None if fork is None else fork.id,
-            "ttl_s": ttl_s,
-            "nodes": nodes if nodes is None or isinstance(nodes, int) else list(nodes),
-            "topics": dict(topics or {}),
-            "preset": {"name": preset[0], "parameters": dict(preset[1])} if isinstance(preset, tuple) else preset,
-            "emulate": emulate,
-            "listeners": None if listeners is None else [dict(each) for each in listeners],
-            "users": None if users is None else dict(users),
-        }
-        told = self.call("POST", "/clusters", body)[1]
+        told = self._ask(
+            table.CREATE,
+            settings=dict(settings or {}),
+            fork=None if fork is None else fork.id,
+            ttl_s=ttl_s,
+            nodes=nodes if nodes is None or isinstance(nodes, int) else list(nodes),
+            topics=dict(topics or {}),
+            preset={"name": preset[0], "parameters": dict(preset[1])} if isinstance(preset, tuple) else preset,
+            emulate=emulate,
+            listeners=None if listeners is None else [dict(each) for each in listeners],
+            users=None if users is None else dict(users),
+        )
         return Cluster(self, told["id"], told)
 
 
@@ -187,14 +193,18 @@ class Cluster:
     ) -> tuple[int, Json]:
         return self._odradek.call(method, f"/clusters/{self.id}{path}", body, also=also)
 
+    def _ask(self, call: ControlCall, /, **values: Json) -> Json:
+        """Makes the call with these values of its fields, and returns the answer."""
+        return self.call(*call.request(values))[1]
+
     def fault(self, rule: Mapping[str, Json]) -> str:
         """Adds a rule; returns its name."""
-        name: str = self.call("POST", "/faults", rule)[1][0]["name"]
+        name: str = self._ask(table.FAULT, rule=rule)[0]["name"]
         return name
 
     def faults(self) -> list[Mapping[str, Json]]:
         """The rules, with `matched` and `hits`."""
-        rules: list[Mapping[str, Json]] = self.call("GET", "/faults")[1]
+        rules: list[Mapping[str, Json]] = self._ask(table.FAULTS)
         return rules
 
     def check_faults(self) -> None:
@@ -206,15 +216,15 @@ class Cluster:
 
     def clear_faults(self, name: str | None = None) -> None:
         """Whatever waits for holds of these rules goes on."""
-        self.call("DELETE", "/faults" if name is None else f"/faults/{quote(name, safe='')}")
+        self._ask(table.CLEAR, name=name)
 
     def holds(self) -> dict[str, int]:
         """How many wait, by the name of the hold."""
-        return {each["name"]: each["waiting"] for each in self.call("GET", "/holds")[1]}
+        return {each["name"]: each["waiting"] for each in self._ask(table.HOLDS)}
 
     def release(self, hold: str) -> int:
         """Returns how many went on."""
-        count: int = self.call("POST", f"/holds/{quote(hold, safe='')}/release", {})[1]["released"]
+        count: int = self._ask(table.RELEASE, name=hold)["released"]
         return count
 
     def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
@@ -222,8 +232,8 @@ class Cluster:
 
         Raises Unmet.
         """
-        body = {**condition, "timeout_ms": int(timeout_s * 1000)}
-        status, facts = self.call("POST", "/wait", body, also=frozenset({408}))
+        asked = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
+        status, facts = self.call(*asked, also=frozenset({408}))
         if status == 408:
             raise Unmet(condition, facts)
         answer: Mapping[str, Json] = facts
@@ -231,54 +241,53 @@ class Cluster:
 
     def requests(self, /, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
         """The last exchanges, decoded, the oldest first; `since`: behind this `number`; `api` or `client_id` choose."""
-        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in where.items())
-        found: list[Mapping[str, Json]] = self.call("GET", f"/requests?since={since}&{query}".rstrip("&"))[1]
+        found: list[Mapping[str, Json]] = self._ask(table.REQUESTS, since=since, **where)
         return found
 
     def partitions(self) -> list[Mapping[str, Json]]:
         """Leader, epoch and offsets of each partition."""
-        return self._rows("partitions")
+        return self._rows(table.PARTITIONS)
 
     def transactions(self) -> list[Mapping[str, Json]]:
         """Each transactional id, with `state`, producer and the `partitions` of its transaction."""
-        return self._rows("transactions")
+        return self._rows(table.TRANSACTIONS)
 
     def groups(self) -> list[Mapping[str, Json]]:
         """Groups of every type, with `state` and `members`."""
-        return self._rows("groups")
+        return self._rows(table.GROUPS)
 
     def share_partitions(self) -> list[Mapping[str, Json]]:
         """Share partitions with their `records` in flight: in memory, or as stored if no member fetches from them."""
-        return self._rows("share_partitions")
+        return self._rows(table.SHARE_PARTITIONS)
 
     def producers(self) -> list[Mapping[str, Json]]:
         """State of each producer id in each partition."""
-        return self._rows("producers")
+        return self._rows(table.PRODUCERS)
 
     def sessions(self) -> list[Mapping[str, Json]]:
         """Fetch sessions and share sessions, by `type`."""
-        return self._rows("sessions")
+        return self._rows(table.SESSIONS)
 
     def connections(self) -> list[Mapping[str, Json]]:
         """The open connections, with `client_id`, `software`, and how many requests are `in_flight`."""
-        return self._rows("connections")
+        return self._rows(table.CONNECTIONS)
 
-    def _rows(self, name: str) -> list[Mapping[str, Json]]:
+    def _rows(self, call: ControlCall) -> list[Mapping[str, Json]]:
         rows: list[Mapping[str, Json]] = []
         while True:
-            found = self.call("GET", f"/{name}?skip={len(rows)}")[1]
+            found = self._ask(call, skip=len(rows))
             rows += found["rows"]
             if not found["more"]:
                 return rows
 
     def preset(self, name: str, /, **parameters: Json) -> Mapping[str, Json]:
         """Brings a rare state about, as in `preset("open-transaction", topic="orders")`; returns the facts of it."""
-        facts: Mapping[str, Json] = self.call("POST", f"/presets/{quote(name, safe='')}", parameters)[1]
+        facts: Mapping[str, Json] = self._ask(table.PRESET, **parameters, name=name)
         return facts
 
     def presets(self) -> list[Mapping[str, Json]]:
         """The rare states that there are, with their parameters."""
-        presets: list[Mapping[str, Json]] = self.call("GET", "/presets")[1]
+        presets: list[Mapping[str, Json]] = self._ask(table.PRESETS)
         return presets
 
     def odd(self, seed: int | None = None, percent: Mapping[str, int] | None = None) -> Mapping[str, Json]:
@@ -287,57 +296,54 @@ class Cluster:
         percent: of those that are to come more or less often than usual. Returns `seed` and `oddities`, with `name`,
         `percent` and how often each was `done`.
         """
-        told = (
-            self.call("GET", "/odd")
-            if seed is None
-            else self.call("POST", "/odd", {"seed": seed, "percent": percent or {}})
-        )
-        answer: Mapping[str, Json] = told[1]
+        if seed is None:
+            answer: Mapping[str, Json] = self._ask(table.ODDITIES)
+        else:
+            answer = self._ask(table.ODD, seed=seed, percent=percent or {})
         return answer
 
     def checkpoint(self, name: str) -> None:
-        self.call("POST", "/checkpoint", {"name": name})
+        self._ask(table.CHECKPOINT, name=name)
 
     def rewind(self, name: str) -> None:
         """Connections are cut; the port stays."""
-        self.call("POST", "/rewind", {"name": name})
+        self._ask(table.REWIND, name=name)
 
     def crash(self) -> None:
         """Leaves what `kill -9` leaves."""
-        self.call("POST", "/crash", {})
+        self._ask(table.CRASH)
 
     def restart(self, *, clean: bool = True) -> None:
         """On the same port."""
-        self.call("POST", "/restart", {"clean": clean})
+        self._ask(table.RESTART, clean=clean)
 
     def nodes(self) -> list[Mapping[str, Json]]:
         """`id`, `host`, `port`, `state`."""
-        nodes: list[Mapping[str, Json]] = self.call("GET", "")[1]["nodes"]
+        nodes: list[Mapping[str, Json]] = self._ask(table.SHOW)["nodes"]
         return nodes
 
     def stop_node(self, node: int, *, clean: bool = True) -> None:
         """clean: other nodes lead from now on; else metadata takes it for alive for 9 s of the cluster's time."""
-        self.call("POST", f"/nodes/{node}/stop", {"clean": clean})
+        self._ask(table.STOP_NODE, node=node, clean=clean)
 
     def start_node(self, node: int) -> None:
-        self.call("POST", f"/nodes/{node}/start", {})
+        self._ask(table.START_NODE, node=node)
 
     def cut_off(self, node: int, client_id: str) -> None:
         """The node is unreachable for this client until the rule is deleted."""
-        self.call("POST", f"/nodes/{node}/unreachable_for", {"client_id": client_id})
+        self._ask(table.CUT_OFF, node=node, client_id=client_id)
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
         """A new leader epoch begins."""
-        self.call("POST", f"/partitions/{quote(topic, safe='')}/{partition}/leader", {"node": node})
+        self._ask(table.MOVE_LEADER, topic=topic, partition=partition, node=node)
 
     def put_in_rack(self, node: int, rack: str | None) -> None:
         """Leaders tell consumers of this rack to read from this node (KIP-392)."""
-        self.call("POST", f"/nodes/{node}/rack", {"rack": rack})
+        self._ask(table.RACK, node=node, rack=rack)
 
     def follow(self, topic: str, partition: int, node: int, end: int | None) -> None:
         """The node, a follower, has the log below the offset `end`; None: all of it."""
-        path = f"/partitions/{quote(topic, safe='')}/{partition}/follower"
-        self.call("POST", path, {"node": node, "end": end})
+        self._ask(table.FOLLOWER, topic=topic, partition=partition, node=node, end=end)
 
     def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:
         """An unclean election: what is not wholly below `offset` is lost, and a leader epoch begins.
@@ -345,13 +351,14 @@ class Cluster:
         node     who leads from then on; None for whoever leads
         returns  the partition's offsets and `leader_epoch`
         """
-        path = f"/partitions/{quote(topic, safe='')}/{partition}/truncate"
-        facts: Mapping[str, Json] = self.call("POST", path, {"offset": offset, "node": node})[1]
+        facts: Mapping[str, Json] = self._ask(
+            table.TRUNCATE, topic=topic, partition=partition, offset=offset, node=node
+        )
         return facts
 
     def move_coordinator(self, kind: str, key: str, node: int) -> None:
         """kind: `group` or `transaction`. The coordinator reads its log anew."""
-        self.call("POST", f"/coordinators/{kind}/{quote(key, safe='')}", {"node": node})
+        self._ask(table.MOVE_COORDINATOR, type=kind, key=key, node=node)
 
     def record(self, file: Path | str) -> None:
         """Writes what clients send and get from now on to a file, for `odradek judge`, until the cluster is deleted.
@@ -361,7 +368,7 @@ class Cluster:
         # The thread that copies closes both.
         written = Path(file).open("wb")  # noqa: SIM115
         try:
-            exchanges = self._odradek.stream(f"/clusters/{self.id}/recording")
+            exchanges = self._odradek.stream(f"/clusters/{self.id}{table.RECORDING.path}")
         except BaseException:
             written.close()
             raise
@@ -382,11 +389,11 @@ class Cluster:
 
     def lease(self, ttl_s: int | None) -> None:
         """It is deleted after so many seconds from now on, unless it is leased again; None: it stays."""
-        self.call("POST", "/lease", {"ttl_s": ttl_s})
+        self._ask(table.LEASE, ttl_s=ttl_s)
 
     def delete(self) -> None:
         """Cuts its connections and removes its files. Raises OSError if a recording could not be written."""
-        self.call("DELETE", "")
+        self._ask(table.DELETE)
         for recording in self._recordings:
             recording.result()
 
@@ -399,21 +406,21 @@ class Clock:
 
     @property
     def now_ms(self) -> int:
-        now_ms: int = self._cluster.call("GET", "/clock")[1]["now_ms"]
+        now_ms: int = self._cluster._ask(table.NOW)["now_ms"]
         return now_ms
 
     def freeze(self) -> None:
-        self._cluster.call("POST", "/clock/freeze", {})
+        self._cluster._ask(table.CLOCK, how="freeze")
 
     def resume(self) -> None:
-        self._cluster.call("POST", "/clock/resume", {})
+        self._cluster._ask(table.CLOCK, how="resume")
 
     def advance(self, ms: int) -> None:
         """Returns when all that became due has happened."""
-        self._cluster.call("POST", "/clock/advance", {"ms": ms})
+        self._cluster._ask(table.CLOCK, how="advance", ms=ms)
 
     def set(self, now_ms: int) -> None:
-        self._cluster.call("POST", "/clock/set", {"ms": now_ms})
+        self._cluster._ask(table.CLOCK, how="set", ms=now_ms)
 
 
 # Ends with its standard input, whose other end closes however its parent dies; removes, then, what that one cannot.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPConnection
 from threading import Thread
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -422,3 +423,86 @@ def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, k
             assert allowed == known.keys() or (says_some and allowed < known.keys()), path
             checked += 1
     assert checked == 19
+
+
+def wrong_for(schema: dict[str, Any]) -> object:
+    """Returns a value of another type than those of the schema."""
+    kinds = schema.get("oneOf", [schema])
+    is_text = any("string" in each.get("type", ()) or isinstance(each.get("enum", [0])[0], str) for each in kinds)
+    return 5 if is_text else "x"
+
+
+def test_each_field_is_refused_with_a_value_that_the_openapi_document_does_not_have(
+    odradek: Odradek, kafka: Cluster
+) -> None:
+    """Of another type, null where the document has no null, and no value where the document requires one."""
+    values = {"id": kafka.id, "node": "1", "name": "n", "how": "set", "topic": "t", "partition": "0", "type": "group"}
+    checked = 0
+    for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
+        if "post" not in calls or "requestBody" not in calls["post"] or not path.startswith("/clusters"):
+            continue
+        called = path.format(key="g", **{**values, "name": "open-transaction"} if "/presets/" in path else values)
+        schema = calls["post"]["requestBody"]["content"]["application/json"]["schema"]
+        schema = schema.get("oneOf", [schema])[0]
+        fields = schema["properties"]
+        required = {
+            name: {"offset": 0, "node": 1, "seed": 0, "do": {"observe": True}}.get(name, "n")
+            for name in schema.get("required", ())
+        }
+        bodies = [{**required, name: wrong_for(field)} for name, field in fields.items()]
+        bodies += [
+            {**required, name: None}
+            for name, field in fields.items()
+            if "null" not in field.get("type", ()) and {"type": "null"} not in field.get("oneOf", ())
+        ]
+        bodies += [{each: value for each, value in required.items() if each != name} for name in required]
+        for body in bodies:
+            with pytest.raises(Refused) as refused:
+                odradek.call("POST", called, body)
+            assert refused.value.status == 400, (path, body)
+            checked += 1
+    assert checked > 100
+
+
+def test_null_leaves_a_field_out_where_the_openapi_document_has_null(odradek: Odradek) -> None:
+    paths = odradek.call("GET", "/openapi.json")[1]["paths"]
+    fields = paths["/clusters"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    nullable = [name for name, field in fields.items() if "null" in field.get("type", ()) or "oneOf" in field]
+    assert set(fields) - set(nullable) == {"settings"}
+    made = odradek.call("POST", "/clusters", dict.fromkeys(nullable))[1]
+    assert odradek.call("POST", f"/clusters/{made['id']}/lease", {"ttl_s": None})[1] == {"ttl_s": None}
+    odradek.call("DELETE", f"/clusters/{made['id']}")
+
+
+def test_answers_have_what_the_openapi_document_promises(odradek: Odradek, kafka: Cluster) -> None:
+    kafka.fault({"match": {"api": "Fetch"}, "do": {"observe": True}, "unused": "ok"})
+    checked = 0
+    for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
+        content = calls["get"]["responses"]["200"]["content"] if "get" in calls else {}
+        if "schema" in content.get("application/json", {}) and path != "/requests":  # which `default` does not keep
+            answer = odradek.call("GET", "" if path == "/" else path.format(id=kafka.id))[1]
+            check_against(content["application/json"]["schema"], answer, path)
+            checked += 1
+    assert checked > 20
+
+
+def check_against(schema: dict[str, Any], value: Any, at: str) -> None:
+    """Asserts that the value has the types, the properties and the words of the schema."""
+    if "type" in schema:
+        kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
+        names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        assert isinstance(value, tuple(kinds[name] for name in names if name in kinds)), (at, value)
+    if "enum" in schema:
+        assert value in schema["enum"], at
+    if isinstance(value, dict):
+        assert set(schema.get("required", ())) <= value.keys(), at
+        for name, below in schema.get("properties", {}).items():
+            if name in value:
+                check_against(below, value[name], f"{at}.{name}")
+    if isinstance(value, list):
+        for each in value:
+            check_against(schema.get("items", {}), each, f"{at}[]")
+
+
+def test_the_path_of_the_cluster_default_ends_with_a_slash_or_without(odradek: Odradek) -> None:
+    assert odradek.call("GET", "/")[1] == odradek.call("GET", "")[1]

@@ -8,11 +8,11 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from importlib import resources
 from random import Random
 
 import pytest
 
+from odradek.control_calls import table
 from tests.support.broker_process import BrokerProcess
 
 REQUESTS = int(os.environ.get("HTTP", "1000"))
@@ -38,8 +38,7 @@ CONTROL: tuple[tuple[str, object], ...] = (
     ("clusters/c1/rewind", {"name": "c"}), ("clusters/c1/crash", {}), ("clusters/c1/lease", {"ttl_s": 1}),
 )  # fmt: skip
 # Every call of the interface, with values that may mean something in its path; bodies are those above.
-DOCUMENT = json.loads(resources.files("odradek.broker.control.http").joinpath("openapi.json").read_bytes())
-CALLS = [(method.upper(), path.lstrip("/")) for path, calls in DOCUMENT["paths"].items() for method in calls]
+CALLS = [(call.method, path.lstrip("/")) for call in table.CALLS for path, _ in call.paths()]
 VALUES = ("c1", "default", "t", "0", "1", "group", "advance", "open-transaction", "h")
 ODD = (
     b"\xff",

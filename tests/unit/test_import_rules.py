@@ -11,21 +11,23 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The layers below `odradek/`; everything else there is what people use: client, dual write, Spark, tools.
-LAYERS = ("schemas", "protocol", "files", "storage", "broker")
+LAYERS = ("schemas", "protocol", "files", "control_calls", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
     "schemas": {"schemas"},
     "protocol": {"protocol", "schemas"},
     "files": {"files", "protocol"},
     "storage": {"storage", "files", "protocol"},
-    "broker": {"broker", "storage", "files", "protocol"},
-    "odradek": {"odradek", "files", "protocol"},
+    "control_calls": {"control_calls"},
+    "broker": {"broker", "storage", "control_calls", "files", "protocol"},
+    "odradek": {"odradek", "control_calls", "files", "protocol"},
 }
 # Folders and files of odradek/: each imports only itself and the ones before it, types included.
 ODRADEK_ORDER = (
     "schemas",
     "protocol",
     "files",
+    "control_calls",
     "storage",
     "broker",
     "client",

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
+from odradek.control_calls.table import BASE, RECORDING
 from odradek.protocol.recording import Recording, RecordingEntry
 from odradek.testing.judge.judging import judge
 from odradek.testing.judge.scene import Client, Finding, Tally
@@ -100,7 +101,7 @@ class _Reader:
         self._connection = HTTPConnection(odradek.host, odradek.port)
         self._path = path
         self._began = Event()
-        self._thread = Thread(target=self._read, args=(f"/control/v1/clusters/{kafka.id}/recording",), daemon=True)
+        self._thread = Thread(target=self._read, args=(f"{BASE}/clusters/{kafka.id}{RECORDING.path}",), daemon=True)
         self._thread.start()
         self._began.wait(STARTS_S)
 

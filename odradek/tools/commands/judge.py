@@ -19,6 +19,7 @@ from random import randrange
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from odradek.control_calls.table import BASE, RECORDING
 from odradek.tools.commands.interruption import Interruption
 from odradek.tools.commands.options import add_list, host_and_port
 from odradek.tools.commands.output import complain
@@ -287,8 +288,8 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
         headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
     try:
         keeps_records = "false" if options.record is None else "true"  # to be replayed
-        path = f"/control/v1/clusters/{quote(options.cluster, safe='')}/recording?records={keeps_records}"
-        connection.request("GET", path, headers=headers)
+        method, path, _ = RECORDING.request({"records": keeps_records})
+        connection.request(method, f"{BASE}/clusters/{quote(options.cluster, safe='')}{path}", headers=headers)
         response = connection.getresponse()
         if response.status != HTTPStatus.OK:
             problem = json.loads(response.read() or b"{}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from odradek.broker.control.problems import Problem, only
+from odradek.broker.control.problems import Problem
 from odradek.broker.control.recording.recorder import Recorder
 from odradek.protocol.compression import Compression
 from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries
@@ -83,7 +83,6 @@ async def send_recording(
 ) -> web.StreamResponse:
     """Records for as long as the reader reads, and the cluster is there; `?records=false` leaves out what rules do not
     look at. Raises Problem."""
-    only(request.query, frozenset({"records"}))
     keeps_records = request.query.get("records", "true")
     if keeps_records not in ("true", "false"):
         raise Problem(400, "records must be true or false", field="records")

@@ -1,13 +1,15 @@
-"""HTTP of the control interface: `/control/v1` for the cluster `default`, `/control/v1/clusters/{id}` for another.
+"""Serves the calls of `odradek/control_calls/table.py` over HTTP: each row of the table has a handler here.
 
-Bodies and answers are JSON; refusals are problem documents. Nothing is answered before it is true.
+Paths without a cluster concern the cluster `default`, those below `/control/v1/clusters/{id}` another one. Bodies and
+answers are JSON; refusals are problem documents. Nothing is answered before it is true.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from importlib import resources
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
@@ -18,7 +20,7 @@ from odradek.broker.control.http.live_recording import send_recording
 from odradek.broker.control.http.request_events import ToldExchanges, send_requests
 from odradek.broker.control.http.shown import ShownClusters
 from odradek.broker.control.http.state import LISTS, Row, page_of, partition_row
-from odradek.broker.control.http.waiting import LONGEST_MS, effects_are_there, wait
+from odradek.broker.control.http.waiting import effects_are_there, wait
 from odradek.broker.control.nodes.nodes import told_nodes
 from odradek.broker.control.odd.odd import PERCENT
 from odradek.broker.control.presets.table import PRESETS, bring_about, make_topics
@@ -27,54 +29,42 @@ from odradek.broker.http.guard import LOCAL, refusal
 from odradek.broker.http.page.routes import CONTROLLED
 from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
 from odradek.broker.runtime.starting import CannotStart
+from odradek.control_calls import table
+from odradek.control_calls.call import CallField, ControlCall, FieldKind
+from odradek.control_calls.openapi import openapi_document
+from odradek.control_calls.table import (
+    BASE,
+    CALLS,
+    CLOCK_MOVES,
+    DEFAULT_WAIT_MS,
+    LONGEST_ADVANCE_MS,
+    LONGEST_TTL_S,
+    LONGEST_WAIT_MS,
+    MOST_PARTITIONS,
+    REFUSALS,
+)
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.control.clusters.clusters import Cluster, Clusters
 
-BASE = "/control/v1"
-CREATED_WITH = frozenset({"settings", "fork", "ttl_s", "nodes", "topics", "preset", "emulate", "listeners", "users"})
-MOST_PARTITIONS = 10_000
-LONGEST_TTL_S = 24 * 3600
-LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-DETAILS = {
-    404: "there is no such call: GET /control/v1/openapi.json lists them",
-    408: "the body did not arrive in time",
-    413: "the body is larger than a mebibyte: send less in one call, such as fewer rules",
-}
 EVENTS = "text/event-stream"
-CHANGE_NOTHING = frozenset({"/wait", "/checkpoint"})
 Told: TypeAlias = Mapping[str, object]
-Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
+ProcessHandler: TypeAlias = Callable[[web.Request, Told], Awaitable[object]]
+ClusterHandler: TypeAlias = "Callable[[Cluster, web.Request, Told], Awaitable[object]]"
 
 
 def add_control(app: web.Application, clusters: Clusters) -> None:
     app[CONTROLLED] = ShownClusters(clusters)
     app.middlewares.insert(0, as_problems)
     routes = Routes(clusters)
-    for method, path, handler in (
-        ("GET", "/openapi.json", openapi),
-        ("GET", "/clusters", routes.list),
-        ("POST", "/clusters", routes.create),
-        ("DELETE", "/clusters/{id}", routes.delete),
-        ("POST", "/clusters/{id}/crash", routes.crash),
-        ("POST", "/clusters/{id}/restart", routes.restart),
-        ("POST", "/clusters/{id}/rewind", routes.rewind),
-        ("POST", "/clusters/{id}/lease", routes.lease),
-        ("POST", "/clusters/{id}/nodes/{node}/stop", routes.stop_node),
-        ("POST", "/clusters/{id}/nodes/{node}/start", routes.start_node),
-    ):
-        app.router.add_route(method, BASE + path, guarded(handler))
-    for method, path, call in (
-        *CALLS,
-        ("POST", "/checkpoint", routes.checkpoint),
-        ("GET", "/recording", routes.recording),
-        ("GET", "/requests", routes.requests),
-    ):
-        is_noted = method != "GET" and path not in CHANGE_NOTHING
-        for base in (BASE, f"{BASE}/clusters/{{id}}"):
-            app.router.add_route(method, base + path, guarded(routes.of_cluster(call, is_noted=is_noted)))
+    for call in CALLS:
+        handler = routes.handler(call)
+        for path, names_cluster in call.paths():
+            app.router.add_route(call.method, BASE + path, guarded(call, handler))
+            if not path and not names_cluster:  # paths of an OpenAPI document begin with a slash
+                app.router.add_route(call.method, f"{BASE}/", guarded(call, handler))
 
 
 @web.middleware
@@ -87,7 +77,7 @@ async def as_problems(
     except web.HTTPException as refused:
         if refused.status < 400 or not request.path.startswith(BASE + "/"):
             raise
-        detail = DETAILS.get(refused.status, f"{request.method} {request.path}: {refused.reason}")
+        detail = REFUSALS.get(refused.status, f"{request.method} {request.path}: {refused.reason}")
         allowed = refused.headers.get("Allow")
         headers = HEADERS if allowed is None else {**HEADERS, "Allow": allowed}
         return problem_answer(Problem(refused.status, detail, allowed=allowed), headers)
@@ -103,7 +93,7 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> we
 
 
 def guarded(
-    handler: Callable[[web.Request], Awaitable[object]],
+    call: ControlCall, handler: Callable[[web.Request], Awaitable[object]]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Refuses other Hosts and Origins as the page does, and says each refusal as a problem document."""
 
@@ -115,14 +105,9 @@ def guarded(
             answer = await handler(request)
         except Problem as problem:
             return problem_answer(problem)
-        status = (
-            201
-            if request.method == "POST" and request.path.endswith(("/clusters", "/faults", "/unreachable_for"))
-            else 200
-        )
         if isinstance(answer, web.StreamResponse):
             return answer
-        return web.json_response(answer, status=status, headers=HEADERS)
+        return web.json_response(answer, status=call.status, headers=HEADERS)
 
     return handle
 
@@ -136,9 +121,18 @@ async def told(request: web.Request) -> object:
         raise Problem(400, "the body must be JSON, in UTF-8") from None
 
 
-async def told_object(request: web.Request, known: frozenset[str]) -> Told:
+async def told_fields(call: ControlCall, request: web.Request) -> Told:
+    """Returns the fields of the body; none of a call whose body is something else.
+
+    Raises Problem, also for a field of the body or of the query that the call does not have.
+    """
+    if call.query:
+        only(request.query, call.query_names)
+    if call.body is None:
+        return {}
     found = mapping(await told(request), "the body")
-    only(found, known)
+    if not call.has_any_field:
+        only(found, call.body_names)
     return found
 
 
@@ -152,31 +146,59 @@ class Routes:
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
 
-    def of_cluster(self, call: Call, *, is_noted: bool = False) -> Callable[[web.Request], Awaitable[object]]:
-        """is_noted: by recordings of the cluster."""
+    def handler(self, call: ControlCall) -> Callable[[web.Request], Awaitable[object]]:
+        """Returns the handler of a row of the table."""
+        if call.name in OF_CLUSTERS:
+            return self._of_cluster(call, OF_CLUSTERS[call.name])
+        of_clusters: Mapping[str, ClusterHandler] = {
+            table.CHECKPOINT.name: self.checkpoint,
+            table.RECORDING.name: self.recording,
+            table.REQUESTS.name: self.requests,
+        }
+        if call.name in of_clusters:
+            return self._of_cluster(call, of_clusters[call.name])
+        of_process: Mapping[str, ProcessHandler] = {
+            table.OPENAPI.name: openapi,
+            table.CLUSTERS.name: self.list,
+            table.CREATE.name: self.create,
+            table.DELETE.name: self.delete,
+            table.CRASH.name: self.crash,
+            table.RESTART.name: self.restart,
+            table.REWIND.name: self.rewind,
+            table.LEASE.name: self.lease,
+            table.STOP_NODE.name: self.stop_node,
+            table.START_NODE.name: self.start_node,
+        }
+        handler = of_process[call.name]
 
         async def handle(request: web.Request) -> object:
+            return await handler(request, await told_fields(call, request))
+
+        return handle
+
+    def _of_cluster(self, call: ControlCall, handler: ClusterHandler) -> Callable[[web.Request], Awaitable[object]]:
+        async def handle(request: web.Request) -> object:
             cluster = self._cluster(request)
-            if is_noted and cluster.faults.recorders:
+            if call.is_noted and cluster.faults.recorders:
                 cluster.faults.note(request.method, path_within(request), await told(request))
-            return await call(cluster, request)
+            return await handler(cluster, request, await told_fields(call, request))
 
         return handle
 
     def _cluster(self, request: web.Request) -> Cluster:
         return self._clusters.get(request.match_info.get("id", DEFAULT))
 
-    async def recording(self, cluster: Cluster, request: web.Request) -> object:
+    async def recording(self, cluster: Cluster, request: web.Request, found: Told) -> object:
         """The exchanges from now on, as `serve --record` writes them, until the reader hangs up or reads too slowly."""
         headers = {**HEADERS, "Content-Type": "application/octet-stream"}
         return await send_recording(cluster, request, headers, lambda: self._is_there(cluster))
 
-    async def requests(self, cluster: Cluster, request: web.Request) -> object:
+    async def requests(self, cluster: Cluster, request: web.Request, found: Told) -> object:
         """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: the newest `limit` of them, the oldest first; or events."""
         if EVENTS not in request.headers.get("Accept", ""):
             return last_requests(cluster, request)
         query = request.query
-        only(query, frozenset({"since", "api", "client_id"}))
+        only(query, table.REQUESTS.query_names - {"limit"})
         seen = request.headers.get("Last-Event-ID")
         since = number_given("since", query.get("since", "0")) if seen is None else number_given("Last-Event-ID", seen)
         exchanges = cluster.faults.exchanges
@@ -186,11 +208,10 @@ class Routes:
     def _is_there(self, cluster: Cluster) -> bool:
         return any(each is cluster for each in self._clusters)
 
-    async def list(self, request: web.Request) -> object:
+    async def list(self, request: web.Request, found: Told) -> object:
         return [each.told() for each in self._clusters]
 
-    async def create(self, request: web.Request) -> object:
-        found = await told_object(request, CREATED_WITH)
+    async def create(self, request: web.Request, found: Told) -> object:
         fork = None if found.get("fork") is None else text(found["fork"], "fork")
         nodes = None if found.get("nodes") is None else told_nodes(found["nodes"])
         settings = mapping(found.get("settings", {}), "settings")
@@ -213,37 +234,33 @@ class Routes:
             await self._clusters.delete(cluster.id)
             raise
 
-    async def delete(self, request: web.Request) -> object:
+    async def delete(self, request: web.Request, found: Told) -> object:
         await self._clusters.delete(request.match_info["id"])
         return {}
 
-    async def crash(self, request: web.Request) -> object:
-        await told_object(request, frozenset())
+    async def crash(self, request: web.Request, found: Told) -> object:
         await self._clusters.crash(request.match_info["id"])
         return self._cluster(request).told()
 
-    async def restart(self, request: web.Request) -> object:
-        found = await told_object(request, frozenset({"clean"}))
+    async def restart(self, request: web.Request, found: Told) -> object:
         if not isinstance(found.get("clean", True), bool):
             raise Problem(400, "clean must be true or false", field="clean")
         return (
             await self._clusters.restart(request.match_info["id"], is_clean=found.get("clean", True) is True)
         ).told()
 
-    async def rewind(self, request: web.Request) -> object:
-        found = await told_object(request, frozenset({"name"}))
+    async def rewind(self, request: web.Request, found: Told) -> object:
         return (await self._clusters.rewind(request.match_info["id"], text(found.get("name"), "name"))).told()
 
-    async def lease(self, request: web.Request) -> object:
+    async def lease(self, request: web.Request, found: Told) -> object:
         cluster = self._cluster(request)
         if cluster.id == DEFAULT:
             raise Problem(409, "the cluster default lives as long as its process")
-        self._clusters.lease(cluster, _ttl_s(await told_object(request, frozenset({"ttl_s"}))))
+        self._clusters.lease(cluster, _ttl_s(found))
         return {"ttl_s": cluster.ttl_s}
 
-    async def stop_node(self, request: web.Request) -> object:
+    async def stop_node(self, request: web.Request, found: Told) -> object:
         """`{"clean": false}`: killed, which metadata notices later."""
-        found = await told_object(request, frozenset({"clean"}))
         if not isinstance(found.get("clean", True), bool):
             raise Problem(400, "clean must be true or false", field="clean")
         cluster = self._clusters.own(request.match_info["id"])
@@ -252,8 +269,7 @@ class Routes:
             await nodes.stop(nodes.get(number_in(request, "node")), is_clean=found.get("clean", True) is True)
         return cluster.told()
 
-    async def start_node(self, request: web.Request) -> object:
-        await told_object(request, frozenset())
+    async def start_node(self, request: web.Request, found: Told) -> object:
         cluster = self._clusters.own(request.match_info["id"])
         async with cluster.change():
             nodes = cluster.running_nodes
@@ -264,21 +280,39 @@ class Routes:
             cluster.faults.put()
         return cluster.told()
 
-    async def checkpoint(self, cluster: Cluster, request: web.Request) -> object:
-        found = await told_object(request, frozenset({"name"}))
+    async def checkpoint(self, cluster: Cluster, request: web.Request, found: Told) -> object:
         await self._clusters.checkpoint(cluster.id, text(found.get("name"), "name"))
         return cluster.told()
 
 
-async def openapi(request: web.Request) -> object:
-    return json.loads(resources.files("odradek.broker.control.http").joinpath("openapi.json").read_bytes())
+async def openapi(request: web.Request, found: Told) -> object:
+    return served_document()
+
+
+@cache
+def served_document() -> Mapping[str, object]:
+    """Returns the OpenAPI document of the table, with the presets that this broker knows."""
+    return openapi_document(with_presets(each) for each in CALLS)
+
+
+def with_presets(call: ControlCall) -> ControlCall:
+    """Gives the call that brings a preset about the names of the presets, and their parameters."""
+    if call is not table.PRESET:
+        return call
+    defaults = {name: default for preset in PRESETS.values() for name, default in preset.defaults.items()}
+    name = replace(table.NAME, schema={"enum": sorted(PRESETS)})
+    schemas = {str: {"type": "string", "minLength": 1}, int: {"type": "integer", "minimum": 0}}
+    parameters = tuple(
+        CallField(each, FieldKind.JSON_PAIRS, schemas[type(default)]) for each, default in sorted(defaults.items())
+    )
+    return replace(call, path_fields=(name,), body=parameters)
 
 
 def _ttl_s(found: Told) -> int | None:
     return None if found.get("ttl_s") is None else whole(found["ttl_s"], "ttl_s", 1, LONGEST_TTL_S)
 
 
-async def show(cluster: Cluster, request: web.Request) -> object:
+async def show(cluster: Cluster, request: web.Request, found: Told) -> object:
     return cluster.told()
 
 
@@ -287,9 +321,8 @@ def number_in(request: web.Request, name: str) -> int:
     return number_given(name, request.match_info[name])
 
 
-async def cut_off(cluster: Cluster, request: web.Request) -> object:
+async def cut_off(cluster: Cluster, request: web.Request, found: Told) -> object:
     """`{"client_id": "name"}`: each of its requests ends the connection. The rule that does so can be deleted."""
-    found = await told_object(request, frozenset({"client_id"}))
     node, client_id = number_in(request, "node"), text(found.get("client_id"), "client_id")
     cluster.running_nodes.get(node)
     rule = {
@@ -300,8 +333,7 @@ async def cut_off(cluster: Cluster, request: web.Request) -> object:
     return [each.told() for each in cluster.faults.add(rule)]
 
 
-async def move_leader(cluster: Cluster, request: web.Request) -> object:
-    found = await told_object(request, frozenset({"node"}))
+async def move_leader(cluster: Cluster, request: web.Request, found: Told) -> object:
     async with cluster.change():
         nodes = cluster.running_nodes
         await nodes.move(request.match_info["topic"], number_in(request, "partition"), nodes.get(found.get("node")))
@@ -309,9 +341,8 @@ async def move_leader(cluster: Cluster, request: web.Request) -> object:
     return {}
 
 
-async def put_in_rack(cluster: Cluster, request: web.Request) -> object:
+async def put_in_rack(cluster: Cluster, request: web.Request, found: Told) -> object:
     """`{"rack": "name"}`; null: in none."""
-    found = await told_object(request, frozenset({"rack"}))
     rack = None if found.get("rack") is None else text(found["rack"], "rack")
     async with cluster.change():
         nodes = cluster.running_nodes
@@ -320,9 +351,8 @@ async def put_in_rack(cluster: Cluster, request: web.Request) -> object:
     return {}
 
 
-async def follow(cluster: Cluster, request: web.Request) -> object:
+async def follow(cluster: Cluster, request: web.Request, found: Told) -> object:
     """`{"node": n, "end": offset}`: how far this follower has got; null: to the end."""
-    found = await told_object(request, frozenset({"node", "end"}))
     topic, index = request.match_info["topic"], number_in(request, "partition")
     end = None if found.get("end") is None else whole(found["end"], "end")
     async with cluster.change():
@@ -332,9 +362,8 @@ async def follow(cluster: Cluster, request: web.Request) -> object:
     return {}
 
 
-async def truncate(cluster: Cluster, request: web.Request) -> object:
+async def truncate(cluster: Cluster, request: web.Request, found: Told) -> object:
     """`{"offset": n, "node": n}`; node: None for whoever leads."""
-    found = await told_object(request, frozenset({"offset", "node"}))
     topic, index = request.match_info["topic"], number_in(request, "partition")
     async with cluster.change():
         nodes = cluster.running_nodes
@@ -347,8 +376,7 @@ async def truncate(cluster: Cluster, request: web.Request) -> object:
     return partition_row(cluster, topic, index)
 
 
-async def move_coordinator(cluster: Cluster, request: web.Request) -> object:
-    found = await told_object(request, frozenset({"node"}))
+async def move_coordinator(cluster: Cluster, request: web.Request, found: Told) -> object:
     async with cluster.change():
         nodes = cluster.running_nodes
         kind, key = request.match_info["type"], request.match_info["key"]
@@ -357,40 +385,37 @@ async def move_coordinator(cluster: Cluster, request: web.Request) -> object:
     return {}
 
 
-async def faults(cluster: Cluster, request: web.Request) -> object:
+async def faults(cluster: Cluster, request: web.Request, found: Told) -> object:
     return [rule.told() for rule in cluster.faults.rules.values()]
 
 
-async def add_faults(cluster: Cluster, request: web.Request) -> object:
+async def add_faults(cluster: Cluster, request: web.Request, found: Told) -> object:
     return [rule.told() for rule in cluster.faults.add(await told(request))]
 
 
-async def remove_faults(cluster: Cluster, request: web.Request) -> object:
+async def remove_faults(cluster: Cluster, request: web.Request, found: Told) -> object:
     gone, effects = cluster.faults.remove(request.match_info.get("name"))
     await effects_are_there(cluster, effects)
     return [rule.told() for rule in gone]
 
 
-async def holds(cluster: Cluster, request: web.Request) -> object:
+async def holds(cluster: Cluster, request: web.Request, found: Told) -> object:
     return cluster.faults.holds.told()
 
 
-async def release(cluster: Cluster, request: web.Request) -> object:
+async def release(cluster: Cluster, request: web.Request, found: Told) -> object:
     released = cluster.faults.release(request.match_info["name"])
     await effects_are_there(cluster, released.effects)
     return {"released": released.count}
 
 
-async def clock(cluster: Cluster, request: web.Request) -> object:
+async def clock(cluster: Cluster, request: web.Request, found: Told) -> object:
     return {"now_ms": cluster.time.now_ms(), "frozen": cluster.time.is_frozen}
 
 
-async def move_clock(cluster: Cluster, request: web.Request) -> object:
+async def move_clock(cluster: Cluster, request: web.Request, found: Told) -> object:
     """`{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}`, `{"set_ms": n}`; or /clock/advance {"ms": n}."""
     how = request.match_info.get("how")
-    found = await told_object(
-        request, frozenset({"freeze", "resume", "advance_ms", "set_ms"} if how is None else {"ms"})
-    )
     if how is None:
         if len(found) != 1:
             raise Problem(
@@ -412,8 +437,8 @@ async def move_clock(cluster: Cluster, request: web.Request) -> object:
         case "set":
             await cluster.time.set(whole(value, "ms", 0, cluster.time.now_ms() + LONGEST_ADVANCE_MS), cluster.settled)
         case _:
-            raise Problem(404, f"a clock cannot {how}", allowed="freeze, resume, advance, set")
-    return await clock(cluster, request)
+            raise Problem(404, f"a clock cannot {how}", allowed=", ".join(CLOCK_MOVES))
+    return await clock(cluster, request, found)
 
 
 def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
@@ -425,20 +450,18 @@ def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
     return text(found.get("name"), "preset.name"), mapping(found.get("parameters", {}), "preset.parameters")
 
 
-async def presets(cluster: Cluster, request: web.Request) -> object:
+async def presets(cluster: Cluster, request: web.Request, found: Told) -> object:
     return [each.told() for each in PRESETS.values()]
 
 
-async def preset(cluster: Cluster, request: web.Request) -> object:
+async def preset(cluster: Cluster, request: web.Request, found: Told) -> object:
     """The parameters; those that are not named have their defaults."""
-    found = mapping(await told(request), "the body")
     return await bring_about(cluster, request.match_info["name"], found)
 
 
 def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, object]]:
     """Raises Problem."""
     query = request.query
-    only(query, frozenset({"since", "api", "client_id", "limit"}))
     since = number_given("since", query.get("since", "0"))
     limit = number_given("limit", query.get("limit", str(MOST_EXCHANGES)))
     found = list(cluster.faults.exchanges.since(since, query.get("api"), query.get("client_id")))
@@ -452,58 +475,56 @@ def number_given(name: str, digits: str) -> int:
     return int(digits)
 
 
-async def odd(cluster: Cluster, request: web.Request) -> object:
-    found = cluster.faults.odd
-    return {"seed": 0, "oddities": []} if found is None else found.told()
+async def odd(cluster: Cluster, request: web.Request, found: Told) -> object:
+    given = cluster.faults.odd
+    return {"seed": 0, "oddities": []} if given is None else given.told()
 
 
-async def be_odd(cluster: Cluster, request: web.Request) -> object:
+async def be_odd(cluster: Cluster, request: web.Request, found: Told) -> object:
     """`{"seed": n, "percent": {"cut write": 100}}`; seed 0 ends it."""
-    found = await told_object(request, frozenset({"seed", "percent"}))
     percent = mapping(found.get("percent", {}), "percent")
     only(percent, PERCENT.keys(), "percent")
     seed = whole(found.get("seed"), "seed")
     cluster.faults.be_odd(seed, {name: whole(value, f"percent.{name}", 0, 100) for name, value in percent.items()})
-    return await odd(cluster, request)
+    return await odd(cluster, request, found)
 
 
-async def wait_for(cluster: Cluster, request: web.Request) -> object:
-    found = dict(mapping(await told(request), "the body"))
-    timeout_ms = whole(found.pop("timeout_ms", 10_000), "timeout_ms", 0, LONGEST_MS)
-    is_true, facts = await wait(cluster, found, timeout_ms, lambda: request.transport is None)
+async def wait_for(cluster: Cluster, request: web.Request, found: Told) -> object:
+    condition = {name: value for name, value in found.items() if name != "timeout_ms"}
+    timeout_ms = whole(found.get("timeout_ms", DEFAULT_WAIT_MS), "timeout_ms", 0, LONGEST_WAIT_MS)
+    is_true, facts = await wait(cluster, condition, timeout_ms, lambda: request.transport is None)
     return web.json_response(facts, status=200 if is_true else 408, headers=HEADERS)
 
 
-def paged(rows: Callable[[Cluster], Iterable[Row]]) -> Call:
+def paged(rows: Callable[[Cluster], Iterable[Row]]) -> ClusterHandler:
     """`?skip=N&limit=N`."""
 
-    async def call(cluster: Cluster, request: web.Request) -> object:
+    async def handle(cluster: Cluster, request: web.Request, found: Told) -> object:
         return page_of(rows(cluster), request.query)
 
-    return call
+    return handle
 
 
-CALLS: tuple[tuple[str, str, Call], ...] = (
-    ("GET", "", show),
-    ("GET", "/faults", faults),
-    ("POST", "/faults", add_faults),
-    ("DELETE", "/faults", remove_faults),
-    ("DELETE", "/faults/{name}", remove_faults),
-    ("GET", "/holds", holds),
-    ("POST", "/holds/{name}/release", release),
-    ("GET", "/clock", clock),
-    ("POST", "/clock", move_clock),
-    ("POST", "/clock/{how}", move_clock),
-    ("POST", "/nodes/{node}/unreachable_for", cut_off),
-    ("POST", "/partitions/{topic}/{partition}/leader", move_leader),
-    ("POST", "/partitions/{topic}/{partition}/truncate", truncate),
-    ("POST", "/partitions/{topic}/{partition}/follower", follow),
-    ("POST", "/nodes/{node}/rack", put_in_rack),
-    ("POST", "/coordinators/{type}/{key}", move_coordinator),
-    ("GET", "/presets", presets),
-    ("POST", "/presets/{name}", preset),
-    ("GET", "/odd", odd),
-    ("POST", "/odd", be_odd),
-    ("POST", "/wait", wait_for),
-    *(("GET", f"/{name}", paged(rows)) for name, rows in LISTS.items()),
-)
+OF_CLUSTERS: Mapping[str, ClusterHandler] = {
+    table.SHOW.name: show,
+    table.FAULTS.name: faults,
+    table.FAULT.name: add_faults,
+    table.CLEAR.name: remove_faults,
+    table.HOLDS.name: holds,
+    table.RELEASE.name: release,
+    table.NOW.name: clock,
+    table.MOVE_CLOCK.name: move_clock,
+    table.CLOCK.name: move_clock,
+    table.CUT_OFF.name: cut_off,
+    table.MOVE_LEADER.name: move_leader,
+    table.TRUNCATE.name: truncate,
+    table.FOLLOWER.name: follow,
+    table.RACK.name: put_in_rack,
+    table.MOVE_COORDINATOR.name: move_coordinator,
+    table.PRESETS.name: presets,
+    table.PRESET.name: preset,
+    table.ODDITIES.name: odd,
+    table.ODD.name: be_odd,
+    table.WAIT.name: wait_for,
+    **{name: paged(rows) for name, rows in LISTS.items()},
+}

@@ -10,12 +10,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.control.nodes.node_view import NodeRequests
-from odradek.broker.control.problems import Problem, only
+from odradek.broker.control.problems import Problem
 from odradek.broker.facts import groups as group_facts
 from odradek.broker.facts import shares as share_facts
 from odradek.broker.facts import transactions as transaction_facts
 from odradek.broker.facts.partitions import partition_facts
 from odradek.broker.shares.core.state import SharePartitionKey
+from odradek.control_calls.table import MOST_ROWS
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
 
@@ -25,14 +26,12 @@ if TYPE_CHECKING:
     from odradek.broker.facts.shares import RecordRange
 
 Row: TypeAlias = dict[str, object]
-MOST_ROWS = 1000
 NO_PRODUCER_ID = -1
 DEAD = "Dead"  # what Kafka says of a group that there is not
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
     """Returns `limit` rows behind the first `skip`, and `more`: whether there are others. Raises Problem."""
-    only(query, frozenset({"skip", "limit"}))
     numbers = {}
     for name, default, most in (("skip", 0, 2**31), ("limit", MOST_ROWS, MOST_ROWS)):
         said = query.get(name, str(default))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S = 0.002
 SETTLES_S = 1.0  # so long a call waits for a broker that is busy with its clients
-LONGEST_MS = 600_000
 KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may be asked of it
     "transaction": frozenset({"state"}),
     "group": frozenset({"state", "members"}),

@@ -1,20 +1,26 @@
-"""The OpenAPI document names the routes that there are, and no others."""
+"""The table of control calls, the routes and the OpenAPI document say the same."""
 
 import asyncio
 import json
-from importlib import resources
 
+import pytest
 from aiohttp import web
 
+from odradek.broker.control.clusters.chosen_listeners import MOST_LISTENERS, MOST_USERS
 from odradek.broker.control.clusters.clusters import Clusters
-from odradek.broker.control.faults.rules import ACTIONS
-from odradek.broker.control.http.routes import BASE, add_control
+from odradek.broker.control.faults.rules import ACTIONS, COUNTS, MATCHES, Point, parse_rule
+from odradek.broker.control.http.routes import add_control, served_document
+from odradek.broker.control.http.waiting import KINDS
+from odradek.broker.control.nodes.nodes import MOST_NODES
 from odradek.broker.control.presets.table import PRESETS
+from odradek.control_calls import rules, table
+from odradek.control_calls.call import ControlCall
+from odradek.control_calls.table import BASE, CALLS
 
-DOCUMENT = json.loads(resources.files("odradek.broker.control.http").joinpath("openapi.json").read_bytes())
+DOCUMENT = json.loads(json.dumps(served_document()))
 
 
-async def test_routes_and_document_agree() -> None:
+async def test_each_call_of_the_table_is_served_and_described_and_no_others() -> None:
     app = web.Application()
     add_control(app, Clusters(asyncio.get_running_loop()))
     routes = {
@@ -23,7 +29,19 @@ async def test_routes_and_document_agree() -> None:
         if route.resource is not None and route.method != "HEAD"
     }
     told = {(method.upper(), path) for path, calls in DOCUMENT["paths"].items() for method in calls}
-    assert routes - {("HEAD", "/")} == told
+    rows = {(call.method, path or "/") for call in CALLS for path, _ in call.paths()}
+    assert routes == told == rows
+
+
+def test_a_call_has_a_name_of_its_own() -> None:
+    for names in ([call.name for call in CALLS], [call.action for call in CALLS if call.action is not None]):
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_the_path_of_a_call_names_the_fields_that_the_row_has(call: ControlCall) -> None:
+    assert [part[1:-1] for part in call.path.split("/") if part.startswith("{")] == [f.name for f in call.path_fields]
+    assert all(field.is_required for field in call.path_fields[:-1])
 
 
 def test_the_document_names_the_presets_and_their_parameters() -> None:
@@ -37,10 +55,46 @@ def test_the_document_names_the_presets_and_their_parameters() -> None:
         assert all(isinstance(defaults[name], kinds[schema["type"]]) for name, schema in known.items())
 
 
-def test_the_document_names_what_a_rule_may_do() -> None:
-    text = json.dumps(DOCUMENT)
+def test_the_document_names_what_a_rule_may_say() -> None:
+    assert rules.ACTIONS.keys() == ACTIONS
+    assert rules.MATCH.keys() == MATCHES
+    assert rules.COUNTS.keys() == set(COUNTS)
+    assert set(rules.POINTS) == {point.value for point in Point}
     for base in ("", "/clusters/{id}"):
         schema = DOCUMENT["paths"][f"{base}/faults"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        rule = schema.get("oneOf", schema.get("anyOf", [schema]))[0]
-        assert rule["properties"]["do"]["properties"].keys() == ACTIONS
-    assert '"do": {"type": "object"}' not in text
+        assert schema["oneOf"] == [rules.RULE, {"type": "array", "items": rules.RULE}]
+
+
+def test_the_document_names_what_a_rule_is_answered_with() -> None:
+    told = parse_rule({"do": {"observe": True}}, "n").told()
+    assert set(rules.TOLD_RULE["required"]) == told.keys()
+    assert rules.TOLD_RULE["properties"].keys() - rules.RULE["properties"].keys() == {
+        *("matched", "hits", "unmade", "unmade_because")
+    }
+    for method in ("get", "post", "delete"):
+        answers = DOCUMENT["paths"]["/faults"][method]["responses"]
+        schema = answers["201" if method == "post" else "200"]["content"]["application/json"]["schema"]
+        assert schema == {"type": "array", "items": rules.TOLD_RULE}
+
+
+def test_the_document_names_what_can_be_waited_for() -> None:
+    assert table.WAIT.body_names == set(KINDS).union(*KINDS.values()) | {"timeout_ms"}
+
+
+def test_the_document_has_the_limits_of_the_broker() -> None:
+    assert (table.MOST_NODES, table.MOST_LISTENERS, table.MOST_USERS) == (MOST_NODES, MOST_LISTENERS, MOST_USERS)
+
+
+def test_the_document_says_how_the_http_server_itself_refuses() -> None:
+    responses = DOCUMENT["components"]["responses"]
+    for status in (404, 405, 408, 413):
+        assert "application/problem+json" in responses[f"Refused{status}"]["content"]
+    for path, calls in DOCUMENT["paths"].items():
+        for method, call in calls.items():
+            assert ({"408", "413"} <= call["responses"].keys()) == ("requestBody" in call), (method, path)
+            assert call["responses"]["default"] == {"$ref": "#/components/responses/Problem"}
+
+
+def test_no_reference_of_the_document_leads_nowhere() -> None:
+    named = json.dumps(DOCUMENT).split('"$ref": "#/components/responses/')[1:]
+    assert {each.partition('"')[0] for each in named} <= DOCUMENT["components"]["responses"].keys()

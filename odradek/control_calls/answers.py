@@ -1,0 +1,56 @@
+"""The JSON schemas of what control calls answer with. Answers may get further fields; those that are here stay."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from odradek.control_calls.rules import TOLD_RULE
+
+TEXT: Final[dict[str, Any]] = {"type": "string"}
+NUMBER: Final[dict[str, Any]] = {"type": "integer"}
+BOOLEAN: Final[dict[str, Any]] = {"type": "boolean"}
+TEXTS: Final[dict[str, Any]] = {"type": "array", "items": TEXT}
+EMPTY: Final[dict[str, Any]] = {"type": "object", "maxProperties": 0}
+FACTS: Final[dict[str, Any]] = {"type": "object"}
+
+
+def told(**properties: object) -> dict[str, Any]:
+    """Returns the schema of an object that always has these properties."""
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+def list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+CLUSTER: Final = told(
+    id=TEXT,
+    bootstrap=TEXT,
+    nodes=list_of(told(id=NUMBER, host=TEXT, port=NUMBER, state={"enum": ["running", "stopped"]})),
+    listeners=list_of(told(name=TEXT, protocol=TEXT, bootstrap=TEXT, mechanisms=TEXTS)),
+    ca_certificate={"type": ["string", "null"]},
+    state={"enum": ["running", "crashed"]},
+    emulates={"type": ["string", "null"]},
+    checkpoints=TEXTS,
+)
+MADE_CLUSTER: Final[dict[str, Any]] = {
+    **CLUSTER,
+    "properties": {
+        **CLUSTER["properties"],
+        "token": {"type": "string", "description": "It opens the calls of this cluster."},
+        "client_certificates": {"type": "object", "additionalProperties": TEXT},
+        "preset": {"type": "object", "description": "The facts of the rare state that the cluster begins in."},
+    },
+    "required": [*CLUSTER["required"], "token"],
+}
+RULES: Final = list_of(TOLD_RULE)
+HOLDS: Final = list_of(told(name=TEXT, waiting=NUMBER, who={"type": "array"}))
+RELEASED: Final = told(released=NUMBER)
+LEASE: Final = told(ttl_s={"type": ["integer", "null"]})
+CLOCK: Final = told(now_ms=NUMBER, frozen=BOOLEAN)
+PRESETS: Final = list_of(
+    told(name=TEXT, text=TEXT, parameters=FACTS, correct={}, wrong={}),
+)
+ODDITIES: Final = told(seed=NUMBER, oddities=list_of(told(name=TEXT, percent=NUMBER, done=NUMBER)))
+PAGE: Final = told(rows=list_of(FACTS), more=BOOLEAN)
+REQUESTS: Final = list_of(FACTS)

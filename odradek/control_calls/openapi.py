@@ -1,0 +1,106 @@
+"""Makes the OpenAPI document of the control interface of the table of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from odradek.control_calls.call import CallField, CallScope, ControlCall, JsonSchema
+from odradek.control_calls.table import BASE, REFUSALS
+
+DESCRIPTION: Final = (
+    "docs/testing.md says what each call does. A path without a cluster concerns the cluster default. Refusals are "
+    "problem documents; a method that a path does not have is refused with 405."
+)
+PROBLEM: Final[JsonSchema] = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "field": {"type": "string"},
+        "allowed": {"type": "string"},
+    },
+    "required": ["type", "status", "detail"],
+}
+IDENTIFIED_BY: Final[JsonSchema] = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
+    """Returns the document of these calls, each at every path at which it is served."""
+    paths: dict[str, dict[str, Any]] = {}
+    for call in calls:
+        for path, names_cluster in call.paths():
+            paths.setdefault(path or "/", {})[call.method.lower()] = _operation(call, path, names_cluster)
+    refusals = {f"Refused{status}": _problem(_sentence(words)) for status, words in REFUSALS.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Odradek's control interface", "version": "1", "description": DESCRIPTION},
+        "servers": [{"url": BASE}],
+        "paths": paths,
+        "components": {
+            "responses": {"Problem": _problem("A refusal (RFC 9457); nothing is half applied."), **refusals},
+        },
+    }
+
+
+def _operation(call: ControlCall, path: str, names_cluster: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"summary": _sentence(call.words)}
+    parameters = [IDENTIFIED_BY] if names_cluster else []
+    parameters += [_parameter(each, "path") for each in call.path_fields if f"{{{each.name}}}" in path]
+    parameters += [_parameter(each, "query") for each in call.query]
+    parameters += [_parameter(each, "header") for each in call.headers]
+    if parameters:
+        told["parameters"] = parameters
+    if call.reads_body:
+        told["requestBody"] = _body(call)
+    told["responses"] = _responses(call)
+    return told
+
+
+def _parameter(field: CallField, place: str) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": field.name, "in": place, "schema": field.schema}
+    if place == "path":
+        told["required"] = True
+    if field.words:
+        told["description"] = field.words
+    return told
+
+
+def _body(call: ControlCall) -> dict[str, Any]:
+    if call.document is not None:
+        return {"required": True, "content": {"application/json": {"schema": call.document.schema}}}
+    fields = call.body or ()
+    required = [field.name for field in fields if field.is_required]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {field.name: field.full_schema for field in fields},
+        "additionalProperties": False,
+    }
+    if required:
+        schema["required"] = required
+    return {"required": bool(required), "content": {"application/json": {"schema": schema}}}
+
+
+def _responses(call: ControlCall) -> dict[str, Any]:
+    content: dict[str, Any] = {media_type: {} for media_type in call.media_types}
+    if call.answer is not None:
+        content["application/json"] = {"schema": call.answer}
+    told: dict[str, Any] = {str(call.status): {"description": "It is done.", "content": content}}
+    if call.path_fields or call.scope is not CallScope.PROCESS:
+        told["404"] = {"$ref": "#/components/responses/Problem"}
+    for status in (408, 413) if call.reads_body else ():
+        told[str(status)] = {"$ref": f"#/components/responses/Refused{status}"}
+    for status, words in (call.also or {}).items():
+        facts = {"application/json": {"schema": call.answer}}
+        told[str(status)] = {"description": words, "content": {**facts, **_problem("")["content"]}}
+    told["default"] = {"$ref": "#/components/responses/Problem"}
+    return told
+
+
+def _problem(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/problem+json": {"schema": PROBLEM}}}
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."

@@ -1,0 +1,638 @@
+"""The calls of the control interface, one row each.
+
+A new call is a row here and a handler in `odradek/broker/control/http/routes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from odradek.control_calls import answers
+from odradek.control_calls.call import CallField, CallScope, ControlCall, FieldKind, JsonSchema
+from odradek.control_calls.rules import RULE
+
+BASE: Final = "/control/v1"
+MOST_PARTITIONS: Final = 10_000
+MOST_NODES: Final = 16
+MOST_LISTENERS: Final = 8
+MOST_USERS: Final = 100
+LONGEST_TTL_S: Final = 24 * 3600
+LONGEST_ADVANCE_MS: Final = 366 * 24 * 3600 * 1000
+LONGEST_WAIT_MS: Final = 600_000
+DEFAULT_WAIT_MS: Final = 10_000
+MOST_ROWS: Final = 1000
+CLOCK_MOVES: Final = ("freeze", "resume", "advance", "set")
+
+REFUSALS: Final[Mapping[int, str]] = {
+    404: "there is no such call: GET /control/v1/openapi.json lists them",
+    405: "the path has no such method: `allowed`, and the header Allow, name those that it has",
+    408: "the body did not arrive in time",
+    413: "the body is larger than a mebibyte: send less in one call, such as fewer rules",
+}
+"""Refusals of the HTTP server itself, which any path and any body may meet."""
+
+
+def _whole(least: int = 0, most: int | None = None) -> JsonSchema:
+    return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
+
+
+def _object(properties: Mapping[str, Any], *required: str) -> JsonSchema:
+    return {"type": "object", "properties": properties, "additionalProperties": False} | (
+        {"required": [*required]} if required else {}
+    )
+
+
+TEXT: Final[JsonSchema] = {"type": "string", "minLength": 1}
+BOOLEAN: Final[JsonSchema] = {"type": "boolean"}
+NAME = CallField("name", FieldKind.TEXT, TEXT, is_required=True, metavar="NAME")
+NODE = CallField("node", FieldKind.NUMBER, _whole(), is_required=True, metavar="NODE")
+TOPIC = CallField("topic", FieldKind.TEXT, TEXT, is_required=True, metavar="TOPIC")
+PARTITION = CallField("partition", FieldKind.NUMBER, _whole(), is_required=True, metavar="PARTITION")
+HOW = CallField("how", FieldKind.TEXT, {"enum": [*CLOCK_MOVES]}, is_required=True, metavar="HOW")
+SKIP = CallField(
+    "skip", FieldKind.NUMBER, _whole(0, 2**31), "leave the first so many out", option="--skip", metavar="N"
+)
+LIMIT = CallField("limit", FieldKind.NUMBER, _whole(0, MOST_ROWS), "at most so many", option="--limit", metavar="N")
+LISTENER: Final = _object(
+    {
+        "name": {"type": "string"},
+        "protocol": {"enum": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]},
+        "port": _whole(0, 65535),
+        "ports": {"type": "array", "items": _whole(0, 65535), "minItems": 1, "maxItems": MOST_NODES},
+        "mechanisms": {
+            "type": "array",
+            "items": {"enum": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
+            "minItems": 1,
+        },
+        "client_auth": {"enum": ["none", "requested", "required"]},
+        "certificate": _object({"key": {"type": "string"}, "chain": {"type": "string"}}, "key", "chain"),
+        "client_ca": {"type": "string"},
+    }
+)
+
+
+def _unclean(words: str) -> CallField:
+    return CallField("clean", FieldKind.SWITCH, BOOLEAN, words, option="--unclean")
+
+
+def _of_condition(name: str, schema: JsonSchema, *, is_nullable: bool = False) -> CallField:
+    """Returns a field of a condition of `wait`, which the command takes as NAME=VALUE."""
+    return CallField(name, FieldKind.JSON_PAIRS, schema, is_nullable=is_nullable)
+
+
+OPENAPI = ControlCall(
+    "openapi",
+    "GET",
+    "/openapi.json",
+    "tell the calls of the interface as an OpenAPI document",
+    CallScope.PROCESS,
+    answer={"type": "object"},
+)
+CLUSTERS = ControlCall(
+    "clusters",
+    "GET",
+    "/clusters",
+    "list the clusters",
+    CallScope.PROCESS,
+    action="clusters",
+    answer=answers.list_of(answers.CLUSTER),
+)
+CREATE = ControlCall(
+    "create",
+    "POST",
+    "/clusters",
+    "make a cluster",
+    CallScope.PROCESS,
+    action="create",
+    body=(
+        CallField("settings", FieldKind.TEXT_PAIRS, {"type": "object"}, "of its broker", metavar="SETTING=VALUE"),
+        CallField(
+            "fork",
+            FieldKind.TEXT,
+            TEXT,
+            "the cluster whose log, coordinators and clock it begins with",
+            is_nullable=True,
+            option="--fork",
+            metavar="ID",
+        ),
+        CallField(
+            "nodes",
+            FieldKind.NUMBER_OR_NUMBERS,
+            {
+                "oneOf": [
+                    _whole(1, MOST_NODES),
+                    {
+                        "type": "array",
+                        "items": _whole(0, 2**31 - 1),
+                        "minItems": 1,
+                        "maxItems": MOST_NODES,
+                        "uniqueItems": True,
+                    },
+                ]
+            },
+            "how many nodes over one log, or their ids",
+            is_nullable=True,
+            option="--nodes",
+            metavar="N | ID,ID",
+        ),
+        CallField(
+            "topics",
+            FieldKind.JSON_PAIRS,
+            {"type": "object", "additionalProperties": _whole(1, MOST_PARTITIONS)},
+            "a topic that is there at once; may be given again",
+            is_nullable=True,
+            option="--topic",
+            metavar="NAME=PARTITIONS",
+        ),
+        CallField(
+            "ttl_s",
+            FieldKind.NUMBER,
+            _whole(1, LONGEST_TTL_S),
+            "deletes it after so many seconds",
+            is_nullable=True,
+            option="--ttl-s",
+            metavar="N",
+        ),
+        CallField(
+            "preset",
+            FieldKind.TEXT,
+            {"oneOf": [TEXT, _object({"name": TEXT, "parameters": {"type": "object"}}, "name")]},
+            "the rare state that it begins in: see `presets`",
+            is_nullable=True,
+            option="--preset",
+            metavar="NAME",
+        ),
+        CallField(
+            "emulate",
+            FieldKind.TEXT,
+            TEXT,
+            "versions, features and defaults of Kafka 3.9, 4.0 or 4.3",
+            is_nullable=True,
+            option="--emulate",
+            metavar="RELEASE",
+        ),
+        CallField(
+            "listeners",
+            FieldKind.JSON_LIST,
+            {"type": "array", "minItems": 1, "maxItems": MOST_LISTENERS, "items": LISTENER},
+            'a listener, such as {"protocol": "SASL_SSL", "port": 9093}; may be given again',
+            is_nullable=True,
+            option="--listener",
+            metavar="JSON",
+        ),
+        CallField(
+            "users",
+            FieldKind.TEXT_PAIRS,
+            {"type": "object", "maxProperties": MOST_USERS, "additionalProperties": TEXT},
+            "a user of its listeners; may be given again",
+            is_nullable=True,
+            option="--user",
+            metavar="NAME=PASSWORD",
+        ),
+    ),
+    status=201,
+    answer=answers.MADE_CLUSTER,
+    python=("Odradek.cluster",),
+)
+SHOW = ControlCall(
+    "show",
+    "GET",
+    "",
+    "show the cluster, its nodes and checkpoints",
+    action="show",
+    answer=answers.CLUSTER,
+    python=("Odradek.default", "Cluster.nodes"),
+)
+DELETE = ControlCall(
+    "delete",
+    "DELETE",
+    "",
+    "delete the cluster: cut its connections and remove its files",
+    CallScope.NAMED,
+    action="delete",
+    answer=answers.EMPTY,
+    python=("Cluster.delete",),
+)
+CHECKPOINT = ControlCall(
+    "checkpoint",
+    "POST",
+    "/checkpoint",
+    "copy its log and clock",
+    action="checkpoint",
+    body=(NAME,),
+    answer=answers.CLUSTER,
+    python=("Cluster.checkpoint",),
+)
+REWIND = ControlCall(
+    "rewind",
+    "POST",
+    "/rewind",
+    "go back to a checkpoint",
+    CallScope.NAMED,
+    action="rewind",
+    body=(NAME,),
+    answer=answers.CLUSTER,
+    python=("Cluster.rewind",),
+)
+CRASH = ControlCall(
+    "crash",
+    "POST",
+    "/crash",
+    "leave on the disk what kill -9 leaves",
+    CallScope.NAMED,
+    action="crash",
+    body=(),
+    answer=answers.CLUSTER,
+    python=("Cluster.crash",),
+)
+RESTART = ControlCall(
+    "restart",
+    "POST",
+    "/restart",
+    "start it again on the same ports",
+    CallScope.NAMED,
+    action="restart",
+    body=(_unclean("kill it first"),),
+    answer=answers.CLUSTER,
+    python=("Cluster.restart",),
+)
+LEASE = ControlCall(
+    "lease",
+    "POST",
+    "/lease",
+    "let it live so long",
+    CallScope.NAMED,
+    action="lease",
+    body=(
+        CallField(
+            "ttl_s",
+            FieldKind.NUMBER,
+            _whole(1, LONGEST_TTL_S),
+            "seconds from now; null: it stays",
+            is_nullable=True,
+            metavar="SECONDS",
+            is_asked=True,
+        ),
+    ),
+    answer=answers.LEASE,
+    python=("Cluster.lease",),
+)
+STOP_NODE = ControlCall(
+    "stop-node",
+    "POST",
+    "/nodes/{node}/stop",
+    "stop or kill a node",
+    CallScope.NAMED,
+    action="stop-node",
+    path_fields=(NODE,),
+    body=(_unclean("kill it: metadata notices 9 s later"),),
+    answer=answers.CLUSTER,
+    python=("Cluster.stop_node",),
+)
+START_NODE = ControlCall(
+    "start-node",
+    "POST",
+    "/nodes/{node}/start",
+    "start a node on its port",
+    CallScope.NAMED,
+    action="start-node",
+    path_fields=(NODE,),
+    body=(),
+    answer=answers.CLUSTER,
+    python=("Cluster.start_node",),
+)
+CUT_OFF = ControlCall(
+    "cut-off",
+    "POST",
+    "/nodes/{node}/unreachable_for",
+    "make a node unreachable for a client.id, by a rule",
+    action="cut-off",
+    path_fields=(NODE,),
+    body=(CallField("client_id", FieldKind.TEXT, TEXT, is_required=True, metavar="CLIENT"),),
+    status=201,
+    answer=answers.RULES,
+    is_noted=True,
+    python=("Cluster.cut_off",),
+)
+MOVE_LEADER = ControlCall(
+    "move-leader",
+    "POST",
+    "/partitions/{topic}/{partition}/leader",
+    "move a leader",
+    action="move-leader",
+    path_fields=(TOPIC, PARTITION),
+    body=(NODE,),
+    answer=answers.EMPTY,
+    is_noted=True,
+    python=("Cluster.move_leader",),
+)
+RACK = ControlCall(
+    "rack",
+    "POST",
+    "/nodes/{node}/rack",
+    "put a node in a rack, whose consumers read there",
+    action="rack",
+    path_fields=(NODE,),
+    body=(CallField("rack", FieldKind.TEXT, TEXT, "default: in none", is_nullable=True, metavar="RACK"),),
+    answer=answers.EMPTY,
+    is_noted=True,
+    python=("Cluster.put_in_rack",),
+)
+FOLLOWER = ControlCall(
+    "follower",
+    "POST",
+    "/partitions/{topic}/{partition}/follower",
+    "say how far a follower has got",
+    action="follower",
+    path_fields=(TOPIC, PARTITION),
+    body=(
+        NODE,
+        CallField("end", FieldKind.NUMBER, _whole(), "default: the end of the log", is_nullable=True, metavar="OFFSET"),
+    ),
+    answer=answers.EMPTY,
+    is_noted=True,
+    python=("Cluster.follow",),
+)
+TRUNCATE = ControlCall(
+    "truncate",
+    "POST",
+    "/partitions/{topic}/{partition}/truncate",
+    "cut a log, as an unclean election does",
+    action="truncate",
+    path_fields=(TOPIC, PARTITION),
+    body=(
+        CallField("offset", FieldKind.NUMBER, _whole(), is_required=True, metavar="OFFSET"),
+        CallField(
+            "node",
+            FieldKind.NUMBER,
+            _whole(),
+            "leads from then on; default: whoever leads",
+            is_nullable=True,
+            option="--node",
+            metavar="NODE",
+        ),
+    ),
+    answer=answers.FACTS,
+    is_noted=True,
+    python=("Cluster.truncate",),
+)
+MOVE_COORDINATOR = ControlCall(
+    "move-coordinator",
+    "POST",
+    "/coordinators/{type}/{key}",
+    "move a coordinator",
+    action="move-coordinator",
+    path_fields=(
+        CallField(
+            "type", FieldKind.TEXT, {"enum": ["group", "transaction", "share"]}, is_required=True, metavar="TYPE"
+        ),
+        CallField(
+            "key",
+            FieldKind.TEXT,
+            TEXT,
+            "the group, transactional id, or GROUP:TOPIC-ID:PARTITION",
+            is_required=True,
+            metavar="KEY",
+        ),
+    ),
+    body=(NODE,),
+    answer=answers.EMPTY,
+    is_noted=True,
+    python=("Cluster.move_coordinator",),
+)
+FAULTS = ControlCall(
+    "faults",
+    "GET",
+    "/faults",
+    "list the rules, and how often each matched",
+    action="faults",
+    answer=answers.RULES,
+    python=("Cluster.faults",),
+)
+FAULT = ControlCall(
+    "fault",
+    "POST",
+    "/faults",
+    "add a rule, or a list of rules",
+    action="fault",
+    document=CallField(
+        "rule",
+        FieldKind.DOCUMENT,
+        {"oneOf": [RULE, {"type": "array", "items": RULE}]},
+        "a rule or a list of them",
+        is_required=True,
+        metavar="JSON | @FILE | -",
+    ),
+    status=201,
+    answer=answers.RULES,
+    is_noted=True,
+    python=("Cluster.fault",),
+)
+CLEAR = ControlCall(
+    "clear",
+    "DELETE",
+    "/faults/{name}",
+    "delete a rule, or all of them; what waits for their holds goes on",
+    action="clear",
+    path_fields=(CallField("name", FieldKind.TEXT, TEXT, "default: all of them", metavar="NAME"),),
+    answer=answers.RULES,
+    is_noted=True,
+    python=("Cluster.clear_faults",),
+)
+HOLDS = ControlCall(
+    "holds",
+    "GET",
+    "/holds",
+    "list what waits",
+    action="holds",
+    answer=answers.HOLDS,
+    python=("Cluster.holds",),
+)
+RELEASE = ControlCall(
+    "release",
+    "POST",
+    "/holds/{name}/release",
+    "let what waits go on, and answer when the effect is there",
+    action="release",
+    path_fields=(NAME,),
+    answer=answers.RELEASED,
+    is_noted=True,
+    python=("Cluster.release",),
+)
+NOW = ControlCall(
+    "now", "GET", "/clock", "show the clock", action="now", answer=answers.CLOCK, python=("Clock.now_ms",)
+)
+MOVE_CLOCK = ControlCall(
+    "move-clock",
+    "POST",
+    "/clock",
+    "freeze, resume, advance or set the clock: one of the fields says how",
+    body=(
+        CallField("freeze", FieldKind.TEXT, {"enum": [True]}),
+        CallField("resume", FieldKind.TEXT, {"enum": [True]}),
+        CallField("advance_ms", FieldKind.NUMBER, _whole(0, LONGEST_ADVANCE_MS)),
+        CallField("set_ms", FieldKind.NUMBER, _whole()),
+    ),
+    answer=answers.CLOCK,
+    is_noted=True,
+)
+CLOCK = ControlCall(
+    "clock",
+    "POST",
+    "/clock/{how}",
+    "freeze, resume, advance or set the clock",
+    action="clock",
+    path_fields=(HOW,),
+    body=(CallField("ms", FieldKind.NUMBER, _whole(), "by how much to advance; what to set it to", metavar="MS"),),
+    answer=answers.CLOCK,
+    is_noted=True,
+    python=("Clock.freeze", "Clock.resume", "Clock.advance", "Clock.set"),
+)
+WAIT = ControlCall(
+    "wait",
+    "POST",
+    "/wait",
+    "return when a condition is true",
+    action="wait",
+    body=(
+        *(
+            _of_condition(name, TEXT)
+            for name in ("transaction", "group", "topic", "fault", "hold", "member", "share_group", "client")
+        ),
+        _of_condition("state", TEXT, is_nullable=True),
+        *(
+            _of_condition(name, _whole())
+            for name in (
+                *("members", "partition", "leader", "leader_epoch", "log_start_offset", "last_stable_offset"),
+                *("log_end_offset", "hits", "waiting", "offset", "deliveries", "connections"),
+            )
+        ),
+        _of_condition("owns", {"type": "array", "items": {"type": "string"}}),
+        _of_condition("idle", BOOLEAN),
+        CallField(
+            "timeout_ms",
+            FieldKind.NUMBER,
+            _whole(0, LONGEST_WAIT_MS),
+            "how long to wait",
+            option="--timeout-ms",
+            metavar="N",
+            default=DEFAULT_WAIT_MS,
+        ),
+    ),
+    has_any_field=True,
+    answer=answers.FACTS,
+    also={408: "The facts, when the time is over before the condition is true."},
+    python=("Cluster.wait",),
+)
+PRESETS = ControlCall(
+    "presets",
+    "GET",
+    "/presets",
+    "list rare states, with what each does and the defaults of its parameters",
+    action="presets",
+    answer=answers.PRESETS,
+    python=("Cluster.presets",),
+)
+PRESET = ControlCall(
+    "preset",
+    "POST",
+    "/presets/{name}",
+    "bring a rare state about; the fields are its parameters",
+    action="preset",
+    path_fields=(NAME,),
+    body=(),
+    has_any_field=True,
+    answer=answers.FACTS,
+    is_noted=True,
+    python=("Cluster.preset",),
+)
+ODDITIES = ControlCall(
+    "oddities",
+    "GET",
+    "/odd",
+    "tell which lawful answers that are rare were given",
+    action="oddities",
+    answer=answers.ODDITIES,
+    python=("Cluster.odd",),
+)
+ODD = ControlCall(
+    "odd",
+    "POST",
+    "/odd",
+    "give lawful answers that are rare",
+    action="odd",
+    body=(
+        CallField("seed", FieldKind.NUMBER, _whole(), "0: no more", is_required=True, metavar="SEED"),
+        CallField("percent", FieldKind.JSON_PAIRS, {"type": "object", "additionalProperties": _whole(0, 100)}),
+    ),
+    answer=answers.ODDITIES,
+    is_noted=True,
+    python=("Cluster.odd",),
+)
+REQUESTS = ControlCall(
+    "requests",
+    "GET",
+    "/requests",
+    "print the last requests and answers; as events, each once it is over",
+    action="requests",
+    query=(
+        CallField("api", FieldKind.TEXT, TEXT, "requests of this API, as EndTxn", option="--api", metavar="NAME"),
+        CallField(
+            "client_id", FieldKind.TEXT, TEXT, "requests of this client.id", option="--client-id", metavar="NAME"
+        ),
+        CallField("since", FieldKind.NUMBER, _whole(), "what came behind this one", option="--since", metavar="NUMBER"),
+        CallField("limit", FieldKind.NUMBER, _whole(), "the newest so many", option="--limit", metavar="N"),
+    ),
+    headers=(CallField("Last-Event-ID", FieldKind.NUMBER, _whole(), "of events: goes on behind this one"),),
+    answer=answers.REQUESTS,
+    media_types=("application/json", "text/event-stream"),
+    python=("Cluster.requests",),
+)
+RECORDING = ControlCall(
+    "recording",
+    "GET",
+    "/recording",
+    "send the exchanges from now on in the form of `serve --record`, until the reader hangs up or reads too slowly",
+    query=(
+        CallField(
+            "records",
+            FieldKind.TEXT,
+            {"type": "string", "enum": ["true", "false"], "default": "true"},
+            "`false`: without the records of batches, as a judge has enough of",
+        ),
+    ),
+    media_types=("application/octet-stream",),
+    python=("Cluster.record",),
+)
+
+
+def _list(name: str, what: str) -> ControlCall:
+    return ControlCall(
+        name,
+        "GET",
+        f"/{name}",
+        f"list {what}",
+        action=name.replace("_", "-"),
+        query=(SKIP, LIMIT),
+        answer=answers.PAGE,
+        python=(f"Cluster.{name}",),
+    )
+
+
+PARTITIONS = _list("partitions", "the partitions, with leaders and offsets")
+PRODUCERS = _list("producers", "what partitions know of producers")
+TRANSACTIONS = _list("transactions", "the transactional ids")
+GROUPS = _list("groups", "the groups of every type, with members")
+SHARE_PARTITIONS = _list("share_partitions", "share partitions, with records in flight")
+SESSIONS = _list("sessions", "fetch and share sessions")
+CONNECTIONS = _list("connections", "the connections")
+
+# In the order in which `odradek control --help` and the OpenAPI document list them.
+CALLS: Final[tuple[ControlCall, ...]] = (
+    *(OPENAPI, CLUSTERS, CREATE, SHOW, DELETE, CHECKPOINT, REWIND, CRASH, RESTART, LEASE),
+    *(STOP_NODE, START_NODE, CUT_OFF, MOVE_LEADER, RACK, FOLLOWER, TRUNCATE, MOVE_COORDINATOR),
+    *(FAULTS, FAULT, CLEAR, HOLDS, RELEASE, NOW, MOVE_CLOCK, CLOCK, WAIT, PRESETS, PRESET, ODDITIES, ODD),
+    *(REQUESTS, RECORDING),
+    *(PARTITIONS, PRODUCERS, TRANSACTIONS, GROUPS, SHARE_PARTITIONS, SESSIONS, CONNECTIONS),
+)

@@ -1,0 +1,83 @@
+"""Methods of `odradek.testing` and rows of the table of control calls belong together, in both directions."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from odradek.control_calls import table
+from odradek.control_calls.call import ControlCall
+from odradek.testing import asynchronous, sync
+
+ROWS = {name: row for name, row in vars(table).items() if isinstance(row, ControlCall)}
+CLASSES = ("Odradek", "Cluster", "Clock")
+# Methods that make no call themselves, or that make any.
+WITHOUT_A_ROW = {
+    *("Odradek.start", "Odradek.stop", "Odradek.call", "Odradek.stream"),
+    *("Cluster.call", "Cluster.check_faults"),
+}
+
+
+def calls_made() -> dict[str, set[str]]:
+    """Each row → the public methods of the form without asyncio that name it."""
+    made: dict[str, set[str]] = defaultdict(set)
+    for found in ast.parse(Path(sync.__file__).read_text(encoding="utf-8")).body:
+        if not isinstance(found, ast.ClassDef) or found.name not in CLASSES:
+            continue
+        for method in found.body:
+            if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                for node in ast.walk(method):
+                    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "table" and node.attr in ROWS:
+                        made[ROWS[node.attr].name].add(f"{found.name}.{method.name}")
+    return made
+
+
+def test_each_row_names_the_methods_that_make_its_call() -> None:
+    made = calls_made()
+    assert {call.name: set(call.python) for call in table.CALLS} == {call.name: made[call.name] for call in table.CALLS}
+
+
+def test_every_row_is_in_the_list_of_the_calls() -> None:
+    assert {call.name for call in ROWS.values()} == {call.name for call in table.CALLS}
+
+
+def test_each_method_makes_a_call_of_the_table() -> None:
+    methods = {
+        f"{one}.{name}"
+        for one in CLASSES
+        for name, value in vars(getattr(sync, one)).items()
+        if not name.startswith("_") and (callable(value) or isinstance(value, property | classmethod))
+    }
+    named = {method for call in table.CALLS for method in call.python}
+    assert methods == named | WITHOUT_A_ROW
+
+
+def test_the_form_on_asyncio_has_each_method_of_a_row() -> None:
+    for method in (method for call in table.CALLS for method in call.python):
+        one, _, name = method.partition(".")
+        assert hasattr(getattr(asynchronous, one), name), method
+
+
+def test_the_values_of_a_call_go_where_its_row_has_them() -> None:
+    values = {"topic": "a/b", "partition": 0, "node": 2}
+    assert table.MOVE_LEADER.request(values) == ("POST", "/partitions/a%2Fb/0/leader", {"node": 2})
+    assert table.REQUESTS.request({"api": "End&Txn", "since": 3, "limit": None}) == (
+        *("GET", "/requests?api=End%26Txn&since=3", None),
+    )
+    assert table.CLEAR.request({"name": None}) == ("DELETE", "/faults", None)
+    assert table.CLEAR.request({"name": "a b"}) == ("DELETE", "/faults/a%20b", None)
+    assert table.FAULT.request({"rule": [1]}) == ("POST", "/faults", [1])
+    assert table.WAIT.request({"transaction": "t", "state": None}) == (
+        *("POST", "/wait", {"transaction": "t", "state": None}),
+    )
+    assert table.CRASH.request({}) == ("POST", "/crash", {})
+
+
+def test_a_call_without_a_field_that_it_needs_or_with_one_that_it_lacks_is_not_made() -> None:
+    with pytest.raises(TypeError, match="move-leader needs node"):
+        table.MOVE_LEADER.request({"topic": "t", "partition": 0})
+    with pytest.raises(TypeError, match="move-leader needs topic"):
+        table.MOVE_LEADER.request({"partition": 0, "node": 1})
+    with pytest.raises(TypeError, match="crash has no hard"):
+        table.CRASH.request({"hard": True})
