@@ -63,6 +63,22 @@ func TestARequestIsHeldUntilItIsReleased(t *testing.T) {
 	}
 }
 
+func TestARuleThatCouldEditNoAnswerIsUnused(t *testing.T) {
+	kafka := odradek.New(t, orders(1))
+	kafka.Fault(odradek.JSON{"match": odradek.JSON{"api": "Metadata"}, "do": odradek.JSON{"observe": true}})
+	kafka.Fault(odradek.JSON{
+		"match": odradek.JSON{"api": "Metadata"}, "at": "applied",
+		"do": odradek.JSON{"edit": odradek.JSON{"topics[7].errorCode": 3}},
+	})
+	sent(t, kafka.Bootstrap, 1)
+	for index, rule := range kafka.Faults() {
+		if rule["matched"] == 0.0 || odradek.IsUnused(rule) != (index == 1) {
+			t.Fatal(rule)
+		}
+	}
+	kafka.ClearFaults()
+}
+
 func TestTheClockStopsMovesAndIsSet(t *testing.T) {
 	kafka := odradek.New(t)
 	kafka.Freeze()

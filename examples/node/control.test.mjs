@@ -41,6 +41,17 @@ test("a rule that nothing matched is told, and a refusal has its words", async (
   await assert.rejects(kafka.fault({ mach: {} }), (error) => error.problem.field === "mach");
 });
 
+test("a rule that could edit no answer is told", async (t) => {
+  const kafka = await odradek(t, { topics: { orders: 1 } });
+  const edit = { "topics[7].errorCode": 3 };
+  await kafka.fault({ match: { api: "Metadata" }, do: { observe: true } });
+  await kafka.fault({ name: "far", at: "applied", match: { api: "Metadata" }, do: { edit } });
+  const producer = await connected(t, kafka);
+  await producer.send({ topic: "orders", messages: [{ value: "a" }] });
+  await assert.rejects(kafka.checkFaults(), /: \[\{"name":"far".*topics\[7\] is not there/);
+  await kafka.clearFaults();
+});
+
 test("the clock stops, moves and is set", async (t) => {
   const kafka = await odradek(t);
   await kafka.freeze();

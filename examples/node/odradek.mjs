@@ -74,20 +74,20 @@ export class Cluster {
     return send(method, this.path + path, body);
   }
 
-  /** Adds a rule, or a list of rules; resolves to them. If nothing has matched one of them, the test fails. */
+  /** Adds a rule, or a list of rules; resolves to them. If one of them has done nothing, the test fails. */
   fault(rule) {
     return this.call("POST", "/faults", rule);
   }
 
-  /** The rules, with `matched` and `hits`. */
+  /** The rules, with `matched`, `hits`, and `unmade`: how many answers could not be edited. */
   faults() {
     return this.call("GET", "/faults");
   }
 
-  /** Rejects if nothing has matched a rule. The end of the test calls it. */
+  /** Rejects if nothing has matched a rule, or no answer had what it edits. The end of the test calls it. */
   async checkFaults() {
-    const unused = (await this.faults()).filter((rule) => !rule.matched && rule.unused !== "ok");
-    if (unused.length) throw new Error(`nothing matched ${JSON.stringify(unused)}`);
+    const unused = (await this.faults()).filter((rule) => rule.matched === rule.unmade && rule.unused !== "ok");
+    if (unused.length) throw new Error(`these rules have done nothing: ${JSON.stringify(unused)}`);
   }
 
   /** Deletes the rule of this name, or all rules. Requests that wait at its holds continue. */

@@ -47,7 +47,7 @@ type Cluster struct {
 }
 
 // New makes a cluster, and deletes it at the end of the test, after all that the test registers with Cleanup later on.
-// Options are those of POST /clusters, such as odradek.JSON{"nodes": 3}. A rule that nothing matched fails the test; a
+// Options are those of POST /clusters, such as odradek.JSON{"nodes": 3}. A rule that has done nothing fails the test; a
 // failed test logs its last exchanges.
 func New(t testing.TB, options ...JSON) *Cluster {
 	t.Helper()
@@ -78,7 +78,7 @@ func New(t testing.TB, options ...JSON) *Cluster {
 		defer client.CloseIdleConnections() // their goroutines would count as leaks
 		defer k.Delete()
 		for _, rule := range k.unused() {
-			t.Errorf("no request matched %v", rule)
+			t.Errorf("the rule has done nothing: %v", rule)
 		}
 		if t.Failed() {
 			for _, each := range k.Requests(url.Values{"limit": {"20"}}) {
@@ -92,26 +92,29 @@ func New(t testing.TB, options ...JSON) *Cluster {
 // Fork makes a copy of the cluster, which the test deletes too.
 func (k *Cluster) Fork() *Cluster { k.t.Helper(); return New(k.t, JSON{"fork": k.ID}) }
 
-// Fault adds a rule. If nothing has matched it, the test fails.
+// Fault adds a rule. If it has done nothing, the test fails.
 func (k *Cluster) Fault(rule JSON) { k.t.Helper(); k.Call("POST", "/faults", rule, nil) }
 
-// Faults returns the rules, with "matched" and "hits".
+// Faults returns the rules, with "matched", "hits", and "unmade": how many answers could not be edited.
 func (k *Cluster) Faults() (rules []JSON) {
 	k.t.Helper()
 	k.Call("GET", "/faults", nil, &rules)
 	return
 }
 
-// CheckFaults fails the test if nothing has matched a rule. The end of the test calls it.
+// CheckFaults fails the test if nothing has matched a rule, or no answer had what it edits. The end of the test calls it.
 func (k *Cluster) CheckFaults() {
 	k.t.Helper()
 	for _, rule := range k.unused() {
-		k.t.Fatalf("no request matched %v", rule)
+		k.t.Fatalf("the rule has done nothing: %v", rule)
 	}
 }
 
+// IsUnused tells of a rule, as Faults returns it, whether nothing has matched it, or no answer had what it edits.
+func IsUnused(rule JSON) bool { return rule["matched"] == rule["unmade"] && rule["unused"] != "ok" }
+
 func (k *Cluster) unused() []JSON {
-	return slices.DeleteFunc(k.Faults(), func(rule JSON) bool { return rule["matched"] != 0.0 || rule["unused"] == "ok" })
+	return slices.DeleteFunc(k.Faults(), func(rule JSON) bool { return !IsUnused(rule) })
 }
 
 // ClearFaults deletes the rules with these names, or all rules. Requests that wait at their holds continue.

@@ -52,6 +52,18 @@ fn a_rule_that_nothing_matched_fails_the_test() {
     kafka.fault(r#"{"name": "never", "match": {"api": "EndTxn"}, "do": {"observe": true}}"#);
 }
 
+#[tokio::test]
+#[should_panic(expected = r#"these rules have done nothing: {"name": "far""#)]
+async fn a_rule_that_could_edit_no_answer_fails_the_test() {
+    let kafka = Cluster::new(ORDERS);
+    kafka.fault(r#"{"name": "\"matched\": 0, ]}", "match": {"api": "Metadata"}, "do": {"observe": true}}"#);
+    kafka.fault(
+        r#"{"name": "far", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"topics[7].errorCode": 3}}}"#,
+    );
+    send(&orders(kafka.bootstrap.clone(), None).await).await;
+    kafka.check_faults();
+}
+
 #[test]
 fn the_clock_stops_moves_and_is_set() {
     let kafka = Cluster::new("{}");

@@ -57,6 +57,18 @@ class ControlTest {
   }
 
   @Test
+  void aRuleThatCouldEditNoAnswerIsTold(@Odradek(topics = "orders=1") Cluster cluster) throws Exception {
+    cluster.fault("{\"name\": \"\\\"matched\\\": 0, ]}\", \"match\": {\"api\": \"Metadata\"}, \"do\": {\"observe\": true}}");
+    cluster.fault("""
+        {"name": "far", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"topics[7].errorCode": 3}}}""");
+    send(cluster, 1);
+    String told = assertThrows(AssertionError.class, cluster::checkFaults).getMessage();
+    assertTrue(told.contains("topics[7] is not there") && !told.contains("observe"), told);
+    cluster.clearFaults("far");
+    cluster.checkFaults();
+  }
+
+  @Test
   void theClockStopsMovesAndIsSet(@Odradek Cluster cluster) {
     cluster.freeze();
     Instant now = cluster.now();

@@ -96,18 +96,47 @@ public @interface Odradek {
       return fork;
     }
 
-    /** Adds a rule. If nothing has matched it, the test fails. */
+    /** Adds a rule. If it has done nothing, the test fails. */
     public void fault(String rule) { call("POST", "/faults", rule); }
 
-    /** The rules, with "matched" and "hits". */
+    /** The rules, with "matched", "hits", and "unmade": how many answers could not be edited. */
     public String faults() { return call("GET", "/faults", ""); }
 
-    /** Throws AssertionError if nothing has matched a rule. The end of the test calls it. */
+    /** Throws AssertionError if nothing has matched a rule, or no answer had what it edits. The end of the test calls it. */
     public void checkFaults() {
-      String rules = faults();
-      if (Arrays.stream(rules.split("\"hits\": \\d+}"))
-          .anyMatch(rule -> rule.contains("\"matched\": 0") && !rule.contains("\"unused\": \"ok\"")))
-        throw new AssertionError("nothing matched a rule: " + rules);
+      List<String> unused = parts(faults()).stream().filter(Cluster::isUnused).toList();
+      if (!unused.isEmpty()) throw new AssertionError("these rules have done nothing: " + unused);
+    }
+
+    private static boolean isUnused(String rule) {
+      return member(rule, "matched").equals(member(rule, "unmade")) && !member(rule, "unused").equals("\"ok\"");
+    }
+
+    /** The value of a member of a JSON object, as it is written; "" if there is none. */
+    private static String member(String object, String name) {
+      String begin = "\"" + name + "\":";
+      return parts(object).stream().filter(each -> each.startsWith(begin)).findFirst()
+          .map(each -> each.substring(begin.length()).strip()).orElse("");
+    }
+
+    /** The items of a JSON list, or the members of a JSON object, as they are written. */
+    private static List<String> parts(String json) {
+      List<String> parts = new ArrayList<>();
+      boolean isText = false;
+      int begin = 1;
+      for (int at = 0, depth = 0; at < json.length(); at++) {
+        char each = json.charAt(at);
+        if (isText && each == '\\') at++; // what is escaped does not end the text
+        else if (each == '"') isText = !isText;
+        else if (isText) continue;
+        else if (each == '[' || each == '{') depth++;
+        else if (each == ']' || each == '}') depth--;
+        if (isText || !(each == ',' && depth == 1 || depth == 0)) continue;
+        String part = json.substring(begin, at).strip();
+        if (!part.isEmpty()) parts.add(part);
+        begin = at + 1;
+      }
+      return parts;
     }
 
     /** Deletes all rules. Requests that wait at their holds continue. */
