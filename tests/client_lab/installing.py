@@ -61,6 +61,10 @@ def install(
     binary = folder / program.stem
     imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)  # which was Shopify's
     (folder / "main.go").write_text(imported, encoding="utf-8")
+    way_in = folder / "way_in.go"
+    way_in.unlink(missing_ok=True)
+    if "func main()" not in imported:
+        shutil.copyfile(PROGRAMS / "main.go", way_in)
     _run(["go", "build", "-mod=mod", "-p", "1", "-o", str(binary), "."], folder)
     return Installed([str(binary)], {})
 

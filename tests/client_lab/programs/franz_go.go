@@ -154,15 +154,8 @@ func sendThreeFromTheEnd() (string, error) {
 	return "sent", err
 }
 
-func main() {
-	functions := map[string]func() (string, error){
-		"send": send, "twoTransactions": twoTransactions, "readUncommitted": readUncommitted,
-		"readTwo": readTwo, "copyOne": copyOne, "oneTransaction": oneTransaction,
-		"sendThreeFromTheEnd": sendThreeFromTheEnd, "oneFailedRecord": oneFailedRecord,
-	}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
+var applications = map[string]func() (string, error){
+	"send": send, "twoTransactions": twoTransactions, "readUncommitted": readUncommitted,
+	"readTwo": readTwo, "copyOne": copyOne, "oneTransaction": oneTransaction,
+	"sendThreeFromTheEnd": sendThreeFromTheEnd, "oneFailedRecord": oneFailedRecord,
 }

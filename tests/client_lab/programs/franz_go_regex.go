@@ -41,11 +41,4 @@ func readOne() (string, error) {
 	return "read nothing", nil
 }
 
-func main() {
-	functions := map[string]func() (string, error){"readOne": readOne}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
-}
+var applications = map[string]func() (string, error){"readOne": readOne}

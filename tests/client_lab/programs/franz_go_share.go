@@ -75,11 +75,4 @@ func readPaused() (string, error) {
 	return fmt.Sprint("read ", len(records)+len(client.PollRecords(until, 1).Records()), " of 2"), nil
 }
 
-func main() {
-	functions := map[string]func() (string, error){"describeOffsets": describeOffsets, "readPaused": readPaused}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
-}
+var applications = map[string]func() (string, error){"describeOffsets": describeOffsets, "readPaused": readPaused}

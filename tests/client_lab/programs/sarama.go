@@ -75,11 +75,4 @@ func sendMany() (string, error) {
 	return fmt.Sprint("in order: ", inOrder), nil
 }
 
-func main() {
-	functions := map[string]func() (string, error){"send": send, "sendThree": sendThree, "sendMany": sendMany}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
-}
+var applications = map[string]func() (string, error){"send": send, "sendThree": sendThree, "sendMany": sendMany}

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -25,11 +24,4 @@ func readForAWhile() (string, error) {
 	return "read", nil
 }
 
-func main() {
-	functions := map[string]func() (string, error){"readForAWhile": readForAWhile}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
-}
+var applications = map[string]func() (string, error){"readForAWhile": readForAWhile}

@@ -49,13 +49,6 @@ func readThree(config *sarama.Config) (string, error) {
 	return "read 3 of 3", nil
 }
 
-func main() {
-	functions := map[string]func() (string, error){
-		"readThreeInRack": readThreeInRack, "readThreeOfTheLeader": readThreeOfTheLeader,
-	}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
+var applications = map[string]func() (string, error){
+	"readThreeInRack": readThreeInRack, "readThreeOfTheLeader": readThreeOfTheLeader,
 }

@@ -53,11 +53,4 @@ func sendThreeAmongRetries() (string, error) {
 	return fmt.Sprint("sent to offsets ", offsets), nil
 }
 
-func main() {
-	functions := map[string]func() (string, error){"sendThreeAmongRetries": sendThreeAmongRetries}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
-}
+var applications = map[string]func() (string, error){"sendThreeAmongRetries": sendThreeAmongRetries}

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/IBM/sarama"
@@ -48,11 +47,4 @@ func sendOne() (string, error) {
 	return "committed", producer.CommitTxn()
 }
 
-func main() {
-	functions := map[string]func() (string, error){"commitOffsets": commitOffsets, "sendOne": sendOne}
-	seen, err := functions[os.Args[1]]()
-	if err != nil {
-		seen = "raised " + err.Error()
-	}
-	fmt.Println(seen)
-}
+var applications = map[string]func() (string, error){"commitOffsets": commitOffsets, "sendOne": sendOne}
