@@ -425,19 +425,21 @@ class LiveSharePartition:
     async def _stored(self, write: StateWrite) -> None:
         """Waits until a change is stored. If it cannot be, the change is undone, and this raises the KafkaError that
         clients are told."""
+        core = self.core
         try:
             await self._written(write)
         except KafkaError as error:
             log.warning("the state of share partition %s could not be stored: %s", self.key, error)
-            self.core.write_failed(write, self.limits)
+            core.write_failed(write, self.limits)
             if error.code in FENCING:
                 self.drop()
-            else:
+            elif core.flight.archiving:
                 self._hand_over_dead_letters()
             raise KafkaError(translated(Asker.SHARE_LEADER, error.code), error.message) from None
         else:
-            self.core.written(write)
-            self._hand_over_dead_letters()
+            core.written(write)
+            if core.flight.archiving:
+                self._hand_over_dead_letters()
         finally:
             self.wake()
 
