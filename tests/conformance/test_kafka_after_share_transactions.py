@@ -155,6 +155,34 @@ def test_we_go_on_where_kafka_stopped(kafka: Broker) -> None:
             assert [record.value for record in first_of(consumer)] == produced
 
 
+def test_kafkas_own_tools_and_clients_raise_the_feature_and_go_on_beside_it(tools: Tools, tmp_path: Path) -> None:
+    """K4: what they do not know of ApiVersions they pass over."""
+    with BrokerProcess(tmp_path / "data", SETTINGS) as ours:
+        at = ("--bootstrap-server", ours.bootstrap)
+        tools.run("features", *at, "upgrade", "--feature", f"{OWN}=1")
+        described = tools.run("features", *at, "describe").stdout
+        assert re.search(rf"{OWN}\s.*SupportedMaxVersion: 1\s.*FinalizedVersionLevel: 1\s", described), described
+        assert "UNKNOWN(95): 0" in tools.run("broker-api-versions", *at).stdout
+        tools.run("topics", *at, "--create", "--topic", "plain", "--partitions", "1")
+        tools.run(
+            "producer-perf",
+            "--topic",
+            "plain",
+            "--num-records",
+            "10",
+            "--record-size",
+            "10",
+            "--throughput",
+            "-1",
+            "--producer-props",
+            f"bootstrap.servers={ours.bootstrap}",
+        )
+        read = tools.run("console-consumer", *at, "--topic", "plain", "--from-beginning", "--max-messages", "10")
+        assert len(read.lines) == 10
+        tools.run("features", *at, "downgrade", "--feature", f"{OWN}=0")
+        assert "UNKNOWN(95)" not in tools.run("broker-api-versions", *at).stdout
+
+
 def test_the_dump_tool_reads_staged_acknowledgements_as_records_that_are_available(
     tools: Tools, directories: Path
 ) -> None:

@@ -14,7 +14,7 @@ from tests.support.running_kafka import running_kafka
 pytestmark = needs_kafka
 EXPLAINED = (
     "ApiVersions.apiKeys*=each serves APIs that the other has not, or hides",
-    "ApiVersions.supportedFeatures*=streams groups are not served; share.version 2 is",
+    "ApiVersions.supportedFeatures*=streams groups are not served; share.version 2 and odradek.share.transactions are",
     "ApiVersions.finalizedFeatures*=streams groups are not served",
 )
 
