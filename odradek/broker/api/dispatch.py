@@ -4,7 +4,7 @@ A handler lives in `odradek/broker/handlers`, in a file with others of its subje
 
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
-It returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
+It returns the response, a `Deferred` of it (parked), a coroutine that is started here, or `NO_RESPONSE`.
 It may raise `KafkaError` for the whole request, whose form `odradek.broker.api.error_replies` knows for each API.
 """
 

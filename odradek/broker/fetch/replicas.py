@@ -19,7 +19,7 @@ from odradek.protocol.messages.fetch_response import PartitionData
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
-    from odradek.broker.fetch.request import FetchBroker
+    from odradek.broker.fetch.request import ColdRead, FetchBroker
     from odradek.broker.fetch.sessions import Fetch, FetchPartition
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.registry import Partitions
@@ -148,7 +148,7 @@ class ReplicaFetch(PendingFetch):
             return None
         return self._replicas.preferred(self._rack, partition, wanted.fetch_offset)
 
-    def _read(self, partition: Partition, wanted: FetchPartition) -> bool:
+    def _read(self, partition: Partition, wanted: FetchPartition) -> ColdRead | None:
         preferred = self._preferred(partition, wanted)
         if preferred is None:
             return super()._read(partition, wanted)
@@ -156,7 +156,7 @@ class ReplicaFetch(PendingFetch):
             check_leader_epoch(partition, wanted.current_leader_epoch)
         except KafkaError as error:
             self._take(self._refused(wanted, error.code))
-            return True
+            return None
         data = PartitionData(
             partition_index=wanted.index,
             high_watermark=partition.log.high_watermark,
@@ -167,7 +167,7 @@ class ReplicaFetch(PendingFetch):
             records=NO_RECORDS,
         )
         self._take(PartitionAnswer(data, 0, partition, ends_waiting=True))
-        return True
+        return None
 
     def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
         if not self._is_behind(partition):

@@ -8,8 +8,7 @@ wanted partitions → (session) → read each → enough? → answer
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import ConnectionInfo, RequestContext, refused
@@ -26,6 +25,7 @@ from odradek.broker.partitions.partition import IsolationLevel, Partition
 from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, in_slices
+from odradek.broker.runtime.waiting import in_thread
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import (
@@ -38,11 +38,10 @@ from odradek.storage.disk import WouldBlock
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.fetch_request import FetchRequest
-    from odradek.storage.log import ReadResult
 
 CURRENT_LEADER_SINCE: Final = 16
+ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]  # what needs the disk, and what was asked for
 
 
 class FetchBroker(BrokerParts, Protocol):
@@ -81,14 +80,9 @@ def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[P
 
 
 class PendingFetch:
-    """One Fetch from its first look at the partitions to its answer, parked in between if there was too little.
-
-    `response` is set by a first look that found enough; after `park` the reply is resolved instead.
-    """
+    """One Fetch from its first look at the partitions to its answer, parked in between if there was too little."""
 
     def __init__(self, request: FetchRequest, context: RequestContext, broker: FetchBroker, begun: Fetch) -> None:
-        self.response: FetchResponse | None = None
-        self._reply: Deferred[FetchResponse] | None = None
         self._context = context
         self._broker = broker
         self._fetch = begun
@@ -102,47 +96,47 @@ class PendingFetch:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
         self._must_answer = request.max_wait_ms <= 0
-        self._is_looking = False
-        self._wait: FetchWait | None = None
+        self._woken: Deferred[None] | None = None  # while it waits for more
+        self._wait: FetchWait | None = None  # once it had to wait
         self._answers: list[PartitionAnswer | None] = []  # None where nothing is new
         self._found: list[Partition] = []
         self._size_bytes = 0
         self._left_bytes = 0
         self._has_error = False  # one that is told at once
 
-    def look(self) -> None:
-        """Read every partition; then answer, or wait for more."""
-        if self._is_looking:  # in a thread; whatever happened meanwhile is not worth another round
-            self._must_answer = True
-            return
-        self._is_looking = True
+    async def answer(self) -> FetchResponse:
+        """Reads every partition; then answers, or waits for more and reads again.
+
+        If it is closed while it waits, since the client has gone, nothing of it stays behind.
+        """
+        try:
+            while True:
+                self._begin_look()
+                while True:
+                    reading = in_slices(self._reads())
+                    cold = await reading if isinstance(reading, Deferred) else reading
+                    if cold is None:
+                        break
+                    self._take(await self._read_cold(*cold))
+                if self._must_answer or self._size_bytes >= self._min_bytes or not self._found or self._has_error:
+                    return self._response()
+                self._woken = Deferred()
+                self._park()
+                await self._woken
+        finally:
+            if self._wait is not None:
+                self._end_waiting()
+
+    def _begin_look(self) -> None:
         self._answers = []
         self._found = []
         self._size_bytes = 0
         self._left_bytes = self._max_bytes
         self._has_error = False
-        self._read_on()
 
-    def park(self) -> Deferred[FetchResponse]:
-        self._reply = Deferred()
-        self._reply.on_disconnect(self._leave)
-        return self._reply
-
-    def _read_on(self) -> None:
-        """Reads the partitions that have no answer yet, in slices."""
-        reading = in_slices(self._reads())
-        if reading is not None:
-            reading.when_done(self._end_reading)
-
-    def _end_reading(self, reading: Deferred[None]) -> None:
-        try:
-            reading.outcome()
-        except Exception as error:
-            assert self._reply is not None, "only a fetch that is parked is read in more than one slice"
-            self._reply.fail(error)
-
-    def _reads(self) -> Steps[None]:
-        """Reads a partition at each step. Where the disk is needed, a thread reads; then this begins again after it."""
+    def _reads(self) -> Steps[ColdRead | None]:
+        """Reads a partition at each step, after those that have an answer. Returns what needs the disk, at which it
+        ends."""
         answers, partitions = self._answers, self._fetch.partitions
         while len(answers) < len(partitions):
             wanted = partitions[len(answers)]
@@ -154,26 +148,34 @@ class PendingFetch:
                 self._found.append(partition)
                 if has_nothing_new(partition, wanted):
                     answers.append(None)
-                elif not self._read(partition, wanted):
-                    return
+                else:
+                    cold = self._read(partition, wanted)
+                    if cold is not None:
+                        return cold
             yield
-            if self._reply is not None and self._reply.is_done:
-                return
-        self._is_looking = False
-        self._all_read()
+        return None
 
-    def _read(self, partition: Partition, wanted: FetchPartition) -> bool:
-        """Returns whether that could be done at once; else a thread reads."""
+    def _read(self, partition: Partition, wanted: FetchPartition) -> ColdRead | None:
+        """Reads at once, if that can be done; else returns what a thread has to read."""
         read = self._partition_read(partition, wanted)
         try:
             answer = read.check() or read.read()
         except KafkaError as error:
             answer = self._refused(wanted, error.code)
         except WouldBlock:
-            self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
-            return False
+            return read, wanted
         self._take(answer)
-        return True
+        return None
+
+    async def _read_cold(self, read: PartitionRead, wanted: FetchPartition) -> PartitionAnswer:
+        while True:
+            try:
+                result = await in_thread(self._broker.workers, read.read_cold)
+                if not read.is_overtaken:
+                    return read.answer(result)
+            except KafkaError as error:
+                if not read.is_overtaken:
+                    return self._refused(wanted, error.code)
 
     def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
         return PartitionRead(
@@ -184,19 +186,6 @@ class PendingFetch:
             min_one_batch=self._size_bytes == 0,
             is_sent=self._context.connection.sends_files,
         )
-
-    def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: JobResult[ReadResult]) -> None:
-        if self._reply is not None and self._reply.is_done:
-            return
-        if read.is_overtaken:
-            self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
-            return
-        try:
-            answer = read.answer(outcome.result())
-        except KafkaError as error:
-            answer = self._refused(wanted, error.code)
-        self._take(answer)
-        self._read_on()
 
     def _take(self, answer: PartitionAnswer) -> None:
         self._answers.append(answer)
@@ -245,10 +234,9 @@ class PendingFetch:
         leader_id = -1 if partition.leader is None else partition.leader
         return LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
 
-    def _all_read(self) -> None:
-        if self._must_answer or self._size_bytes >= self._min_bytes or not self._found or self._has_error:
-            self._answer()
-            return
+    # Waiting.
+
+    def _park(self) -> None:
         missing_bytes = self._min_bytes - self._size_bytes
         if self._isolation is IsolationLevel.READ_COMMITTED:
             missing_bytes = 1  # a marker is small, and may let much through that was appended before it
@@ -260,30 +248,25 @@ class PendingFetch:
             missing_bytes=missing_bytes,
             max_wait_ms=self._max_wait_ms,
             timers=self._broker.timers,
-            look=self.look,
+            look=self._wake,
             time_is_over=self._time_is_over,
         )
 
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, None
+        if woken is None:  # it is looking, in a thread; whatever happened meanwhile is not worth another round
+            self._must_answer = True
+        else:
+            woken.resolve(None)
+
     def _time_is_over(self) -> None:
         self._must_answer = True
-        self.look()
-
-    def _leave(self) -> None:
-        self._must_answer = True  # so that a look that goes on does not wait after it
-        self._end_waiting()
+        self._wake()
 
     def _end_waiting(self) -> None:
         wait, self._wait = self._wait, None  # it knows this fetch, which must not know it for longer than needed
         if wait is not None:
             wait.end()
-
-    def _answer(self) -> None:
-        self._end_waiting()
-        response = self._response()
-        if self._reply is None:
-            self.response = response
-        else:
-            self._reply.resolve(response)
 
     def _response(self) -> FetchResponse:
         if self._meter is not None:

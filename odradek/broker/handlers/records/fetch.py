@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import PendingFetch, forgotten_partitions, wanted_partitions
 from odradek.broker.fetch.sessions import NamedBy
+from odradek.broker.runtime.waiting import started
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.fetch_response import FetchResponse
 
@@ -51,6 +52,4 @@ def fetched(
         )
     except KafkaError as refusal:  # only the session is at fault, so no partition is named
         return FetchResponse(error_code=refusal.code.value)
-    pending = make(request, context, broker, begun)
-    pending.look()
-    return pending.response or pending.park()
+    return started(make(request, context, broker, begun).answer(), ends_with_client=True)
