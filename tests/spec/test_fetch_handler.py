@@ -345,6 +345,62 @@ def test_an_unknown_topic_id_is_said_so(scene: Scene) -> None:
     assert answer.error_code == E.UNKNOWN_TOPIC_ID.value
 
 
+def in_session(scene: Scene, topic_id: bytes) -> FetchResponse:
+    """Answers a full fetch that begins a session at version 13."""
+    begun = on_the_wire(scene.fetch(want(), topic_id=topic_id, version=13, max_wait_ms=0, session=(0, 0)), 13)
+    assert begun.session_id > 0
+    return begun
+
+
+def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
+    reply = scene.fetch(version=13, max_wait_ms=0, session=(begun.session_id, epoch))
+    return ErrorCode(only(reply, 13).error_code)
+
+
+def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
+    """Its client would otherwise wait at an id that never comes back."""
+    old = scene.topic("again").topic_id
+    begun = in_session(scene, old)
+    scene.delete_topic("again")
+    assert next_of(scene, begun) is E.UNKNOWN_TOPIC_OR_PARTITION
+    new = scene.topic("again").topic_id
+    assert new != old
+    assert next_of(scene, begun, 2) is E.INCONSISTENT_TOPIC_ID
+    assert next_of(scene, begun, 3) is E.INCONSISTENT_TOPIC_ID
+    answer = only(scene.fetch(want(), topic_id=old, version=13, max_wait_ms=0), 13)
+    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # a full fetch knows nothing of what was
+
+
+def test_a_session_that_names_its_partition_again_is_told_the_same(scene: Scene) -> None:
+    old = scene.topic("again").topic_id
+    begun = in_session(scene, old)
+    scene.delete_topic("again")
+    scene.topic("again")
+    reply = scene.fetch(want(offset=7), topic_id=old, version=13, max_wait_ms=0, session=(begun.session_id, 1))
+    assert only(reply, 13).error_code == E.INCONSISTENT_TOPIC_ID.value
+
+
+def test_a_session_of_a_partition_that_the_topic_has_no_longer_is_told_that_it_is_unknown(scene: Scene) -> None:
+    old = scene.topic("again", 2).topic_id
+    begun = on_the_wire(scene.fetch(want(1), topic_id=old, version=13, max_wait_ms=0, session=(0, 0)), 13)
+    scene.delete_topic("again")
+    scene.topic("again", 1)
+    assert next_of(scene, begun) is E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_session_that_never_knew_the_topic_is_told_of_its_id(scene: Scene) -> None:
+    begun = on_the_wire(scene.fetch(want(), topic_id=bytes(range(16)), version=13, max_wait_ms=0, session=(0, 0)), 13)
+    assert begun.session_id > 0
+    assert next_of(scene, begun) is E.UNKNOWN_TOPIC_ID
+
+
+def test_a_fetch_that_waits_is_told_that_its_topic_is_gone(scene: Scene) -> None:
+    gone = scene.topic("gone")
+    reply = scene.fetch(want(), topic_id=gone.topic_id, version=13)
+    scene.delete_topic("gone")
+    assert only(reply, 13).error_code == E.UNKNOWN_TOPIC_OR_PARTITION.value
+
+
 # --- transactions
 
 

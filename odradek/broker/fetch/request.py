@@ -206,16 +206,35 @@ class PendingFetch:
                 partitions.get(wanted.topic, wanted.index)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if isinstance(wanted.topic, bytes):
-            partition = partitions.get_by_id(wanted.topic, wanted.index)
+            try:
+                partition = partitions.get_by_id(wanted.topic, wanted.index)
+            except KafkaError as error:
+                if error.code is ErrorCode.UNKNOWN_TOPIC_ID:
+                    raise self._topic_id_gone(wanted) from None
+                wanted.known_name = self._broker.metadata.image.topics_by_id[wanted.topic].name
+                raise
+            wanted.known_name = partition.topic
             self._context.require(Operation.READ, ResourceType.TOPIC, partition.topic)
             return partition
         self._context.require(Operation.READ, ResourceType.TOPIC, wanted.topic)
         return partitions.get(wanted.topic, wanted.index)
 
+    def _topic_id_gone(self, wanted: FetchPartition) -> KafkaError:
+        """Makes the refusal of a topic id that does not exist.
+
+        A session has found the topic before, so that it is told whether the topic is only gone or was made again: a
+        client that reads on under the new id has to begin anew there.
+        """
+        if wanted.known_name is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        self._context.require(Operation.READ, ResourceType.TOPIC, wanted.known_name)
+        is_again = self._broker.metadata.image.has_partition((wanted.known_name, wanted.index))
+        return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID if is_again else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
     def _not_found(self, wanted: FetchPartition, code: ErrorCode) -> PartitionAnswer:
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return failed_read(wanted.index, code, self._leader(wanted))
-        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+        if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID):
             return failed_read(wanted.index, code, None)
         return unknown_partition(wanted.index, code)
 

@@ -44,12 +44,15 @@ class FetchPartition:
     """One partition as a consumer wants it, and what a session last told about it.
 
     `topic` is the name (by name) or the 16 bytes of the topic id; `sent_…` are the wire's -1 until something was sent.
+    `known_name` is the name of a topic that is wanted by its id, once it was found: an id that is gone is then told from
+    an id that never was, and the client learns what became of its topic.
     """
 
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
         "index",
+        "known_name",
         "last_fetched_epoch",
         "max_bytes",
         "sent_high_watermark",
@@ -72,6 +75,7 @@ class FetchPartition:
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
+        self.known_name: str | None = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
