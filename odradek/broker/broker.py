@@ -419,6 +419,7 @@ class Broker:
                 new_uuid=random_uuid,
                 later=self.loop.call_soon,
                 first_levels=self.offered.first_levels,
+                rules=self.rules,
                 placed=self.steps.placed,
                 stores_pending=self._stores_pending,
             )

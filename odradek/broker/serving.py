@@ -112,7 +112,7 @@ class ServingBroker:
         if sasl is not None:
             sasl.refresh()  # there may be settings in the metadata log
         broker.sasl_listeners = sasl
-        authorizer = authorizer_of(config, broker.metadata.image.acls)
+        authorizer = authorizer_of(config, broker.metadata.image.acls, broker.rules)
         dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
             broker,
             broker.clock,

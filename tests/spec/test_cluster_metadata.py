@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.metadata.files import bootstrap_snapshot
+from odradek.broker.metadata.files import bootstrap_snapshot, records_in
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
 from odradek.broker.metadata.node_partitions import is_stray
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.topics import delete_topics
+from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.workers import JobResult
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -34,6 +36,7 @@ from tests.support.metadata import (
 
 LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)  # records at the log's beginning: begin, features, min ISR, end
 METADATA = f"{DATA}/__cluster_metadata-0"
+FORMATTED = "00000000000000000000-0000000000.checkpoint"
 
 
 # A new directory
@@ -44,7 +47,10 @@ def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -
     running = Running(disk)
     assert running.metadata.image.features == FEATURES
     assert {"quorum-state", "partition.metadata", "00000000000000000000.log"} <= set(disk.list_directory(METADATA))
-    assert "bootstrap.checkpoint" in disk.list_directory(DATA)
+    assert "bootstrap.checkpoint" not in disk.list_directory(DATA)
+    formatted = disk.read_bytes(f"{METADATA}/{FORMATTED}")
+    levels = [(each.name, each.feature_level) for each in records_in(formatted) if isinstance(each, FeatureLevelRecord)]
+    assert levels == list(FEATURES.items())
     assert b'"leaderEpoch":1' in disk.read_bytes(f"{METADATA}/quorum-state")
     assert disk.read_bytes(f"{METADATA}/partition.metadata") == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
 
@@ -68,6 +74,58 @@ def test_a_directory_that_was_formatted_keeps_the_features_that_it_was_formatted
     image = Running(disk).metadata.image
     assert image.features == {"metadata.version": 29, "group.version": 1}
     assert DEFAULT_BROKER not in image.configs
+
+
+def test_a_directory_that_kafka_4_4_formatted_begins_with_the_levels_of_its_snapshot() -> None:
+    """P1, P4, P5 and P6 of docs/spec/kafka-4.4.md#s6-1: the snapshot counts before bootstrap.checkpoint, and stays."""
+    disk = FakeDisk()
+    disk.make_directory(DATA)
+    disk.make_directory(METADATA)
+    chosen = [FeatureLevelRecord(name="metadata.version", feature_level=29)]
+    passed = [FeatureLevelRecord(name="metadata.version", feature_level=30)]
+    disk.write_bytes(f"{METADATA}/{FORMATTED}", bootstrap_snapshot(chosen, 29, 5))
+    disk.write_bytes(f"{DATA}/bootstrap.checkpoint", bootstrap_snapshot(passed, 30, 5))
+    running = Running(disk)
+    assert running.metadata.image.features == {"metadata.version": 29}
+    running.stop()
+    assert restarted_on(disk).metadata.image.features == {"metadata.version": 29}
+    assert FORMATTED in disk.list_directory(METADATA)
+
+
+def test_an_emulated_release_before_4_4_keeps_its_first_levels_in_the_root() -> None:
+    """docs/spec/kafka-4.4.md#s6-3."""
+    disk = FakeDisk()
+    assert Running(disk, rules=KafkaRules.KAFKA_4_3).metadata.image.features == FEATURES
+    assert "bootstrap.checkpoint" in disk.list_directory(DATA)
+    assert FORMATTED not in disk.list_directory(METADATA)
+
+
+@pytest.mark.parametrize(
+    ("feature", "level", "told"),
+    [
+        (
+            "unknown.version",
+            1,
+            "the feature unknown.version is finalised at level 1, and this release does not know it",
+        ),
+        ("metadata.version", 34, "metadata.version is finalised at level 34, and this release knows levels up to 33"),
+        ("group.version", 2, "group.version is finalised at level 2, and this release knows levels up to 1"),
+    ],
+)
+def test_a_directory_with_levels_that_nobody_knows_here_is_not_started_on(feature: str, level: int, told: str) -> None:
+    """docs/spec/kafka-4.4.md#s6-2."""
+    running = Running(FakeDisk())
+    running.metadata.commit([FeatureLevelRecord(name=feature, feature_level=level)])
+    running.stop()
+    with pytest.raises(CannotStart, match=told):
+        restarted_on(running.disk)
+
+
+def test_a_directory_with_streams_groups_of_kafka_is_started_on() -> None:
+    running = Running(FakeDisk())
+    running.metadata.commit([FeatureLevelRecord(name="streams.version", feature_level=1)])
+    running.stop()
+    assert restarted_on(running.disk).metadata.image.features["streams.version"] == 1
 
 
 def test_a_log_that_ends_before_its_snapshot_is_not_started_on() -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from odradek.broker.metadata.files import is_complete, records_in
+from odradek.broker.metadata.files import FORMATTED, is_complete, records_in
 from odradek.broker.metadata.lowered_levels import snapshot_without_left_levels
 from odradek.broker.metadata.records import Decision, encode_record
 from odradek.protocol.batch_header import batches
@@ -37,7 +37,9 @@ def set_level(running: Running, level: int, feature: str = "share.version") -> N
 
 
 def snapshots(disk: FakeDisk) -> list[str]:
-    return sorted(name for name in disk.list_directory(METADATA) if name.endswith(".checkpoint"))
+    """Those that stand for records of the log; the one that formatting leaves does not."""
+    names = (name for name in disk.list_directory(METADATA) if name.endswith(".checkpoint"))
+    return sorted(name for name in names if name != FORMATTED)
 
 
 def raised() -> Running:

@@ -15,6 +15,7 @@ from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
 from odradek.broker.runtime.slices import Steps, completed
 from odradek.broker.runtime.workers import Workers
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
 from odradek.protocol.messages.topic_record import TopicRecord
@@ -29,7 +30,7 @@ R = TypeVar("R")
 
 NODE = Node(1, b"directory-of-one")
 FEATURES = {  # of a new cluster
-    "metadata.version": 30,
+    "metadata.version": 33,
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
     "share.version": 1,
@@ -88,6 +89,7 @@ class Running:
         config: BrokerConfig | None = None,
         workers: Workers | None = None,
         later: Callable[[Callable[[], None]], object] = at_once,
+        rules: KafkaRules = NEWEST,
     ) -> None:
         self.disk = disk
         self.clock = ManualClock(now_ms)
@@ -105,6 +107,7 @@ class Running:
                 new_uuid=ids(),
                 later=later,
                 stores_pending=lambda: stores_pending(disk, DATA, self.directory.partitions()),
+                rules=rules,
             )
         )
 

@@ -152,6 +152,10 @@ USES: Mapping[str, Mapping[str, str]] = {
         ): ONE_PASS,
         "expression f'(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}'": ONE_PASS,
     },
+    "odradek/broker/security/acl/address_ranges.py": {
+        r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})": FIXED_LENGTH,
+        r"[0-9]{1,3}": FIXED_LENGTH,
+    },
     "odradek/spark/files/plan.py": {
         "expression choice.pattern": OWN_PROCESS,
     },

@@ -44,8 +44,8 @@ class FetchPartition:
     """One partition as a consumer wants it, and what a session last told about it.
 
     `topic` is the name (by name) or the 16 bytes of the topic id; `sent_…` are the wire's -1 until something was sent.
-    `known_name` is the name of a topic that is wanted by its id, once it was found: an id that is gone is then told from
-    an id that never was, and the client learns what became of its topic.
+    `known_name` is the name of a topic that is wanted by its id, once it was found: an id that is gone is then told
+    from an id that never was, and the client learns what became of its topic.
     """
 
     __slots__ = (

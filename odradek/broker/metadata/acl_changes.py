@@ -7,9 +7,12 @@ from typing import TypeAlias
 
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.records import MAX_RECORDS, Decision
+from odradek.broker.metadata.supported_features import METADATA_VERSION_CIDR
 from odradek.broker.security.acl.acls import Acl, AclFilter
+from odradek.broker.security.acl.address_ranges import NotARange, is_written_as_range, range_written
 from odradek.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 
@@ -42,9 +45,15 @@ def new_acl(numbers: tuple[int, int, int, int], name: str, principal: str, host:
 
 
 def create_acls(
-    image: MetadataImage, wanted: Sequence[Acl | KafkaError], new_uuid: Callable[[], bytes]
+    image: MetadataImage,
+    wanted: Sequence[Acl | KafkaError],
+    new_uuid: Callable[[], bytes],
+    rules: KafkaRules = NEWEST,
 ) -> Decision[Created]:
-    """Each stands alone; what is there already is not recorded again. Raises POLICY_VIOLATION for too many."""
+    """Each stands alone; what is there already is not recorded again. Raises POLICY_VIOLATION for too many.
+
+    rules  of the release that is followed: before Kafka 4.4 the host of an ACL is any text
+    """
     known: set[Acl] = set()
     results: Created = []
     records = []
@@ -52,12 +61,31 @@ def create_acls(
         if isinstance(acl, KafkaError):
             results.append(acl)
             continue
-        results.append(None)
+        refusal = _wrong_host(acl.host, image.metadata_version) if rules >= KafkaRules.KAFKA_4_4 else None
+        results.append(refusal)
+        if refusal is not None:
+            continue
         if acl not in known and acl not in image.acls.named(acl.resource, acl.pattern, acl.name).values():
             known.add(acl)
             records.append(_record(new_uuid(), acl))
     _check_count(len(records))
     return Decision(results, tuple(records))
+
+
+def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
+    """Returns why no ACL may have this host; None where it may. docs/spec/kafka-4.4.md#s5-4, R1 to R3 and R7"""
+    if not host:
+        return _invalid("Invalid empty host")
+    if not is_written_as_range(host):
+        return None
+    if metadata_version < METADATA_VERSION_CIDR:
+        what = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, what)
+    try:
+        range_written(host)
+    except NotARange as error:
+        return _invalid(f"Invalid CIDR notation '{host}': {error}")
+    return None
 
 
 def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[Deleted]:

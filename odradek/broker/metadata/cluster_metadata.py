@@ -20,14 +20,13 @@ from odradek.broker.configuration.listeners import Listener
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.earlier_share_version import EARLIER_LEVEL, EarlierShareVersion
 from odradek.broker.metadata.features import SHARE_TRANSACTIONS_NEEDS
+from odradek.broker.metadata.files import FILE as QUORUM_STATE
 from odradek.broker.metadata.files import (
-    BOOTSTRAP,
     QuorumState,
     decode_leader_epoch,
     encode_quorum_state,
     newest_snapshot,
 )
-from odradek.broker.metadata.files import FILE as QUORUM_STATE
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
 from odradek.broker.metadata.lowered_levels import (
     MetadataSnapshot,
@@ -48,6 +47,7 @@ from odradek.broker.metadata.registration import (
 from odradek.broker.metadata.replaying import BROKER_CONFIG, CorruptMetadata, Loader, MetadataListener, replay, slices
 from odradek.broker.metadata.supported_features import (
     FIRST_LEVELS,
+    KNOWN_BY_KAFKA,
     METADATA_VERSION,
     SHARE_TRANSACTIONS,
     SHARE_TRANSACTIONS_LEVEL,
@@ -64,6 +64,7 @@ from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.files.checkpoints import topic_id_bytes
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.struct import Message
@@ -176,6 +177,7 @@ class ClusterMetadata:
         new_uuid: Callable[[], bytes],
         later: Callable[[Callable[[], None]], object] = at_once,
         first_levels: Mapping[str, int] = FIRST_LEVELS,
+        rules: KafkaRules = NEWEST,
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
         stores_pending: Callable[[], Steps[bool]] = nothing_pending,
     ) -> "Steps[ClusterMetadata]":
@@ -186,6 +188,7 @@ class ClusterMetadata:
 
         later           runs an action in another turn of the loop
         first_levels    of the features of a new directory
+        rules           of the release that is followed, which says where a new directory keeps these levels
         placed          gets each decision before it is recorded, and returns what is recorded in its place
         stores_pending  whether acknowledgements are stored that were pending in transactions; asked where an earlier
                         Odradek may have stored some
@@ -224,7 +227,7 @@ class ClusterMetadata:
         if loader.is_in_transaction:
             yield from metadata._committing([AbortTransactionRecord(reason="a new leader")])
         if not image.features:
-            formatted = formatted_records(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms, first_levels)
+            formatted = formatted_records(disk, log_directory.path, metadata_log.directory, now_ms, first_levels, rules)
             min_isr = config.current_text("min.insync.replicas") or "1"
             beginning = bootstrap_records([*formatted, *_asked_for(formatted, config)], min_isr)
             yield from metadata._committing(beginning)
@@ -541,14 +544,24 @@ def _check_features(image: MetadataImage) -> None:
     level = image.features.get(METADATA_VERSION)
     if level is not None and level < least:
         raise CorruptMetadata(f"metadata.version {level} is older than any that can be read ({least} to {most})")
-    if level is not None and level > most:
-        log.warning("metadata.version %d is newer than the newest known (%d); going on with what is known", level, most)
     for name, level in image.features.items():
         _, most = SUPPORTED_FEATURES.get(name, (0, 0))
         if name.startswith(OWN_FEATURES) and level > most:
             raise CannotStart(
                 f"this directory is at level {level} of the feature {name}, of which this Odradek supports levels 0 to"
                 f" {most}: start the newer Odradek that raised it, and lower it there"
+            )
+        if name in KNOWN_BY_KAFKA:
+            continue
+        if name not in SUPPORTED_FEATURES:
+            raise CannotStart(
+                f"the feature {name} is finalised at level {level}, and this release does not know it. A later release,"
+                f" or another program, wrote the directory: start that, or lower {name} to 0 there first"
+            )
+        if level > most:
+            raise CannotStart(
+                f"the feature {name} is finalised at level {level}, and this release knows levels up to {most}. A later"
+                f" release wrote the directory: start that, or lower {name} there first if it lets you"
             )
 
 

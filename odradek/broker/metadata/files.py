@@ -1,7 +1,8 @@
 """Files of the metadata log beside its segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
 
 A snapshot (`<end offset>-<epoch>.checkpoint`) stands for all records of the log below its end offset. This broker reads
-Kafka's snapshots, and writes `bootstrap.checkpoint`; others only where Kafka could not read the log
+Kafka's snapshots, and writes the snapshot of formatting (`bootstrap.checkpoint` where it emulates a Kafka before 4.4);
+others only where Kafka could not read the log
 (lowered_levels.py). Its log holds only changes, not a record every 500 ms, and so stays short.
 
 `quorum-state` has leader and epoch of the metadata log. It is written before the first batch of an epoch, so that no
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.metadata")
 
-BOOTSTRAP = "bootstrap.checkpoint"
+BOOTSTRAP = "bootstrap.checkpoint"  # of Kafka before 4.4
+FORMATTED = "00000000000000000000-0000000000.checkpoint"  # of Kafka 4.4: docs/spec/kafka-4.4.md#s6-1, P1
 MAX_RECORDS_OF_BATCH = 1_000
 NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
@@ -52,10 +54,15 @@ def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
 
 
 def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
-    """It, and the offset where the log goes on. Raises CorruptMetadata where the log needs one and there is none."""
+    """It, and the offset where the log goes on. Raises CorruptMetadata where the log needs one and there is none.
+
+    The snapshot that formatting leaves (FORMATTED) stands for no record of the log: `formatted_records` reads it.
+    """
     start = metadata_log.log_start_offset
     damaged: list[str] = []
     for snapshot in snapshots_among(disk.list_directory(metadata_log.directory)):
+        if snapshot.end_offset == 0:
+            continue
         data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
         if not is_complete(data):
             damaged.append(snapshot.name)

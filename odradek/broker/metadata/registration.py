@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.broker.configuration.listeners import Listener
-from odradek.broker.metadata.files import bootstrap_snapshot, is_complete, records_in
+from odradek.broker.metadata.files import BOOTSTRAP, FORMATTED, bootstrap_snapshot, is_complete, records_in
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
 from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.supported_features import (
@@ -11,6 +11,7 @@ from odradek.broker.metadata.supported_features import (
     FIRST_LEVELS,
     SUPPORTED_FEATURES,
 )
+from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.config_record import ConfigRecord
@@ -31,14 +32,24 @@ def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
 
 
-def formatted_records(disk: Disk, path: str, now_ms: int, first_levels: Mapping[str, int]) -> list[Message]:
-    """The records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here."""
-    if disk.exists(path):
-        data = disk.read_bytes(path)
-        if not is_complete(data):
-            raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
-        return records_in(data)
+def formatted_records(
+    disk: Disk, root: str, metadata_directory: str, now_ms: int, first_levels: Mapping[str, int], rules: KafkaRules
+) -> list[Message]:
+    """Returns the records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here.
+
+    A directory of Kafka 4.4 has them in a snapshot of the metadata log at offset 0, an older one in a file of its root.
+    The snapshot is looked for first, as Kafka 4.4 does; a release that is emulated writes where it did. Source:
+    docs/spec/kafka-4.4.md#s6-1, #s6-3.
+    """
+    snapshot_path, root_path = f"{metadata_directory}/{FORMATTED}", f"{root}/{BOOTSTRAP}"
+    for path in (snapshot_path, root_path):
+        if disk.exists(path):
+            data = disk.read_bytes(path)
+            if not is_complete(data):
+                raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
+            return records_in(data)
     records = first_features(first_levels)
+    path = snapshot_path if rules >= KafkaRules.KAFKA_4_4 else root_path
     disk.replace(path, bootstrap_snapshot(records, 0, now_ms))
     return records
 

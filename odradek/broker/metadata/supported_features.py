@@ -1,6 +1,7 @@
 """The features that this broker knows, and the levels at which it can finalise them.
 
-A feature is listed once everything it promises is served. Source: the feature enums of Kafka 4.3.1, observed.
+A feature is listed once everything it promises is served. Source: the feature enums of Kafka 4.4.0, observed
+(docs/spec/kafka-4.4.md#s2); odradek.share.transactions is in no Kafka.
 """
 
 from collections.abc import Mapping
@@ -25,16 +26,18 @@ ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),  # one replica is the only eligible leader there is
     "kraft.version": (0, 1),
-    METADATA_VERSION: (7, METADATA_VERSION_4_3),  # from 3.3-IV3
+    METADATA_VERSION: (7, METADATA_VERSION_4_4),  # from 3.3-IV3
     GROUP_VERSION: (0, 1),  # KIP-848
     SHARE_VERSION: (0, SHARE_VERSION_DEAD_LETTERS),
     TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
     SHARE_TRANSACTIONS: (0, SHARE_TRANSACTIONS_LEVEL),  # ADR 35
 }
 
+KNOWN_BY_KAFKA = frozenset({"streams.version"})  # its levels may be finalised in a directory; nothing follows from them
+
 # Of a new cluster: those whose promises are kept. A level of 0 is not recorded.
 FIRST_LEVELS: Mapping[str, int] = {
-    METADATA_VERSION: METADATA_VERSION_4_3,
+    METADATA_VERSION: METADATA_VERSION_4_4,
     ELIGIBLE_LEADER_REPLICAS: 1,
     GROUP_VERSION: 1,
     SHARE_VERSION: SHARE_VERSION_GROUPS,

@@ -14,6 +14,7 @@ from odradek.broker.api.context import AllowAll, Audit, Authorizer, ConnectionIn
 from odradek.broker.configuration.contradictions import allows_everyone, super_users
 from odradek.broker.security.acl.acls import PROBED_NAME, Acls
 from odradek.protocol.acls import Operation, PatternType, ResourceType
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.quoting import shortened
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ LEVELS = {
 }
 
 
-def authorizer_of(config: BrokerConfig, acls: Acls) -> Authorizer:
-    """acls: those of the metadata image"""
+def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) -> Authorizer:
+    """
+    acls   those of the metadata image
+    rules  of the release that is followed
+    """
     if not config.authorizer_class_name:
         return AllowAll()
     from odradek.broker.security.acl.authorizer import StandardAuthorizer  # here: most brokers have no authorizer
@@ -46,6 +50,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls) -> Authorizer:
             acls,
             super_users(config.super_users),
             allows_everyone=allows_everyone(config.allow_everyone_if_no_acl_found),
+            rules=rules,
         )
     )
 

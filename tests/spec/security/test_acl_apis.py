@@ -174,7 +174,6 @@ def test_scenario_123_the_rest_is_not_looked_at(asking: Asking) -> None:
     strange = [
         acl(operation=15),
         acl(host="nowhere"),
-        acl(host=""),
         acl("bad/name"),
         acl("x" * 300),
         acl("kafka-cluster", resourceType=CLUSTER, resourcePatternType=PREFIXED),

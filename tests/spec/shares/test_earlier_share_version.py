@@ -18,6 +18,8 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.metadata import DATA, Running, config_with
 from tests.support.oracle import needs_oracle, unpack
 
+FORMATTED = f"{DATA}/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+
 OWN = "odradek.share.transactions"
 EARLIER = {"share.version": 2, "metadata.version": 30}
 TODAY = {"share.version": 2, "metadata.version": 33, OWN: 1}
@@ -145,7 +147,7 @@ def test_who_raised_the_level_is_seen_from_the_broker_that_was_registered(
 def test_a_new_directory_begins_with_the_feature_that_was_asked_for() -> None:
     running = Running(FakeDisk(), config=config_with(odradek_share_transactions="1"))
     assert running.metadata.image.acknowledges_in_transactions
-    assert b"odradek.share" not in running.disk.read_bytes(f"{DATA}/bootstrap.checkpoint"), "Kafka reads that"
+    assert b"odradek.share" not in running.disk.read_bytes(FORMATTED), "Kafka reads that"
     again = Running(stopped(running))
     assert again.metadata.image.features[OWN] == 1, "asked for once"
 

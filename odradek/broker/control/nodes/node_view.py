@@ -218,7 +218,7 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
     """Without the fast path of Produce, which remembers partitions."""
     broker = serving.broker
     view = NodeBroker(broker, node_id)
-    authorizer = authorizer_of(broker.config, broker.metadata.image.acls)
+    authorizer = authorizer_of(broker.config, broker.metadata.image.acls, broker.rules)
     make = partial(ReplicaFetch, node_id=node_id, whole=broker.partitions, replicas=replicas)
 
     def fetch(request: FetchRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[FetchResponse]:

@@ -72,7 +72,8 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext, broke
         raise CloseConnection("an ACL of it leaves the type, pattern, operation or permission unknown")
     _require(Operation.ALTER, context)
     wanted = [_acl(each) for each in request.creations]
-    return _created(await broker.metadata.submit(lambda image: acl_changes.create_acls(image, wanted, random_uuid)))
+    created = broker.metadata.submit(lambda image: acl_changes.create_acls(image, wanted, random_uuid, broker.rules))
+    return _created(await created)
 
 
 def _require(operation: Operation, context: RequestContext) -> None:

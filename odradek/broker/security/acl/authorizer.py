@@ -12,7 +12,9 @@ from ipaddress import ip_address
 from typing import NamedTuple, TypeAlias
 
 from odradek.broker.security.acl.acls import PROBED_NAME, Acl, Acls
+from odradek.broker.security.acl.address_ranges import range_of
 from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternType, Permission, ResourceType
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 MOST_KEPT = 10_000  # decisions
 LONGEST_KEPT = 255  # characters of a name; names come from clients
@@ -54,12 +56,16 @@ class StandardAuthorizer:
     acls             replayed by others
     super_users      principals, compared as text
     allows_everyone  whether anybody may do anything with a resource that no ACL applies to
+    rules            of the release that is followed: before Kafka 4.4 no host of an ACL is a range of addresses
     """
 
-    def __init__(self, acls: Acls, super_users: Collection[str], *, allows_everyone: bool) -> None:
+    def __init__(
+        self, acls: Acls, super_users: Collection[str], *, allows_everyone: bool, rules: KafkaRules = NEWEST
+    ) -> None:
         self._acls = acls
         self._super_users = frozenset(super_users)
         self._default = DEFAULT_ALLOW if allows_everyone else DEFAULT_DENY
+        self._heeds_ranges = rules >= KafkaRules.KAFKA_4_4
         self._kept: dict[Question, Ruling] = {}
         self._kept_since = acls.changes
 
@@ -89,7 +95,7 @@ class StandardAuthorizer:
         allowing, ruling = None, self._default
         for acl in self._acls.about(resource, name):
             ruling = DEFAULT_DENY  # one that applies to the resource, even if to nobody here
-            if not is_about(acl, principal, host):
+            if not is_about(acl, principal, host, heeds_ranges=self._heeds_ranges):
                 continue
             if acl.operation is operation or acl.operation is Operation.ALL:
                 if acl.permission is Permission.DENY:
@@ -107,7 +113,9 @@ class StandardAuthorizer:
         allowed: list[Acl] = []
         denied_names, denied_prefixes = set(), set()
         for acl in self._acls.of_type(resource):
-            if acl.operation not in (operation, Operation.ALL) or not is_about(acl, principal, host):
+            if acl.operation not in (operation, Operation.ALL):
+                continue
+            if not is_about(acl, principal, host, heeds_ranges=self._heeds_ranges):
                 continue
             if acl.permission is Permission.ALLOW:
                 allowed.append(acl)
@@ -127,9 +135,17 @@ class StandardAuthorizer:
         )
 
 
-def is_about(acl: Acl, principal: str, host: str) -> bool:
-    """host: a `host_key`"""
-    return acl.principal in (principal, ANY_PRINCIPAL) and (acl.host == ANY_HOST or host_key(acl.host) == host)
+def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) -> bool:
+    """
+    host          a `host_key`
+    heeds_ranges  a host of the ACL with a slash is a range of addresses, whatever metadata.version is
+    """
+    if acl.principal not in (principal, ANY_PRINCIPAL):
+        return False
+    if acl.host == ANY_HOST or host_key(acl.host) == host:
+        return True
+    hosts = range_of(acl.host) if heeds_ranges else None
+    return hosts is not None and hosts.holds(host)
 
 
 def host_key(host: str) -> str:
