@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from odradek.control_calls.call import CallField, CallScope, ControlCall, JsonSchema
-from odradek.control_calls.table import BASE, REFUSALS
+from odradek.control_calls.table import ACCESS_REFUSALS, BASE, REFUSALS
 
 DESCRIPTION: Final = (
     "docs/testing.md says what each call does. A path without a cluster concerns the cluster default. Refusals are "
@@ -32,7 +32,9 @@ def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
     for call in calls:
         for path, names_cluster in call.paths():
             paths.setdefault(path or "/", {})[call.method.lower()] = _operation(call, path, names_cluster)
-    refusals = {f"Refused{status}": _problem(_sentence(words)) for status, words in REFUSALS.items()}
+    refusals = {
+        f"Refused{status}": _problem(_sentence(words)) for status, words in {**REFUSALS, **ACCESS_REFUSALS}.items()
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "Odradek's control interface", "version": "1", "description": DESCRIPTION},
@@ -89,7 +91,7 @@ def _responses(call: ControlCall) -> dict[str, Any]:
     told: dict[str, Any] = {str(call.status): {"description": "It is done.", "content": content}}
     if call.path_fields or call.scope is not CallScope.PROCESS:
         told["404"] = {"$ref": "#/components/responses/Problem"}
-    for status in (408, 413) if call.reads_body else ():
+    for status in (*ACCESS_REFUSALS, *((408, 413) if call.reads_body else ())):
         told[str(status)] = {"$ref": f"#/components/responses/Refused{status}"}
     for status, words in (call.also or {}).items():
         facts = {"application/json": {"schema": call.answer}}

@@ -31,6 +31,11 @@ REFUSALS: Final[Mapping[int, str]] = {
     413: "the body is larger than a mebibyte: send less in one call, such as fewer rules",
 }
 """Refusals of the HTTP server itself, which any path and any body may meet."""
+ACCESS_REFUSALS: Final[Mapping[int, str]] = {
+    401: "the token is missing or wrong: odradek.http.token, or that of the cluster",
+    403: "the port is open to other machines without a token, or a page of another site asks",
+}
+"""Refusals that any call may meet before anything else is looked at."""
 
 
 def _whole(least: int = 0, most: int | None = None) -> JsonSchema:

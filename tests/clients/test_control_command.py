@@ -147,8 +147,13 @@ def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
         lent = Odradek(guarded.host, guarded.port, token=made[0]["token"])
         assert lent.call("GET", f"/clusters/{made[0]['id']}")[1].keys() == made[0].keys() - {"token"}
         for path in (f"/clusters/{made[1]['id']}", "/clusters/default", "/clusters", "/clusters/none", ""):
-            with pytest.raises(Refused, match="401"):
+            with pytest.raises(Refused, match="401") as refused:
                 lent.call("GET", path)
+            assert refused.value.problem == {
+                "type": "about:blank",
+                "status": 401,
+                "detail": "the token of odradek.http.token is missing or wrong",
+            }
         assert lent.call("DELETE", f"/clusters/{made[0]['id']}")[0] == 200
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from odradek.broker.http.access import Access, refusal
+from odradek.broker.http.access import Access, Refusal, refusal
 from odradek.broker.http.connections import AddRoutes, HttpLimits, Stop, serve_http
 from odradek.broker.http.exposition import CONTENT_TYPE, exposition
 from odradek.broker.http.measures import Traffic, measure
@@ -84,6 +85,15 @@ def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allow
     return app
 
 
+class AccessRefused(web.HTTPException):
+    """The answer to a request that may not be answered; `told` says why."""
+
+    def __init__(self, told: Refusal) -> None:
+        self.status_code = told.status
+        self.told = told
+        super().__init__(headers=told.headers, text=json.dumps({"error": told.text}), content_type="application/json")
+
+
 def guarded(allowed: Access, token: str | None) -> Middleware:
     @web.middleware
     async def guard(
@@ -95,7 +105,7 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
             tokens += controlled.tokens(request.match_info.get("id"))
         refused = refusal(allowed, tokens, request.path, request.headers.get("Authorization", ""))
         if refused is not None:
-            return web.json_response({"error": refused.text}, status=refused.status, headers=refused.headers)
+            raise AccessRefused(refused)
         if request.can_read_body:
             try:
                 async with asyncio.timeout(LIMITS.request_timeout_s):

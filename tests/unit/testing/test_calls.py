@@ -81,3 +81,11 @@ def test_a_call_without_a_field_that_it_needs_or_with_one_that_it_lacks_is_not_m
         table.MOVE_LEADER.request({"partition": 0, "node": 1})
     with pytest.raises(TypeError, match="crash has no hard"):
         table.CRASH.request({"hard": True})
+
+
+def test_the_page_about_testing_names_each_call() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/testing.md").read_text(encoding="utf-8")
+    for call in table.CALLS:
+        short = call.path.removesuffix("/{name}") if call is table.CLEAR else call.path
+        named = {f"{prefix}{short.replace('{how}', 'advance')}" for prefix in ("…", "", "/clusters/{id}")} - {""}
+        assert any(f"{each}{end}" in page for each in named for end in (*"` ?[,", "\n")), call.name

@@ -27,6 +27,7 @@ from odradek.broker.control.presets.table import PRESETS, bring_about, make_topi
 from odradek.broker.control.problems import Problem, mapping, only, text, whole
 from odradek.broker.http.guard import LOCAL, refusal
 from odradek.broker.http.page.routes import CONTROLLED
+from odradek.broker.http.pages import AccessRefused
 from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
 from odradek.broker.runtime.starting import CannotStart
 from odradek.control_calls import table
@@ -71,12 +72,15 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
 async def as_problems(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Gives refusals of the HTTP server itself, such as 404, 405 or 413, the form of the others."""
+    """Gives refusals of access, and of the HTTP server itself, such as 404, 405 or 413, the form of the others."""
     try:
         return await handler(request)
     except web.HTTPException as refused:
-        if refused.status < 400 or not request.path.startswith(BASE + "/"):
+        if refused.status < 400 or not f"{request.path}/".startswith(f"{BASE}/"):
             raise
+        if isinstance(refused, AccessRefused):
+            problem = Problem(refused.status, refused.told.text)
+            return problem_answer(problem, {**HEADERS, **refused.told.headers})
         detail = REFUSALS.get(refused.status, f"{request.method} {request.path}: {refused.reason}")
         allowed = refused.headers.get("Allow")
         headers = HEADERS if allowed is None else {**HEADERS, "Allow": allowed}

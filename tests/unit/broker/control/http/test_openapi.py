@@ -87,7 +87,7 @@ def test_the_document_has_the_limits_of_the_broker() -> None:
 
 def test_the_document_says_how_the_http_server_itself_refuses() -> None:
     responses = DOCUMENT["components"]["responses"]
-    for status in (404, 405, 408, 413):
+    for status in (401, 403, 404, 405, 408, 413):
         assert "application/problem+json" in responses[f"Refused{status}"]["content"]
     for path, calls in DOCUMENT["paths"].items():
         for method, call in calls.items():
