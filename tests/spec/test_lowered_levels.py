@@ -68,7 +68,7 @@ def test_a_lowered_level_leaves_a_snapshot_that_names_no_other_level() -> None:
     assert is_complete(content)
     assert name == f"{running.metadata.image.next_offset:020}-{running.metadata.leader_epoch:010}.checkpoint"
     levels = {each.name: each.feature_level for each in records_in(content) if isinstance(each, FeatureLevelRecord)}
-    assert levels == FEATURES
+    assert levels == FEATURES | {"share.version": 1}
     assert sum(isinstance(each, FeatureLevelRecord) for each in records_in(content)) == len(FEATURES)
 
 
@@ -78,16 +78,15 @@ def test_a_restart_from_the_snapshot_finds_the_same() -> None:
     running.create("last")
     running.stop()
     again = Running(disk_of(running).after_kill())
-    assert again.metadata.image.features == FEATURES
+    assert again.metadata.image.features == FEATURES | {"share.version": 1}
     assert again.metadata.image.topics == running.metadata.image.topics
     assert len(snapshots(disk_of(again))) == 1
 
 
 def test_other_features_leave_no_snapshot() -> None:
     running = Running(FakeDisk())
-    record = FeatureLevelRecord(name="transaction.version", feature_level=1)
-    running.metadata.submit(lambda image: Decision(None, (record,))).outcome()
-    set_level(running, 0)
+    set_level(running, 1, "transaction.version")
+    set_level(running, 0, "group.version")
     assert snapshots(disk_of(running)) == []
 
 
@@ -101,7 +100,7 @@ def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itsel
     content = disk_of(running).read_bytes(f"{METADATA}/{first}")
     levels = {each.name: each.feature_level for each in records_in(content) if isinstance(each, FeatureLevelRecord)}
     assert levels.pop("odradek.share.transactions", 0) == 0
-    assert levels == FEATURES | {"share.version": 2}
+    assert levels == FEATURES
     running.stop()
     again = Running(disk_of(running).after_kill())
     assert snapshots(disk_of(again)) == [first], "nothing is left to be told at a start"
@@ -117,7 +116,7 @@ def test_a_snapshot_that_cannot_be_written_is_written_at_the_next_start() -> Non
     running.stop()
     again = Running(disk_of(running).after_kill())
     assert len(snapshots(disk_of(again))) == 1
-    assert again.metadata.image.features == FEATURES
+    assert again.metadata.image.features == FEATURES | {"share.version": 1}
 
 
 @pytest.mark.parametrize("call", range(1, 8))

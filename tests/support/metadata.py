@@ -33,7 +33,7 @@ FEATURES = {  # of a new cluster
     "metadata.version": 33,
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
-    "share.version": 1,
+    "share.version": 2,
     "transaction.version": 2,
 }
 DATA = "/data"
