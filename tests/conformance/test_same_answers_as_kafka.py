@@ -32,7 +32,7 @@ from tests.conformance.differential import (
 )
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
 from tests.conformance.differential.differences import reason_for
-from tests.support.broker_process import Broker, KafkaProcess, new_broker
+from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import IS_THERE, ORACLE, needs_kafka
 from tests.support.wire import Wire
 
@@ -88,7 +88,8 @@ def place(broker: Broker) -> Place:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
     folder = tmp_path_factory.mktemp("pair")
-    with KafkaProcess(folder / "kafka", SETTINGS) as kafka, new_broker(folder / "ours", SETTINGS) as ours:
+    ours_as_kafka = BrokerProcess(folder / "ours", SETTINGS, emulate="4.3")
+    with KafkaProcess(folder / "kafka", SETTINGS, version="4.3.1") as kafka, ours_as_kafka as ours:
         yield place(kafka), place(ours)
 
 

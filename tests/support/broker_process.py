@@ -94,9 +94,11 @@ class BrokerProcess(Broker):
         environment: Mapping[str, str] | None = None,
         source: Path = REPOSITORY,
         start_timeout_s: float = START_TIMEOUT_S,
+        emulate: str | None = None,
     ) -> None:
-        """`source`: the checkout whose code runs."""
+        """`source`: the checkout whose code runs. `emulate`: a release of Kafka, such as "4.3"."""
         super().__init__(data_dir, overrides, port=port)
+        self._emulate = emulate
         self._source = source
         self._start_timeout_s = start_timeout_s
         self.ready: dict[str, Any] = {}
@@ -108,6 +110,8 @@ class BrokerProcess(Broker):
     def command(self, ready_file: Path) -> list[str]:
         words = [sys.executable, "-m", "odradek", "serve", "--port", str(self.port), "--ready-file", str(ready_file)]
         words += ["--data-dir", str(self.data_dir)]
+        if self._emulate is not None:
+            words += ["--emulate", self._emulate]
         if RECORDINGS:
             words += ["--record", str(Path(RECORDINGS) / f"{os.getpid()}-{time.monotonic_ns()}")]
         # Beside a Kafka port that is given the HTTP port is a fixed one too, which only one broker could have.
