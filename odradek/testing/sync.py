@@ -32,7 +32,8 @@ LOOK_AGAIN_S = 0.005
 
 
 class Refused(Exception):
-    """The broker's refusal: `status` and `problem`, its problem document; `error` alone if access is refused."""
+    """The broker's refusal: `status`, and `problem`, its problem document. Older brokers refuse access with `error`
+    alone."""
 
     def __init__(self, status: int, problem: Mapping[str, Json]) -> None:
         self.detail = str(problem.get("detail", problem.get("error", problem)))
