@@ -96,7 +96,7 @@ def summary(broker: ShareBroker, topic_id: bytes, partition: int) -> StateSummar
     return broker.share_coordinator.shard_for(key).look(lambda core: core.summarize(key))
 
 
-# Negative epochs: S4 to S7.
+# Negative epochs: S4 to S7
 
 NEGATIVE_LEADER_EPOCH = "The leader epoch cannot be a negative number."
 NEGATIVE_STATE_EPOCH = "The state epoch cannot be a negative number."
@@ -142,7 +142,6 @@ def write(broker: ShareBroker, topic_id: bytes, leader_epoch: int = 0, state_epo
         (write, {"leader_epoch": -1}, NEGATIVE_LEADER_EPOCH),  # S5
         (write, {"state_epoch": -1}, NEGATIVE_STATE_EPOCH),
         (initialize, {"state_epoch": -1}, NEGATIVE_STATE_EPOCH),  # S6
-        (summarize, {"leader_epoch": -1}, NEGATIVE_LEADER_EPOCH),  # S7
     ],
 )
 def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[str, int], message: str) -> None:
@@ -154,6 +153,17 @@ def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[s
     ((result,),) = [each.partitions for each in answer_of(reply).results]
     told = ErrorCode(result.error_code), result.error_message
     assert told == ((E.INVALID_REQUEST, message) if rules >= KafkaRules.KAFKA_4_4 else (E.NONE, None))
+
+
+@BOTH
+def test_a_summary_does_not_look_at_the_leader_epoch(rules: KafkaRules) -> None:
+    """S7."""
+    broker = broker_of(rules)
+    topic_id = broker.topic("T").topic_id
+    settled(broker, broker.member("A"))
+    reply = summarize(broker, topic_id, leader_epoch=-1)
+    broker.settle()
+    assert [each.partitions[0].error_code for each in answer_of(reply).results] == [0]
 
 
 def test_a_state_may_begin_at_any_negative_start_offset() -> None:
