@@ -1,4 +1,4 @@
-"""Pages name code as `file::function`, and it exists; docs/architecture.md does so for each step of seven requests.
+"""Pages name code as `file::function`, and it exists; docs/architecture.md does so for each step of its walks.
 
 Files are named from the root of the repository or, on the architecture page, from `odradek/`.
 """
@@ -22,6 +22,8 @@ WALKS = (
     "A ShareFetch",
     "A TxnShareAcknowledge",
     "A SASL login",
+    "A held marker",
+    "A judged exchange",
 )
 
 
@@ -57,7 +59,7 @@ def names_in(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("title", WALKS)
-def test_the_page_tells_the_way_of_a_request_by_functions(title: str) -> None:
+def test_the_page_tells_each_way_by_functions(title: str) -> None:
     assert len(steps(walk(title))) >= 8
 
 
