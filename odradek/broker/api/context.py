@@ -96,7 +96,8 @@ class Meter(Protocol):
         """Whether this client has fetched too much already, before this request."""
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """Charges for so many to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
+        """Charges this client for partitions that are to be created or deleted. See `odradek.broker.api.metered`, which
+        raises THROTTLING_QUOTA_EXCEEDED (docs/spec/security.md#s4-3, row 147)."""
 
 
 def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:

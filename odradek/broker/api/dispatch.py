@@ -4,8 +4,9 @@ A handler lives in `odradek/broker/handlers`, in a file with others of its subje
 
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
-It returns the response, a `Deferred` of it (parked), a coroutine that is started here, or `NO_RESPONSE`.
-It may raise `KafkaError` for the whole request, whose form `odradek.broker.api.error_replies` knows for each API.
+It returns the response, a `Deferred` of it (parked), a coroutine, or `NO_RESPONSE`. A coroutine is started here, runs
+up to its first wait at once, and costs no task of the event loop (`odradek.broker.runtime.waiting`). It may raise
+`KafkaError` for the whole request, whose form `odradek.broker.api.error_replies` knows for each API.
 """
 
 from __future__ import annotations

@@ -127,7 +127,11 @@ class MeteredRequest(PendingRequest[B]):
         return self._client.fetched(0, self._dispatcher.now_ms()) > 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """Charges for so many to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
+        """Charges this client for partitions that are to be created or deleted (controller_mutation_rate).
+
+        Raises THROTTLING_QUOTA_EXCEEDED if it has used up its quota, but only if `is_strict`: a version of the request
+        that knows the code; clients of older versions are throttled. Source: docs/spec/security.md#s4-3, row 147
+        """
         throttle_ms = self._client.mutated(count, self._dispatcher.now_ms(), is_strict=is_strict)
         # Metadata creates topics too, but is not throttled for it.
         if facts_of(self.api_key).mutation_refused_from is not None:

@@ -127,7 +127,12 @@ class PartitionRead:
         self._end_offset = log.last_stable_offset if committed else log.high_watermark
 
     def check(self) -> PartitionAnswer | None:
-        """The answer, where it needs no reading; None when `read` is to be called. Raises KafkaError."""
+        """Returns the answer if it needs no reading; None if `read` is to be called next. Raises KafkaError.
+
+        OFFSET_OUT_OF_RANGE has two reasons: the offset is below the start of the log or above its end; or the reader
+        has last read an epoch that this log has never had (`_divergence`). After either a consumer looks for a new
+        position. Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
+        """
         partition, wanted, log = self._partition, self._wanted, self._partition.log
         check_leader_epoch(partition, wanted.current_leader_epoch)
         if wanted.last_fetched_epoch is not None:
@@ -180,7 +185,10 @@ class PartitionRead:
         return self._answer(chunks, result.size_bytes, result.end_offset)
 
     def _divergence(self, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Where the reader's history parted from ours (KIP-320, KIP-595), or None if it did not."""
+        """Returns where the reader's history parted from ours (KIP-320, KIP-595), or None if it did not.
+
+        Raises OFFSET_OUT_OF_RANGE if the reader's last epoch is newer than all of ours.
+        """
         end = self._partition.log.end_offset_for_epoch(last_fetched_epoch)
         if end is None:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -79,7 +79,11 @@ class FollowerRead(PartitionRead):
         self._end_offset = min(end, self._end_offset)
 
     def check(self) -> PartitionAnswer | None:
-        """Raises KafkaError: OFFSET_OUT_OF_RANGE, as Kafka does, for what the follower has not got yet."""
+        """Checks as at the leader, for a follower that may lag behind. Raises KafkaError.
+
+        An offset that the follower does not have yet is OFFSET_OUT_OF_RANGE: the consumer asks the leader whether that
+        is so. Source: docs/spec/client-rules.md#fet-12
+        """
         check_leader_epoch(self._partition, self._wanted.current_leader_epoch)
         if self._wanted.fetch_offset > self._followed_to:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

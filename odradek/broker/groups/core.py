@@ -402,7 +402,10 @@ class GroupCore:
     def _committing(
         self, group_id: str, committer: Committer, now_ms: int, *, is_told_of_no_group: bool
     ) -> tuple[Sequence[Group], Sequence[Timer]]:
-        """The group, where the commit makes it, and timers. Raises KafkaError unless the committer may commit.
+        """Returns the group, if the commit makes it, and timers. Raises KafkaError unless the committer may commit.
+
+        Whether it may commit in a group that exists, the group decides (`check_offset_commit`). A generation in a group
+        that does not exist is refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
 
         is_told_of_no_group  the version of the request knows GROUP_ID_NOT_FOUND
         """

@@ -164,7 +164,8 @@ def add_partitions(
 def verify_partitions(
     txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Returns what is to be told of each. Raises KafkaError."""
+    """Returns a code for each partition: TRANSACTION_ABORTABLE for those that are not in the transaction, since the
+    producer can still abort it. Raises KafkaError. Source: docs/spec/transactions.md#s2-3, row 7"""
     _accept(VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 

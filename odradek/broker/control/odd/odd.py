@@ -52,7 +52,7 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; do
     "no leader": (5, "LEADER_NOT_AVAILABLE for one partition in Metadata"),
     "other address": (20, "brokers in Metadata are at 127.0.0.1 in place of localhost, or the other way round"),
     "unknown APIs": (50, "an API key that nobody knows, in ApiVersions"),
-    "higher versions": (30, "of some APIs in ApiVersions, beyond those that Kafka 4.3 knows"),
+    "higher versions": (30, "of some APIs in ApiVersions, beyond those that Kafka 4.4 knows"),
     "high producer epoch": (50, "a new producer without transactional id begins with an epoch near 32,766"),
     "high group epoch": (50, "a new group begins with an epoch, or a generation, near 2²⁴"),
     "high producer id": (50, "a new producer has an id beyond 2³¹"),
@@ -362,7 +362,7 @@ class Odd:
 
 @cache
 def response_versions(number: int) -> int:
-    """Returns the highest version that Kafka 4.3 knows of an API."""
+    """Returns the highest version that Kafka 4.4 knows of an API."""
     return load(response_class(number).__module__.rpartition(".")[2]).versions.highest or 0
 
 

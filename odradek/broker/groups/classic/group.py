@@ -163,7 +163,10 @@ class ClassicGroup:
         return member
 
     def require_generation(self, generation: int) -> None:
-        """Raises ILLEGAL_GENERATION unless this is the group's generation: the member has missed a rebalance."""
+        """Raises ILLEGAL_GENERATION unless this is the group's generation: the member has missed a rebalance.
+
+        Source: docs/spec/client-rules.md#grp-10; of transactional commits docs/spec/transactions.md#s2-7, row 7c
+        """
         if generation != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 

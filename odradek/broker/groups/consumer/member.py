@@ -56,7 +56,7 @@ class ConsumerMember:
         """Raises KafkaError unless the member has this epoch.
 
         The code is STALE_MEMBER_EPOCH, and ILLEGAL_GENERATION for a member of the classic protocol, to which the epoch
-        is a generation. Source: docs/spec/consumer-groups.md#s9
+        is a generation. Source: docs/spec/consumer-groups.md#s9-1, C6 to C8
         """
         if epoch != self.epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION)

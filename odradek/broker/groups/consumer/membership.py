@@ -57,7 +57,8 @@ def joining_member(
     turn: ConsumerTurn, member_id: str, instance_id: str | None, *, speaks_classic: bool = False
 ) -> ConsumerMember:
     """Finds who joins: a member that is there, one that takes the place of another, or a new one, known by its id only.
-    A member that is there becomes static by naming an instance id that is free.
+    A member that is there becomes static by naming an instance id that is free. Raises UNRELEASED_INSTANCE_ID if the
+    member that has the instance id has not left. Source: docs/spec/consumer-groups.md#s6, S3 to S5
     """
     group = turn.group
     holder_id = None if instance_id is None else group.static_members.get(instance_id)

@@ -82,7 +82,8 @@ def _wanted(
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
-    """Returns what takes partitions from the client's quota, and raises THROTTLING_QUOTA_EXCEEDED."""
+    """Returns the function that charges the client's quota for partitions; from the version on that `api_facts` names,
+    it raises THROTTLING_QUOTA_EXCEEDED. Source: docs/spec/security.md#s4-3, row 147"""
     if context.meter is None:
         return decisions.unlimited
     refused_from = facts_of(context.api_key).mutation_refused_from

@@ -105,7 +105,7 @@ _EVENTS = (
 TAKEN, DONE, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
 WRONG, NO_TX = NOT_ACQUIRED, NOT_TO_PEND
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
-    #               take   accept free   reject gap    renew   late   ended  gone   undone stage  commit abort   copied
+    #               take   accept free   reject gap    renew   late   ended  gone   undone pend   commit abort   copied
     S.AVAILABLE:   (TAKEN, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, GONE,  LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
     S.ACQUIRED:    (LEAVE, DONE,  RETRY, QUEUE, GONE,  EXTEND, RETRY, RETRY, LEAVE, GONE,  PEND,  LEAVE, LEAVE,  LEAVE),
     S.TX_PENDING:  (LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  END,   LEAVE, LEAVE, LEAVE, NO_TX, APPLY, RETURN, LEAVE),
