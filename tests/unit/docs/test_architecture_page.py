@@ -13,6 +13,9 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 CODE = REPOSITORY / "odradek"
 DOCS = REPOSITORY / "docs"
 PAGE = DOCS / "architecture.md"
+READERS_PAGES = ("architecture.md", "glossary.md", "reading.md")
+# A class, or a member of a class, as in `Shard.carry_out`.
+CLASS = re.compile(r"`([A-Z][a-z]+\w*)(?:\.(\w+))?`")
 STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
 WALKS = (
     "The usual Produce",
@@ -71,3 +74,14 @@ def test_every_function_that_a_page_names_exists() -> None:
         if not any((root / file).is_file() and name in names_in(root / file) for root in (REPOSITORY, CODE))
     ]
     assert missing == []
+
+
+def test_every_class_and_method_that_the_pages_for_readers_name_exists() -> None:
+    defined = {name for file in CODE.rglob("*.py") if "messages" not in file.parts for name in names_in(file)}
+    named = {
+        name if not member else f"{name}.{member}"
+        for page in READERS_PAGES
+        for name, member in CLASS.findall((DOCS / page).read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert sorted(named - defined) == []
