@@ -1,4 +1,4 @@
-"""Spark looks for `DefaultSource` in packages of such a name: `format("odradek")` needs no registration."""
+"""Provides `DefaultSource` where Spark looks for it, so `format("odradek")` needs no registration."""
 
 from odradek.spark.data_source import OdradekSource as DefaultSource
 

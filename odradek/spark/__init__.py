@@ -1,4 +1,4 @@
-"""Exactly-once output of Spark's queries, by the rules of docs/spec/spark.md."""
+"""Reads and writes topics with Spark; output is written exactly once (rules: docs/spec/spark.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["install"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `install` when it is used: it needs pyspark, which some commands of `odradek spark` do without."""
+    """Imports `install` on first use, because it needs pyspark and some commands of `odradek spark` work without
+    pyspark."""
     if name == "install":
         from odradek.spark.listener import install
 

@@ -1,4 +1,4 @@
-"""Compares an output with its input: what applications import of `odradek.spark.jobs.audit` (docs/using-spark.md)."""
+"""Compares an output with its input: the public names of `odradek.spark.jobs.audit` (docs/using-spark.md)."""
 
 from odradek.spark.jobs.audit import Comparison, compare, exactly_once
 

@@ -1,4 +1,5 @@
-"""A query's way to its cluster. Loads the client when it is first used: most of Spark's Python workers only plan."""
+"""Connects a query to its cluster. The client is imported on first use, because most of Spark's Python workers only
+plan."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Settings by which every client of a sink reaches the cluster."""
+    """Connection settings shared by all clients of a source or sink."""
 
     bootstrap_servers: str
     timeout_ms: float = 60_000

@@ -1,7 +1,8 @@
-"""`format("odradek")`: topics over the network as batches and streams, and the sink; with `path`, files.
+"""Implements `format("odradek")`: reads topics as batches and streams, writes them, and, with `path`, reads files.
 
-Each of Spark's Python workers imports this module to plan, to read, to write or to commit. What only one of these
-needs is imported late: Arrow, numpy and the client take four times as long as the rest.
+Spark starts a Python worker for each step (plan, read, write, commit), and each worker imports this module. Modules
+that only one step needs are imported late: Arrow, numpy and the client take four times as long to import as all the
+rest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag,
 
 
 class OdradekSource(DataSource):  # type: ignore[misc]
-    """Found by Spark under the name `odradek`."""
+    """The data source that Spark finds under the name `odradek`."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Compares two data directories: what applications import of `odradek.spark.jobs.diff` (docs/using-spark.md)."""
+"""Compares two data directories: the public names of `odradek.spark.jobs.diff` (docs/using-spark.md)."""
 
 from odradek.spark.jobs.diff import Diff, diff
 

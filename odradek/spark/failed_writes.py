@@ -1,10 +1,10 @@
-"""The failed batch writes of this machine whose transactions are not known to be ended, for the next write to end them.
+"""Remembers failed batch writes whose transactions may still be open, so that the next write on this machine ends them.
 
-Spark starts a new Python process for each commit and each abort of a batch write, so nothing that such a process keeps
-in memory reaches the next write of the session. A file per failed write does. It is written before the abort begins and
-removed when everything is ended, so that it also outlives an abort that is killed.
+Spark starts a new Python process for each commit and each abort of a batch write, so the next write of the session
+cannot find anything in that process's memory. Each failed write is therefore recorded in a file. The file is written
+before the abort begins and removed once all transactions have ended, so it also survives an abort that is killed.
 
-Whoever works on a failed write holds a lock on its file; the lock ends with the process.
+A process that works on a failed write holds a lock on the file; the lock ends with the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FailedWrite:
-    """A batch write, as the names of its transactions have it."""
+    """Identifies a batch write by the parts of its transactional ids."""
 
     bootstrap_servers: str
     sink: str
@@ -35,19 +35,19 @@ class FailedWrite:
 
 
 def default_folder() -> Path:
-    """Returns a folder that survives the process, and that no other user can have prepared."""
+    """Returns a folder that outlives the process and that no other user could have prepared."""
     return Path(tempfile.gettempdir()) / f"odradek-spark-failed-writes-{os.getuid()}"
 
 
 class FailedWrites:
-    """The folder of failed writes. Where it cannot be used, nothing is remembered, and a warning says so."""
+    """The folder of failed writes. If the folder cannot be used, nothing is remembered and a warning is logged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def remembered(self, write: FailedWrite) -> Iterator[None]:
-        """Remembers the write while the block runs, and forgets it unless the block raises."""
+        """Records the write while the block runs, and removes the record unless the block raises."""
         path = self._folder / f"{quote(write.sink, safe='')[:150]}.{write.run}{_SUFFIX}"
         try:
             self._require_folder()
@@ -66,8 +66,8 @@ class FailedWrites:
             os.close(handle)
 
     def to(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
-        """Yields the remembered writes to these servers that no other process works on. A write is forgotten when the
-        caller asks for the next one; if the caller raises or leaves the loop before, it stays."""
+        """Yields the recorded writes to these servers that no other process is working on. A record is removed when the
+        caller requests the next write; it stays if the caller raises or leaves the loop before that."""
         try:
             self._require_folder(creates=False)
             paths = sorted(self._folder.glob(f"*{_SUFFIX}"))
@@ -84,7 +84,7 @@ class FailedWrites:
                 if write.bootstrap_servers == bootstrap_servers:
                     yield write
                     path.unlink(missing_ok=True)
-            except (OSError, TypeError, ValueError) as error:  # somebody works on it, or has not written it yet
+            except (OSError, TypeError, ValueError) as error:  # another process works on it, or has not written it yet
                 _log.debug("%s is passed over: %s", path, error)
             finally:
                 os.close(handle)

@@ -1,4 +1,4 @@
-"""Names what a job reads: what applications import of `odradek.spark.jobs.inputs` (docs/using-spark.md)."""
+"""Names the input of a job: the public names of `odradek.spark.jobs.inputs` (docs/using-spark.md)."""
 
 from odradek.spark.jobs.inputs import Input, InputError, input_of
 

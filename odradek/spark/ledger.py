@@ -1,7 +1,8 @@
-"""The ledger: per sink one live record, which says what was decided last (docs/spec/spark.md#s2); a cluster's sinks.
+"""The ledger: a compacted topic in which each sink records its last decision (docs/spec/spark.md#s2).
 
-It is written in an ordinary transaction of the transactional id `{sink}.ledger`. Whoever initialises that id holds the
-lease: all earlier holders are fenced, and can neither write nor finish what they have begun to write.
+A record is written in an ordinary transaction of the transactional id `{sink}.ledger`. The process that last
+initialised this id holds the lease. All earlier holders are fenced: they can neither write nor finish a write that they
+have begun.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-LEASE_TIMEOUT_MS = 10_000  # of the transaction of one record; it delays other sinks of the partition after a crash
+# timeout of the ledger's transactions; after a crash, an open one delays other sinks of the partition for as long
+LEASE_TIMEOUT_MS = 10_000
 POLL_MS = 50
 CLOSE_MS = 1_000
 UNDECIDED = -1  # the batch before the first one
 ONGOING, EMPTY = "Ongoing", "Empty"  # states of a transactional id, as brokers spell them
 
 
-# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value; 2 covers every column that is written.
+# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value; version 2 covers every column that is
+# written.
 DIGEST_OF_KEYS_AND_VALUES = 1
 DIGEST_OF_ALL_COLUMNS = 2
 
@@ -61,9 +64,10 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """Last decision: batch `batch` consists of `parts`. `doomed` are ids that somebody may be aborting.
+    """A sink's last decision: batch `batch` consists of the transactions `parts`. `doomed` lists ids that may be in the
+    course of being aborted.
 
-    is_finished     the parts are ended: nobody has to ask the broker about them
+    is_finished     all parts have ended, so nobody needs to look them up at the broker
     expires_ms      when the key of a batch write may be used again; None for a stream
     digest_version  how `digest` was computed; a record without it was written before there were versions
     """
@@ -82,7 +86,8 @@ class LedgerEntry:
     digest_version: int = DIGEST_OF_KEYS_AND_VALUES
 
     def is_expired(self, now_ms: int) -> bool:
-        """Tells whether the key may be used again. What is not finished stays, for whoever finishes it."""
+        """Returns whether the key may be used again. An unfinished entry never expires, because its transactions still
+        have to be ended."""
         return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
@@ -96,7 +101,7 @@ class LedgerEntry:
 
     @classmethod
     def from_json(cls, text: bytes) -> LedgerEntry:
-        """Raises ValueError for anything that `to_json` does not write."""
+        """Parses a record of the ledger. Raises ValueError for any text that `to_json` cannot have written."""
         try:
             told = json.loads(text)
             told |= {
@@ -117,11 +122,12 @@ def undecided(sink: Sink) -> LedgerEntry:
 
 
 class LeaseLost(Exception):
-    """Somebody else holds the lease, or it is not known whether the record was written: take it again, and read."""
+    """Another process holds the lease, or it is unknown whether the record was written. Take the lease again and read
+    the ledger."""
 
 
 class Ledger:
-    """The ledger as one driver sees it."""
+    """A driver's view of the ledger."""
 
     def __init__(self, brokers: Brokers, sink: Sink, observe: Observe = observe_nothing) -> None:
         self._brokers = brokers
@@ -131,11 +137,12 @@ class Ledger:
         self._entry = undecided(sink)
 
     async def held(self) -> LedgerEntry:
-        """Returns the sink's record under the lease that this process holds, or under a new one."""
+        """Returns the sink's record. Takes the lease first if this process does not hold it."""
         return self._entry if self._producer is not None else await self.take()
 
     async def take(self) -> LedgerEntry:
-        """Takes the lease, then reads: nobody writes between the two but the holder of a still newer lease."""
+        """Takes the lease, then reads the sink's record. Between the two, only the holder of a still newer lease can
+        write."""
         await self.release()
         async with self._brokers.admin() as admin:
             try:
@@ -165,7 +172,7 @@ class Ledger:
         return self._entry
 
     async def write(self, entry: LedgerEntry) -> None:
-        """Returns when it is committed. Raises LeaseLost."""
+        """Writes the record and returns when its transaction is committed. Raises LeaseLost."""
         await self._write(entry.to_json())
         self._entry = entry
 
@@ -237,7 +244,8 @@ COMMIT, ABORT = "commit", "abort"
 
 @dataclass(slots=True)
 class SinkState:
-    """`entry` is None before the first decision. `open` are transactions of its tasks that readers wait for."""
+    """State of a sink. `entry` is None before the first decision. `open` lists transactions of its tasks that hold up
+    readers of committed records."""
 
     name: str
     entry: LedgerEntry | None
@@ -245,11 +253,12 @@ class SinkState:
 
     @property
     def since_ms(self) -> int | None:
-        """Returns when the oldest open transaction began."""
+        """The time at which the oldest open transaction began, or None."""
         return min((each.started_ms for each in self.open if each.started_ms is not None), default=None)
 
     def verdict(self, transactional_id: str) -> str:
-        """Returns what `recover` does with it: commit what the ledger has decided, abort anything else."""
+        """Returns how `recover` ends a transaction: it commits the ones that the ledger has decided, and aborts all
+        others."""
         return verdict(self.entry, transactional_id)
 
 
@@ -278,7 +287,8 @@ async def sinks(brokers: Brokers) -> list[SinkState]:
 
 
 async def verdicts(brokers: Brokers, transactional_ids: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-    """Returns the name of the sink and its ledger's verdict, of those ids that are a sink's."""
+    """Returns the name of the sink and its ledger's verdict for each id that belongs to a sink. Other ids are left
+    out."""
     tasks = {each: task for each in transactional_ids if (task := task_of(each)) is not None}
     entries = await read_entries(brokers) if tasks else {}
     return {each: (task.sink, verdict(entries.get(task.sink), each)) for each, task in tasks.items()}

@@ -1,9 +1,10 @@
-"""The listener: ends what a query has left open as soon as the query terminates, and counts what its sink has written.
+"""The listener: ends the transactions that a query has left open as soon as the query terminates, and counts its rows.
 
-The sink works without it. A query that is stopped in mid-batch tells its sink nothing (docs/spec/spark.md#s3), and what
-its tasks had prepared would hold up readers until the query is started again, or until `odradek spark recover`.
+The sink works without the listener. But Spark does not call the sink when a query is stopped in the middle of a batch
+(docs/spec/spark.md#s3). The transactions that its tasks had prepared would then hold up readers until the query is
+started again, or until somebody runs `odradek spark recover`.
 
-It recovers no more than the run that has terminated: the query may have been started again since.
+It recovers only the run that has terminated, because the query may have been started again since.
 """
 
 from __future__ import annotations
@@ -34,20 +35,18 @@ from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
 FORMAT = "odradek"
-OF_WORKERS = "odradek.spark.task"  # imports all that workers need, but for pyspark, which Spark brings along
+OF_WORKERS = "odradek.spark.task"  # imports everything that workers need, except pyspark, which Spark itself provides
 IMPORT_TIMEOUT_S = 60
-TIMEOUT_MS = 15_000  # the end of the driver's process waits for it
+TIMEOUT_MS = 15_000  # the driver's process waits for the listener before it exits
 ROUNDS_S = (0.0, 1.0, 3.0)  # Spark gives the Python worker of a task that it cancels 2 s
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class SinkProgress:
-    """Progress of one run of a query, as far as the listener has heard. `rows` are of its finished batches.
-
-    `ended` counts the transactions that it had left open, and that the listener has ended; None before that, and where
-    it failed.
-    """
+    """Progress of one run of a query, as reported to the listener. `rows` counts the rows of finished batches. `ended`
+    counts the transactions that the run had left open and that the listener has ended; it is None until then, and if
+    that failed."""
 
     query: str
     run: str
@@ -64,7 +63,7 @@ class SinkProgress:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Destination of a query."""
+    """The cluster and the prefix to which a query writes."""
 
     brokers: Brokers
     prefix: str
@@ -74,11 +73,11 @@ class Written:
 
 
 class SinkListener(StreamingQueryListener):  # type: ignore[misc]
-    """Listener of a session.
+    """The listener of a session.
 
-    written   where queries write if Spark does not tell, as under Spark Connect
+    written   destination of the queries if Spark does not reveal it, as under Spark Connect
     formats   the names under which the sink is registered
-    rounds_s  pauses before each look for what is left open
+    rounds_s  pauses before each search for open transactions
     """
 
     def __init__(
@@ -99,13 +98,13 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
     @property
     def progress(self) -> list[SinkProgress]:
-        """Returns the progress of every run that the listener has seen."""
+        """The progress of every run that the listener has seen."""
         return list(self._progress.values())
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until everything is ended that terminated queries have left open. False: it took too long."""
+        """Waits for the open transactions of terminated queries to end. Returns False on timeout."""
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
-        # Spark tells of a query's end from a thread of its own, so that work may begin meanwhile.
+        # Spark reports the end of a query from a thread of its own, so another search may begin during the wait.
         while working := [each for each in self._threads if each.is_alive()]:
             left_s = None if ends_at is None else ends_at - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -117,7 +116,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         self.watch(str(event.id), str(event.runId), event.name)
 
     def watch(self, query: str, run: str, name: str | None) -> None:
-        """Watches a run that begins, or that had begun when the listener was added."""
+        """Watches a run that begins, or that was already running when the listener was added."""
         if run not in self._progress:
             self._progress[run] = SinkProgress(query, run, name)
             self._finds[run] = self._search(query)
@@ -149,7 +148,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         if written is None:
             return
         seen.sink = written.sink(seen.query)
-        # Not a daemon: a driver that ends with its query waits for it.
+        # Not a daemon thread: a driver that exits after its query waits for the thread.
         thread = threading.Thread(target=self._end, args=(written.brokers, seen), name="odradek-listener")
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
@@ -172,7 +171,8 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             _log.info("%s: %d transactions that run %s had left open are ended", seen.sink.name, seen.ended, seen.run)
 
     def _search(self, query: str) -> Callable[[], Written | None]:
-        """Returns a function that finds out where a query writes, once it has begun to, or has ended."""
+        """Returns a function that finds out where a query writes. Call it once the query has begun to write, or has
+        ended."""
         if self._written is not None:
             written = self._written
             return lambda: written
@@ -184,10 +184,9 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
 
 async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[float]) -> int:
-    """Ends what the tasks of this run have left open, also those that end a little later. Returns how many were open.
-
-    Where nothing is open no lease is taken, so that a query that goes on is not disturbed.
-    """
+    """Ends the transactions that tasks of this run have left open, including those of tasks that stop a little later.
+    Returns their number. If no transaction is open, no lease is taken, so that a query that is still running is not
+    disturbed."""
     ended = 0
     for pause_s in rounds_s:
         await asyncio.sleep(pause_s)
@@ -202,8 +201,8 @@ async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[flo
 
 
 def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[str]) -> Written | None:
-    """Reads `write`, the name of a query's sink and its options. None for a sink that is not ours, or has no
-    transactions."""
+    """Returns the destination of a query. `write` is the name of its sink and its options. Returns None if the sink is
+    not this one, or writes without transactions."""
     if write is None or write[0] not in formats:
         return None
     try:
@@ -216,7 +215,8 @@ def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[
 
 
 def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
-    """Reads Spark's plan of a query, which is not part of its API: None where it looks otherwise."""
+    """Reads the name and options of a query's sink from Spark's plan. The plan is not part of Spark's API; returns None
+    if it has another form."""
     from py4j.protocol import Py4JError
 
     try:
@@ -229,11 +229,12 @@ def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
 
 
 class WrongWorkerPython(Exception):
-    """Workers of the session run a Python without odradek."""
+    """The session's workers run a Python in which odradek cannot be imported."""
 
 
 def require_worker_python(executable: str) -> None:
-    """Raises WrongWorkerPython, with a message of one line, if this Python cannot be started or lacks odradek."""
+    """Raises WrongWorkerPython, with a message of one line, if this Python cannot be started or cannot import
+    odradek."""
     if shutil.which(executable) == sys.executable:
         return
     try:
@@ -260,22 +261,23 @@ def require_worker_python(executable: str) -> None:
 def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = DEFAULT_PREFIX) -> SinkListener:
     """Registers `format("odradek")` with this session, and adds the listener to it.
 
-    Spark finds the format by itself where `pyspark_odradek` is on the path of the driver's Python; after `--py-files`,
-    and on a Spark Connect server, it has to be registered. The listener ends what a stopped query has left open at
-    once, rather than when the query is started again.
+    Spark finds the format by itself if `pyspark_odradek` is on the path of the driver's Python. After `--py-files`, and
+    on a Spark Connect server, the format has to be registered. The listener ends the open transactions of a stopped
+    query at once, rather than when the query is started again.
 
-    Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Spark itself says that there is no
-    such data source, or gives a traceback of a worker, when a query is planned.
+    Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Without this check, Spark would
+    report a missing data source, or a traceback of a worker, when a query is planned.
 
     spark              a session, also one of Spark Connect; queries that it runs already are watched too
     bootstrap_servers  where the session's queries write. Under Spark Connect the listener cannot find out, and does
                        nothing without it
     prefix             the `transactionalIdPrefix` of these queries
-    returns            the listener, whose `progress` says what each query has written
+    returns            the listener, whose `progress` reports the rows that each query has written
     """
     from odradek.spark.data_source import OdradekSource
 
-    context = getattr(spark, "_sc", None)  # Spark Connect has none, and its server's Python is not here
+    # Spark Connect has no such attribute, and its server's Python is not on this machine
+    context = getattr(spark, "_sc", None)
     if context is not None and not context.getConf().get("spark.submit.pyFiles", ""):
         require_worker_python(context.pythonExec)
     spark.dataSource.register(OdradekSource)

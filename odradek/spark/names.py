@@ -28,11 +28,11 @@ class Sink:
         return f"{self.name}.ledger"
 
     def task_id(self, run: str, batch: int, partition: int, attempt: int, random: str) -> str:
-        """Returns an id for one transaction, used never again."""
+        """Returns a transactional id for one transaction. It is never used again."""
         return f"{self.task_prefix(run)}{batch}.{partition}.{attempt}.{random}"
 
     def task_prefix(self, run: str) -> str:
-        """Returns how the ids of all tasks of this run begin."""
+        """Returns the prefix of the transactional ids of all tasks of this run."""
         return f"{self.name}.t.{short(run)}."
 
     def seal_id(self, run: str) -> str:
@@ -41,12 +41,12 @@ class Sink:
         return f"{self.name}.sealed.{short(run)}"
 
     def pattern(self, run: str | None = None) -> str:
-        """Matches the ids of the tasks (of one run), as ListTransactions wants it."""
+        """Returns the pattern that ListTransactions needs to match the ids of all tasks, or of the tasks of one run."""
         return re.escape(f"{self.name}.t." if run is None else self.task_prefix(run)) + ".*"
 
 
 class TaskName(NamedTuple):
-    """Parts of the transactional id of a task."""
+    """The parts of a task's transactional id."""
 
     sink: str
     run: str
@@ -60,7 +60,7 @@ def short(run: str) -> str:
 
 
 def task_of(transactional_id: str) -> TaskName | None:
-    """Parses a transactional id; None where no task of a sink has such a one."""
+    """Parses a task's transactional id. Returns None if the id belongs to something else."""
     match = _OF_A_TASK.fullmatch(transactional_id)
     if match is None:
         return None
@@ -68,7 +68,7 @@ def task_of(transactional_id: str) -> TaskName | None:
 
 
 def sink_of(name: str) -> Sink:
-    """Returns the sink of this name. Raises ValueError for what is none."""
+    """Returns the sink of this name. Raises ValueError if the name is not PREFIX.QUERY."""
     prefix, dot, query = name.rpartition(".")
     if not (prefix and dot and query):
         raise ValueError(f"{name!r} is not the name of a sink: PREFIX.QUERY")

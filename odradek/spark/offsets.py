@@ -1,4 +1,4 @@
-"""Offsets that a query reads: its options, resolved by the cluster. Knows nothing of Spark."""
+"""Resolves the options of a query to the offsets that it reads, by asking the cluster. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from odradek.client.sync import Admin, Consumer
 from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError, SourceOptions
 
 Offsets = dict[TopicPartition, int]
-TopicIds = dict[str, str]  # by name; in hexadecimal digits
+TopicIds = dict[str, str]  # topic ids in hexadecimal digits, by topic name
 
-# Beside the topics in a checkpoint: no topic has such a name. A checkpoint of before, or of Spark's source, has none.
+# The member of a checkpoint that holds the topic ids; no topic can have this name. Checkpoints of earlier releases and
+# of Spark's own source lack it.
 TOPIC_IDS = "#topicIds"
 
-FETCH_BYTES = 8 * 1024 * 1024  # of a partition at a time: each Fetch costs the reader and the broker a round trip
-_FEW_FETCH_BYTES = 1024 * 1024  # where few records are asked for
+# fetched from a partition at a time; each Fetch costs the reader and the broker a round trip
+FETCH_BYTES = 8 * 1024 * 1024
+_FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range holds few records
 _LARGE_RECORD_BYTES = 1024
 
 _log = logging.getLogger(__name__)
 
 
 class DataLost(Exception):
-    """Records that were to be read are in the log no more."""
+    """Records of the requested range are no longer in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """One task's share: start_offset <= offset < end_offset."""
+    """A task's share of a partition: start_offset <= offset < end_offset."""
 
     topic: str
     partition: int
@@ -54,7 +56,8 @@ class RangeOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """Position of a stream, and ids of its topics: one that is made anew has another id."""
+    """The position of a stream, with the ids of its topics: a topic that was deleted and created again has another
+    id."""
 
     offsets: Offsets
     topic_ids: TopicIds
@@ -71,7 +74,7 @@ class StreamPosition:
         return {**to_json(self.offsets), TOPIC_IDS: ids} if ids else to_json(self.offsets)
 
     def kept(self, topic_ids: TopicIds) -> Offsets:
-        """Returns the offsets without those of topics that have other ids by now."""
+        """Returns the offsets, except those of topics that were deleted and created again since."""
         anew = self.made_anew(topic_ids)
         return {each: offset for each, offset in self.offsets.items() if each.topic not in anew}
 
@@ -80,7 +83,7 @@ class StreamPosition:
 
 
 class OffsetReader:
-    """Asks the cluster; started when it is first needed, and closed by its owner.
+    """Queries the cluster for offsets. Connects when it is first needed; the owner closes it.
 
     topic_ids   of the topics that `partitions` has found
     """
@@ -96,7 +99,8 @@ class OffsetReader:
             self._consumer = None
 
     def partitions(self) -> list[TopicPartition]:
-        """Asks for the partitions that the options name now. Raises ClientError for a topic that does not exist."""
+        """Returns the partitions that the options select at present. Raises ClientError for a topic that does not
+        exist."""
         options = self._options
         brokers = options.brokers
         with Admin(
@@ -119,11 +123,11 @@ class OffsetReader:
         return self._opened().beginning_offsets(list(partitions))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Asks for the last stable offsets, or with read_uncommitted the ends."""
+        """Returns the last stable offsets, or the ends of the logs with read_uncommitted."""
         return self._opened().end_offsets(list(partitions))
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Asks for the ends of the logs, whatever transactions are open."""
+        """Returns the ends of the logs, including records of open transactions."""
         asked = consumer(replace(self._options, isolation_level="read_uncommitted"))
         try:
             return asked.end_offsets(list(partitions))
@@ -131,8 +135,9 @@ class OffsetReader:
             asked.close()
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
-        """Resolves a bound to offsets. Raises OptionError where no record is as late as a timestamp and the bound
-        needs one; else it is the end then. Also, as in Spark, for a bound that names some of the partitions only."""
+        """Resolves a bound to offsets. If a partition has no record as late as its timestamp, the offset is the
+        partition's end, or OptionError is raised if the bound needs a record. Like Spark, also raises OptionError if
+        the bound names some of the partitions only."""
         if missing := set(partitions) - bound.named(partitions):
             raise OptionError(
                 "offsets or timestamps of some partitions take those of all that are read (-1 is latest, -2 earliest);"
@@ -158,9 +163,8 @@ class OffsetReader:
 
 
 def asked_of(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
-    """Returns timestamps in ms that bound some partitions, and offsets (EARLIEST and LATEST, too) of the others.
-
-    Raises OptionError for a partition that is not among `partitions`."""
+    """Splits a bound into timestamps in ms, and offsets (including EARLIEST and LATEST) for the partitions without a
+    timestamp. Raises OptionError for a partition that is not among `partitions`."""
     times = dict(bound.timestamps_ms)
     if bound.timestamp_ms is not None:
         times = dict.fromkeys(partitions, bound.timestamp_ms)
@@ -171,7 +175,8 @@ def asked_of(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, O
 
 
 def require_records(bound: Bound, times: Offsets, without: list[TopicPartition]) -> None:
-    """Raises OptionError, as Spark's default strategy has it, if `without` holds any partition."""
+    """Raises OptionError if the bound needs a record and `without` holds a partition. This is Spark's default
+    strategy."""
     if bound.needs_record and without:
         named = ", ".join(f"{each.topic}-{each.partition} ({times[each]})" for each in sorted(without))
         raise OptionError(
@@ -180,7 +185,8 @@ def require_records(bound: Bound, times: Offsets, without: list[TopicPartition])
 
 
 def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
-    """Starts a consumer for about so many records of a partition. It tells when an offset is in the log no more."""
+    """Starts a consumer that fetches about `record_count` records of a partition. It raises an error for an offset that
+    is no longer in the log."""
     fetch_bytes = min(max(record_count * _LARGE_RECORD_BYTES, _FEW_FETCH_BYTES), FETCH_BYTES)
     made = Consumer(
         bootstrap_servers=options.brokers.bootstrap_servers,
@@ -198,11 +204,11 @@ def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
 def losses(
     begun: StreamPosition, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets
 ) -> list[str]:
-    """Names the ways in which topics have shrunk since the checkpoint, each in a sentence.
+    """Returns a sentence for each way in which the topics have shrunk since the checkpoint.
 
-    latest     of all partitions that are there
-    earliest   of those that the checkpoint does not know
-    log_ends   of those whose latest offset lies before the checkpoint
+    latest      latest offsets of all existing partitions
+    earliest    earliest offsets of partitions that the checkpoint does not know
+    log_ends    ends of the logs whose latest offset lies before the checkpoint
     """
     anew = begun.made_anew(topic_ids)
     found = [f"{topic} was deleted and made anew" for topic in sorted(anew)]
@@ -219,7 +225,7 @@ def losses(
 
 
 def tell_of(lost: Iterable[str], *, fails: bool) -> None:
-    """Raises DataLost with all sentences, or warns of each where `failOnDataLoss` is false."""
+    """Raises DataLost with all sentences or, if `fails` is False (`failOnDataLoss=false`), logs a warning for each."""
     found = list(lost)
     if found and fails:
         raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to go on without what was lost")
@@ -228,7 +234,8 @@ def tell_of(lost: Iterable[str], *, fails: bool) -> None:
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Limits a batch to `most` records in all; each partition gets a share by its backlog, as in Spark."""
+    """Limits a batch to `most` records in total. Like in Spark, each partition gets a share in proportion to its
+    backlog."""
     sizes = {each: max(0, offset - start[each]) for each, offset in end.items()}
     total = sum(sizes.values())
     if total <= most:
@@ -238,14 +245,16 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 @dataclass(slots=True)
 class Threshold:
-    """`minOffsetsPerTrigger`: a batch waits until so many offsets are new, or the last one is long enough ago."""
+    """`minOffsetsPerTrigger`: a batch waits until there are enough new offsets, or until `maxTriggerDelay` has passed
+    since the last batch."""
 
     min_offsets: int
     max_delay_s: float
     _admitted_s: float | None = None
 
     def holds_back(self, start: Offsets, end: Offsets, now_s: float) -> bool:
-        """Tells whether to wait; never after a start, as in Spark: nobody knows how long the first batch has waited."""
+        """Returns whether the batch has to wait. Like in Spark, the first batch after a start never waits, because it
+        is unknown how long it has waited already."""
         count = sum(max(0, offset - start[each]) for each, offset in end.items())
         is_due = self._admitted_s is None or now_s - self._admitted_s >= self.max_delay_s
         if count < self.min_offsets and not is_due:
@@ -255,14 +264,15 @@ class Threshold:
 
 
 def at_most(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]:
-    """Cuts what is longer into equal parts: `maxRecordsPerPartition`."""
+    """Cuts ranges of more than `most` records into equal parts: `maxRecordsPerPartition`."""
     if most is None:
         return list(parts)
     return [part for each in parts for part in _split(each, -(-each.size // most))]
 
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[OffsetRange]:
-    """Returns what the tasks read: one range of each partition, or more with minPartitions. Tells of what is lost."""
+    """Returns the ranges that the tasks read: one per partition, or more with minPartitions. Reports lost records as
+    `tell_of` does."""
     found, lost = [], []
     for each in sorted(end):
         first, last = start[each], end[each]

@@ -1,6 +1,7 @@
-"""The options of `format("odradek")`: names, JSON and defaults of Spark's Kafka source (docs/spec/spark.md#s8).
+"""Parses the options of `format("odradek")`, which have the names, JSON and defaults of Spark's Kafka source
+(docs/spec/spark.md#s8).
 
-What the client does not have, and what means nothing, is refused by name, rather than ignored.
+An option that the client does not support, or that means nothing here, is refused by name rather than ignored.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from odradek.client.security.settings import PROTOCOLS, Security
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX
 
-EARLIEST, LATEST = -2, -1  # in place of an offset
+EARLIEST, LATEST = -2, -1  # stand in place of an offset
 PATH = "path"
 POLL_TIMEOUT_MS = 120_000
 STRATEGY = "startingOffsetsByTimestampStrategy"
 _BOUNDS = {"earliest": EARLIEST, "latest": LATEST}
 
-# Kafka's name → the client's setting, and how its text is read.
+# Kafka's name, the client's setting, and the function that parses its text.
 _PRODUCER = {
     "kafka.compression.type": ("compression_type", str),
     "kafka.batch.size": ("batch_size", int),
@@ -51,7 +52,7 @@ _BOTH = {
 }
 _OWN = ("kafka.bootstrap.servers", "kafka.isolation.level")
 
-# By its side; a program may hand the options of both to each.
+# Options of the source and of the sink. Either accepts both, so a program may pass the same options to each.
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SOURCE = (
@@ -69,7 +70,7 @@ _WITHOUT_MEANING = {
     "fetchOffset.retryIntervalMs": "the time between two tries is kafka.retry.backoff.ms",
 }
 
-# As Spark's Kafka source has it, and the time for which a batch write is known by its key.
+# Spark's default, and the default time for which the ledger remembers the key of a batch write.
 MAX_TRIGGER_DELAY = "15m"
 KEY_RETENTION = "30d"
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
@@ -79,7 +80,7 @@ _log = logging.getLogger(__name__)
 
 
 class OptionError(ValueError):
-    """An option that is missing, unknown, or means nothing."""
+    """An option is missing, unknown, invalid, or means nothing here."""
 
 
 class DeliveryMode(Enum):
@@ -89,29 +90,29 @@ class DeliveryMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Beginning or end of reading: `everywhere` an offset or EARLIEST, LATEST, unless `offsets` says otherwise; or the
-    first record with a timestamp, in ms."""
+    """Where reading begins or ends: an offset per partition in `offsets`, with `everywhere` (an offset, EARLIEST or
+    LATEST) for all others; or the first record with a timestamp (ms)."""
 
     everywhere: int
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    needs_record: bool = False  # where no record is as late as a timestamp: an error, rather than the end
+    needs_record: bool = False  # if no record is as late as a timestamp, this is an error; otherwise the end is used
 
     def named(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Returns the partitions that it names, or all where it names none."""
+        """Returns the partitions that the bound names, or all `partitions` if it names none."""
         return {*self.offsets, *self.timestamps_ms} or set(partitions)
 
     @property
     def is_latest(self) -> bool:
-        """Tells whether any partition is bounded by its end, and not by a timestamp."""
+        """Returns whether a partition is bounded by its end, rather than by an offset or a timestamp."""
         by_time = self.timestamp_ms is not None or bool(self.timestamps_ms)
         return not by_time and (self.everywhere == LATEST or LATEST in self.offsets.values())
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """Choice of topics, partitions or a pattern; exactly one is set."""
+    """The topics, the partitions or the topic pattern to read; exactly one is set."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
@@ -119,7 +120,7 @@ class TopicChoice:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> TopicChoice | None:
-        """Reads the choice, None where no option makes one. Raises OptionError."""
+        """Parses the choice. Returns None if no option makes one. Raises OptionError."""
         chosen = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name)]
         if len(chosen) > 1:
             raise OptionError("only one of the options subscribe, subscribePattern and assign can be set")
@@ -135,7 +136,7 @@ class TopicChoice:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Exactly one of `topics`, `partitions` and `pattern` is set."""
+    """Options of a source. Exactly one of `topics`, `partitions` and `pattern` is set."""
 
     brokers: Brokers
     topics: tuple[str, ...]
@@ -156,7 +157,7 @@ class SourceOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-        """Raises OptionError. `options` by their names in any case."""
+        """Parses options, whose names may be in any case. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         for name in _of(_ENDING if is_stream else _OF_STREAMS, given):
             if is_stream:
@@ -201,7 +202,7 @@ class SinkOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
-        """Raises OptionError."""
+        """Parses options, whose names may be in any case. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         for name in _of(("idempotencyKey", "idempotencyKeyRetention"), given):
             if is_stream:
@@ -228,8 +229,8 @@ def is_of_files(options: Mapping[str, str]) -> bool:
 
 
 def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, *_SINK)) -> None:
-    """Raises OptionError for a name, in any case, that neither `known` nor Spark has. `kafka.*` is looked at
-    elsewhere."""
+    """Raises OptionError for an option, in any case, that is neither in `known` nor one of Spark's. Options `kafka.*`
+    are checked elsewhere."""
     names = {name.lower(): name for name in (*known, *_OF_SPARK)}
     for name, reason in _WITHOUT_MEANING.items():
         if _of((name,), options):
@@ -242,7 +243,7 @@ def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, 
 
 
 def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
-    """Returns those of `names` that are given, in any case."""
+    """Returns the `names` that `options` contains, in any case."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
@@ -274,7 +275,7 @@ def isolation_level(given: Mapping[str, str]) -> str:
 
 
 def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
-    """Reads where a query starts and ends. Raises OptionError."""
+    """Parses where a query starts and ends reading. Raises OptionError."""
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
     ending = _bound(given, "ending", LATEST)
     if ending.everywhere == EARLIEST or EARLIEST in ending.offsets.values():
@@ -288,7 +289,8 @@ def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
 
 
 def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
-    """Reads one bound by Spark's precedence: a timestamp, timestamps, offsets."""
+    """Parses one bound. As in Spark, a timestamp for all partitions goes before timestamps by partition, and these
+    before offsets."""
     timestamp_ms = number(given, f"{which}Timestamp", at_least=0)
     if timestamp_ms is not None:
         return Bound(LATEST, timestamp_ms=timestamp_ms)
@@ -312,7 +314,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def number(given: Mapping[str, str], name: str, *, at_least: int = 1) -> int | None:
-    """Reads a whole number, or None if the option is not given. Raises OptionError."""
+    """Parses a whole number. Returns None if the option is absent. Raises OptionError."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -322,7 +324,7 @@ def number(given: Mapping[str, str], name: str, *, at_least: int = 1) -> int | N
 
 
 def duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
-    """Parses a time as Spark does: 15m, 30s, 100ms, 1h, 7d, or milliseconds. Raises OptionError."""
+    """Parses a duration as Spark does: 15m, 30s, 100ms, 1h, 7d, or milliseconds without a unit. Raises OptionError."""
     text = given.get(name.lower(), default)
     match = _DURATION.fullmatch(text)
     if match is None or match[2].lower() not in _UNITS_MS:

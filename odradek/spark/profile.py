@@ -1,4 +1,4 @@
-"""Measures a topic: what applications import of `odradek.spark.jobs.profile` (docs/using-spark.md)."""
+"""Measures a topic: the public names of `odradek.spark.jobs.profile` (docs/using-spark.md)."""
 
 from odradek.spark.jobs.profile import profile
 

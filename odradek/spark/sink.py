@@ -1,6 +1,6 @@
 """The sink of `format("odradek")`, streaming and batch: a thin layer between Spark and `two_phase.py`.
 
-A worker that plans, writes or commits loads what it needs for that when it needs it.
+Each Python worker only plans, writes or commits, so it imports the modules of its step when it needs them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Spark's own names for what a task is not told otherwise; checked each time.
+# Local properties by which Spark gives a task its batch, query and run. Tasks fail if Spark does not set them.
 BATCH_ID, QUERY_ID, RUN_ID = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
-THE_ONLY_BATCH = 0  # of a batch write
+THE_ONLY_BATCH = 0  # the number of a batch write's batch
 
-# Of Spark's Kafka sink; what else there is, is not written.
+# The columns that Spark's Kafka sink writes. All other columns are ignored.
 _TEXT = ("string", "binary")
 _COLUMNS = {
     "value": _TEXT,
@@ -45,12 +45,12 @@ _COLUMNS = {
 }
 
 _log = logging.getLogger(__name__)
-_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # with their leases, from one batch of a query to the next
+_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # keep their leases from one batch of a query to the next
 
 
 @dataclass
 class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
-    """`vote` is None for a task without rows."""
+    """A task's message to the driver. `vote` is None for a task without rows."""
 
     query: str
     run: str
@@ -84,7 +84,8 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         messages: Sequence[TaskMessage | None],
         call: Callable[[TwoPhaseSink, str, list[Vote]], Coroutine[Any, Any, None]],
     ) -> None:
-        """Ends a batch. If no task has answered, this process knows neither query nor run, and can do nothing."""
+        """Ends a batch. If no task has reported, this process knows neither the query nor the run, and can do
+        nothing."""
         answered = [message for message in messages if message is not None]
         if not answered or self._options.delivery is DeliveryMode.AT_LEAST_ONCE:
             return
@@ -99,12 +100,12 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writer of a batch; one that is repeated under the same `idempotencyKey` writes nothing more.
+    """Writes a batch. A write that is repeated under the same `idempotencyKey` writes nothing more.
 
-    Spark sends the writer that planned the batch to the process that commits or aborts, so both know the names of all
-    transactions of the batch, whether or not its tasks have answered.
+    Spark sends the writer that planned the batch to the process that commits or aborts, so both can name all
+    transactions of the batch, whether or not its tasks have reported.
 
-    failed_writes   the folder of failed writes whose transactions are not known to be ended; by default one for all
+    failed_writes   folder that records failed writes whose transactions may still be open; by default one for all
                     sessions of this user on this machine
     """
 
@@ -170,7 +171,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
                 await _forgotten(sink, everything=True)
 
     async def _end_earlier_writes(self) -> None:
-        """Ends what failed writes have left open because their abort failed or was killed."""
+        """Ends the transactions of earlier writes whose abort failed or was killed."""
         from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
         brokers = self._options.brokers
@@ -200,7 +201,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 def require_columns(schema: StructType, topic: str | None) -> None:
-    """Raises OptionError for a frame that cannot be written, when the query is planned."""
+    """Raises OptionError for a frame that cannot be written. Called when the query is planned."""
     types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
     if "value" not in types:
         raise OptionError(f"a column 'value' (string or binary) has to be written; there are {', '.join(types)}")
@@ -242,14 +243,15 @@ def _votes(messages: Iterable[TaskMessage]) -> list[Vote]:
 
 
 def _on_background_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs it to its end on the event loop of this process, on which the leases of `_sinks` live."""
+    """Runs the coroutine to its end on the event loop of this process, to which the leases of `_sinks` belong."""
     from odradek.client.sync.background import background_loop
 
     background_loop().run(lambda: work, SimpleQueue())
 
 
 async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
-    """Erases its record, or those of expired keys; the write is done whether or not they stay in the ledger."""
+    """Erases the sink's record, or the records of expired keys. If that fails, only a warning is logged: the write is
+    done whether or not the records stay in the ledger."""
     from odradek.spark.ledger import LeaseLost
 
     try:

@@ -1,6 +1,6 @@
 """The sources of `format("odradek")` over the network: topics as batches and streams.
 
-Committed records only, unless `kafka.isolation.level` says otherwise.
+They read only committed records, unless `kafka.isolation.level` is read_uncommitted.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             asked.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's own, where there is nothing to read
+        if partition.value is None:  # Spark's own empty partition, used if there is nothing to read
             return iter(())
         return read_range(self._options, partition.value, self._wanted)
 
 
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
-    """A stream whose options are wrong: its first call raises the error.
+    """A stream with invalid options. Its first call raises the error.
 
-    PySpark 4.3.0 stops the reader also when `streamReader` has raised and there is none, so that the query would end
-    with an UnboundLocalError of PySpark's, after the error that says which option to correct.
+    The error is not raised by `streamReader` itself: PySpark 4.3.0 would then stop a reader that does not exist, so
+    that the query would end with an UnboundLocalError of PySpark instead of the error that names the option to correct.
     """
 
     def __init__(self, error: OptionError) -> None:
@@ -83,18 +83,18 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Offsets in checkpoints are written as Spark's Kafka source writes them."""
+    """Reads topics as a stream. Checkpoints hold offsets in the format of Spark's Kafka source."""
 
     def __init__(self, options: SourceOptions, wanted: pa.Schema) -> None:
         self._options = options
         self._wanted = wanted
         self._offsets = OffsetReader(options)
-        self._target: StreamPosition | None = None  # of Trigger.AvailableNow
+        self._target: StreamPosition | None = None  # the end at which Trigger.AvailableNow stops
         least = options.min_offsets_per_trigger
         self._threshold = None if least is None else Threshold(least, options.max_trigger_delay_ms / 1000)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Executors only read."""
+        """Leaves out the driver's state: executors only read."""
         return {"_options": self._options, "_wanted": self._wanted, "_target": None, "_threshold": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -119,9 +119,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         new = {each: offset for each, offset in earliest.items() if each not in begun.offsets}
         self._tell_of(losses(begun, end, target.topic_ids, new, log_ends))
         first = known | earliest
-        # Where the log is long enough, an open transaction keeps back what was read: without read_committed, before.
+        # If the log is long enough, the latest offset lies before the checkpoint because of an open transaction, whose
+        # records an earlier run has read without read_committed. The batch is then empty rather than the data lost.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
-        # With AvailableNow everything is read, however little is left.
+        # With AvailableNow everything is read, however few records are left.
         if self._threshold and self._target is None and self._threshold.holds_back(first, end, time.monotonic()):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -129,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return StreamPosition(end, target.topic_ids).json()
 
     def _log_ends(self, wanted: Offsets, latest: Offsets) -> Offsets:
-        """Asks for the ends of the logs whose latest offset lies before a wanted one."""
+        """Returns the ends of the logs whose latest offset lies before the wanted one."""
         short = [each for each, offset in latest.items() if offset < wanted.get(each, 0)]
         return self._offsets.log_ends(short) if short else {}
 
@@ -144,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, planned = StreamPosition.read(start), StreamPosition.read(end)
-        there = self._latest()  # a batch that is planned again may be of topics that have shrunk by now
+        there = self._latest()  # a batch that is planned again may belong to topics that have shrunk since
         log_ends = self._log_ends(planned.offsets, there.offsets)
         self._tell_of(losses(planned, there.offsets, there.topic_ids, {}, log_ends))
         kept = {each: at for each, at in planned.kept(there.topic_ids).items() if each in there.offsets}
@@ -164,7 +165,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def read_range(options: SourceOptions, asked: OffsetRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads the visible records of a range. Raises DataLost, and TimeoutError when the broker brings nothing."""
+    """Reads the visible records of a range. Raises DataLost, or TimeoutError if the broker returns nothing for too
+    long."""
     partition = TopicPartition(asked.topic, asked.partition)
     columns = decoded_columns(wanted)
     at = asked.start_offset
@@ -181,7 +183,7 @@ def read_range(options: SourceOptions, asked: OffsetRange, wanted: pa.Schema) ->
                 lost = f"the offset {at} of {name} is in the log no more"
                 tell_of([lost], fails=options.fail_on_data_loss)
                 beginning = reader.beginning_offsets([partition])[partition]
-                if beginning <= at:  # the log ends before it
+                if beginning <= at:  # the log ends before the requested offset
                     return
                 at = beginning
                 reader.seek(partition, at)

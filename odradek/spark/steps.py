@@ -1,4 +1,4 @@
-"""The steps of a task and of a commit, where a test interrupts them."""
+"""Names the steps of a task and of a commit, at which tests interrupt them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class CommitStep(Enum):
     LISTED = auto()
     APPENDED = auto()  # the record is in the log, in an open transaction
     DECIDED = auto()
-    ENDING = auto()  # of one transaction; comes once for each
-    ENDED = auto()  # all of them; the ledger does not say so yet
+    ENDING = auto()  # one transaction is about to end; observed once for each
+    ENDED = auto()  # all transactions have ended; the ledger does not record this yet
     FINISHED = auto()
 
 
 Observe = Callable[[CommitStep, int], Awaitable[None]]
-"""Is told of each step before the work goes on; the number counts the transactions that are ended."""
+"""Called at each step before the work continues. The number counts the transactions that have ended."""
 
 
 async def observe_nothing(step: CommitStep, number: int) -> None:
@@ -31,14 +31,14 @@ class TaskStep(Enum):
     """Points at which a task can be interrupted."""
 
     BEGUN = auto()
-    NAMED = auto()  # the coordinator knows its transactional id; whether the run is sealed has not been asked yet
-    OPENED = auto()  # its transaction, which has no records yet
-    WRITTEN = auto()  # the rows are handed to the producer, and not flushed
+    NAMED = auto()  # the coordinator knows the transactional id; the task has not yet checked whether the run is sealed
+    OPENED = auto()  # the transaction has begun and has no records yet
+    WRITTEN = auto()  # the rows are in the producer's buffer, and not flushed
     PREPARED = auto()
 
 
 ObserveTask = Callable[[TaskStep], None]
-"""Is told of each step before the work goes on."""
+"""Called at each step before the work continues."""
 
 
 def observe_no_task(step: TaskStep) -> None:

@@ -1,17 +1,19 @@
-"""The two-phase commit of a sink's batches (docs/spec/spark.md#s2). Knows nothing of Spark.
+"""The two-phase commit of a sink's batches (docs/spec/spark.md#s2). Independent of Spark.
 
-Tasks prepare transactions under ids that are used once, and vote. The driver decides in the ledger, and then ends the
-transactions. One rule makes it safe: whoever aborts transactions that are not his own writes them into the ledger
-first, under a lease; a driver that finds one of its own there cannot decide any more.
+Tasks prepare transactions under transactional ids that are used once, and vote. The driver decides in the ledger, and
+then ends the transactions. One rule makes this safe: before a process aborts transactions of others, it writes their
+ids into the ledger as doomed, under a lease. A driver that finds the id of one of its own transactions there can no
+longer decide the batch.
 
-A ledger that has less than this driver has written to it is an older copy, or another topic; then nothing is decided.
+If the ledger lacks records that this driver has written, it is an older copy or another topic, and the driver decides
+nothing.
 
-| what the ledger says when batch `b` is to be committed | verdict |
+| state of the ledger when batch `b` is to be committed | verdict |
 |---|---|
 | a later batch was decided | BEHIND: the checkpoint is older than the output |
 | `b` was decided | DECIDED, by an earlier call or by another driver: finish it, abort this copy |
-| one of the votes' ids is doomed | DOOMED: somebody may be aborting it, so this copy cannot be decided |
-| nothing of these | OPEN: decide |
+| one of the votes' ids is doomed | DOOMED: it may be in the course of being aborted, so this copy cannot be decided |
+| none of these | OPEN: decide |
 """
 
 from __future__ import annotations
@@ -48,54 +50,57 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 # The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
 FORGOTTEN_AFTER_MS = 3_600_000
 EXPIRED_AT_A_TIME = 10
-LEASE_PAUSES_S = (0.0, 0.2, 0.5, 1.0)  # at most, before the lease is taken again
-DIGEST_MASK = 2**64 - 1  # digests add up in 64 bits
+LEASE_PAUSES_S = (0.0, 0.2, 0.5, 1.0)  # upper limits of the random pauses before the lease is taken again
+DIGEST_MASK = 2**64 - 1  # digests are added up modulo 2^64
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class SinkError(Exception):
-    """A batch that is not committed as it should be."""
+    """A batch could not be committed as intended."""
 
 
 class CheckpointBehind(SinkError):
-    """The ledger has a later batch: the checkpoint is an old copy, and the output has what it would write again."""
+    """The ledger has a later batch: the checkpoint is an old copy, and the output already contains the rows that the
+    query is about to write."""
 
 
 class LedgerBehind(SinkError):
-    """The ledger lacks a batch that this driver has decided: the broker is an older copy, or the topic was made anew.
-    Rows of committed batches may be lost with it."""
+    """The ledger lacks a batch that this driver has decided: the broker was restored from an older copy, or the topic
+    was deleted and created again. Rows of committed batches may be lost as well."""
 
 
 class VotesDoomed(SinkError):
-    """Transactions of this batch have been aborted, or are being aborted, by a recovery or an operator. Nothing is
-    decided, and the batch has to be written again."""
+    """A recovery or an operator has aborted transactions of this batch, or is aborting them. Nothing was decided, and
+    the batch has to be written again."""
 
 
 class ReplayDiffers(SinkError):
-    """A batch that was decided earlier had another number of rows, or a batch write of this key had other rows. The
+    """A batch that was decided earlier had another number of rows, or a batch write with this key had other rows. The
     first decision stands."""
 
 
 class LeaseContested(SinkError):
-    """Other processes took the sink's lease again and again."""
+    """Other processes repeatedly took the sink's lease."""
 
 
 class LeftOpen(SinkError):
-    """A write failed, and transactions of its tasks could not be ended. Readers of committed records wait for them."""
+    """A write failed, and transactions of its tasks could not be ended. Readers of committed records wait for these
+    transactions."""
 
 
 class NotExactlyOnce(SinkError):
-    """A transaction of a decided batch was ended otherwise, by an operator, and its rows are lost."""
+    """An operator aborted a transaction of a decided batch, so its rows are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A task's promise: its rows are written and flushed, in a transaction that no crash ends.
+    """A task's promise: its rows are written and flushed, in a prepared transaction, which no crash ends.
 
     `digest` covers all columns and does not depend on the order of the rows, so that digests of tasks can be added.
-    `first_digest` is the digest of DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because the
-    ledger remembers the keys of earlier releases for as long as `idempotencyKeyRetention`.
+
+    `first_digest` is the digest of version DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because
+    the ledger remembers the keys of earlier releases for as long as `idempotencyKeyRetention`.
     """
 
     query: str
@@ -122,7 +127,7 @@ class BatchVerdict(Enum):
 
 
 def judge(entry: LedgerEntry, batch: int, votes: Iterable[Vote]) -> BatchVerdict:
-    """Judges by the table above."""
+    """Returns the verdict on committing `batch`, by the table in the module's docstring."""
     if entry.batch > batch:
         return BatchVerdict.BEHIND
     if entry.batch == batch:
@@ -132,7 +137,8 @@ def judge(entry: LedgerEntry, batch: int, votes: Iterable[Vote]) -> BatchVerdict
 
 
 def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: Iterable[str], at_ms: int) -> LedgerEntry:
-    """Returns the next record of the ledger. What is open and no vote's is doomed; the number settles earlier doom."""
+    """Returns the ledger record that decides the batch. Open transactions without a vote are doomed. Earlier doomed ids
+    are dropped, because the new batch number already rules out their commit."""
     mine = {vote.transactional_id for vote in votes}
     return replace(
         entry,
@@ -149,7 +155,8 @@ def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: It
 
 
 def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
-    """Returns the record before an abort of what is open: in addition to what is doomed, since nothing is decided."""
+    """Returns the ledger record to write before open transactions are aborted. It adds their ids to the doomed ones:
+    earlier doomed ids stay, because no batch is decided."""
     decided = {part.transactional_id for part in entry.parts}
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
@@ -167,7 +174,8 @@ def wall_clock_ms() -> int:
 
 
 def digest_of(votes: Sequence[Vote], version: int) -> int | None:
-    """Adds up the digests of this version. Returns None if a vote lacks it, or if a later release invented it."""
+    """Adds up the votes' digests of this version. Returns None if a vote lacks it, or if the version belongs to a later
+    release."""
     match version:
         case _ if version == DIGEST_OF_ALL_COLUMNS:
             digests: list[int | None] = [vote.digest for vote in votes]
@@ -180,7 +188,7 @@ def digest_of(votes: Sequence[Vote], version: int) -> int | None:
 
 
 class TwoPhaseSink:
-    """The driver's side of one sink. Calls come one after the other; any may be repeated after a crash anywhere."""
+    """The driver's side of one sink. Calls must not overlap. Each may be repeated after a crash at any point."""
 
     def __init__(
         self,
@@ -198,25 +206,25 @@ class TwoPhaseSink:
         self._decided = UNDECIDED  # the last batch that this driver has seen in the ledger
 
     async def close(self) -> None:
-        """Gives the lease back; what is prepared stays so."""
-        self._decided = UNDECIDED  # an expired key may be erased by others from here on
+        """Releases the lease. Prepared transactions stay prepared."""
+        self._decided = UNDECIDED  # from here on, other processes may erase an expired key
         await self._ledger.release()
 
     async def commit(
         self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None, run: str | None = None
     ) -> None:
-        """Returns when the batch is decided and its transactions are committed. Raises SinkError or ClientError: then
-        call `abort`, which finishes the batch if it was decided all the same.
+        """Decides the batch, and returns when its transactions are committed. Raises SinkError or ClientError: then
+        call `abort`, which finishes the batch if it was decided after all.
 
-        kept_ms   of a batch write with a key: for how long the ledger knows the key. Its repetition has to have the
-                  same rows; that of a stream's batch may have others, as with rand().
-        run       of a run that has no further batch: the commit seals it, so that a task that lost against another
-                  attempt cannot open a transaction afterwards. In a stream the next batch ends such transactions.
+        kept_ms  for a batch write with a key: how long the ledger remembers the key. A repetition must have the same
+                 rows; a repeated batch of a stream may have others, as with rand().
+        run      for a run without further batches: the commit seals it, so that a task that lost against another
+                 attempt cannot open a transaction afterwards. In a stream the next batch ends such transactions.
         """
         await self._observe(CommitStep.BEGUN, 0)
         try:
             await self._commit(await self._ledger.held(), votes, batch, kept_ms, run)
-        except (LeaseLost, LedgerBehind):  # what is held may be outdated
+        except (LeaseLost, LedgerBehind):  # the record in memory may be outdated
 
             async def again() -> None:
                 await self._commit(await self._ledger.take(), votes, batch, kept_ms, run)
@@ -226,11 +234,11 @@ class TwoPhaseSink:
 
     async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
         """Ends a batch whose `commit` failed, or was never called: aborts its transactions, or finishes the batch if
-        `commit` raised after its decision. Returns whether the decision named transactions of this call, so that their
-        rows are in the output.
+        `commit` raised after its decision. Returns whether the decision named transactions of this call, in which case
+        their rows are in the output.
 
-        run   ends whatever the tasks of this run have opened, whether or not they have voted, and seals the run, so
-              that no task of it opens a transaction afterwards
+        run  ends every transaction that tasks of this run have opened, whether or not they have voted, and seals the
+             run, so that no task of it opens a transaction afterwards
 
         Raises LeftOpen, which names the transactions that could not be ended and the command that ends them. The call
         may be repeated.
@@ -245,19 +253,20 @@ class TwoPhaseSink:
             raise self._left_open(voted, run, error) from error
 
     async def recover(self, run: str | None = None) -> LedgerEntry:
-        """Finishes what was decided, and aborts whatever else is open (of this run), for a query that is gone. If it is
-        not, its next commit fails, and the batch is written again. Returns the ledger's record."""
+        """Finishes the decided batch and aborts all other open transactions (of this run). Meant for a query that
+        is gone: if it is still running, its next commit fails and the batch is written again. Returns the ledger's
+        record."""
         return await self._under_lease(lambda: self._recover(run))
 
     async def forget(self) -> None:
-        """Takes the sink out of the ledger, for one that will not write again: a batch write that may be repeated, but
-        has no key by which its repetition would be known."""
+        """Removes a sink that will not write again from the ledger: a batch write without a key, whose repetition could
+        not be recognised anyway."""
         if (await self._ledger.held()).batch > UNDECIDED:
             await self._ledger.erase()
             self._decided = UNDECIDED
 
     async def forget_expired(self) -> None:
-        """Takes some sinks out of the ledger whose keys have expired, the oldest first; each under its own lease."""
+        """Removes some sinks whose keys have expired from the ledger, the oldest first, each under its own lease."""
         now_ms = self._clock_ms()
         entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
         for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:
@@ -269,7 +278,7 @@ class TwoPhaseSink:
                 await ledger.release()
 
     async def open_ids(self, run: str | None = None) -> list[str]:
-        """Transactions of the sink's tasks (of this run) that are not ended. Takes no lease."""
+        """Returns the open transactions of the sink's tasks (of this run). Takes no lease."""
         async with self._brokers.admin() as admin:
             return await self._open_ids(admin, run)
 
@@ -283,8 +292,8 @@ class TwoPhaseSink:
         return doomed
 
     async def _under_lease(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does work that takes the lease, and does it again if another process has taken the lease meanwhile. The
-        pauses are random, so that two processes do not go on taking it from one another."""
+        """Runs `work`, which takes the lease, and repeats it if another process has taken the lease meanwhile. The
+        pauses are random, so that two processes do not keep taking it from one another."""
         for pause_s in LEASE_PAUSES_S:
             try:
                 return await work()
@@ -313,8 +322,9 @@ class TwoPhaseSink:
         return False
 
     async def _note_aborted(self, entry: LedgerEntry) -> None:
-        """Takes the doomed out of the ledger, now that they are ended: a commit asks whether its transactions are open
-        before it decides, and a batch that fails again and again must not grow the record."""
+        """Removes the doomed ids from the ledger, now that their transactions have ended. They are no longer needed: a
+        commit checks that its transactions are open before it decides. Without the removal, a batch that fails again
+        and again would let the record grow."""
         try:
             if entry.batch == UNDECIDED:
                 await self._ledger.erase()
@@ -324,13 +334,13 @@ class TwoPhaseSink:
             _log.info("%s: the ledger still lists aborted transactions: %s", entry.sink, error)
 
     async def _seal(self, admin: Admin, run: str) -> None:
-        """Makes the run's seal known to the coordinator. Tasks ask for it after their own transactional ids are known
-        there, and before they open a transaction. So a task either finds the seal, or is found by whoever lists the
-        ids of the run after sealing it."""
+        """Makes the coordinator know the run's seal. A task looks for the seal after the coordinator knows the task's
+        own transactional id, and before it opens a transaction. So either the task finds the seal, or the process that
+        lists the ids of the run after sealing it finds the task."""
         await admin.force_terminate_transaction(self._sink.seal_id(run))
 
     async def _unended_ids(self, admin: Admin, run: str) -> set[str]:
-        """Lists the ids of the run's tasks whose transaction is open, or has not begun and may begin."""
+        """Returns the ids of the run's tasks whose transaction is open, or has not begun and may still begin."""
         listed = await admin.list_transactions(
             states=[ONGOING, EMPTY], transactional_id_pattern=self._sink.pattern(run)
         )
@@ -346,7 +356,7 @@ class TwoPhaseSink:
         )
 
     async def _require_open(self, admin: Admin, votes: Iterable[Vote], open_ids: Collection[str], where: str) -> None:
-        """Raises VotesDoomed for a transaction that has ended already: once it is decided, its rows would be lost."""
+        """Raises VotesDoomed if a transaction has already ended: deciding it would lose its rows."""
         for vote in votes:
             name = vote.transactional_id
             if name not in open_ids and await _state_of(admin, name) != ONGOING:
@@ -397,7 +407,7 @@ class TwoPhaseSink:
                     if run is not None:
                         open_ids |= await self._unended_ids(admin, run)
                     if not votes and not open_ids and kept_ms is None:
-                        return  # nothing is to be committed, aborted or remembered: a replay finds the same
+                        return  # there is nothing to commit, abort or remember, and a replay finds the same
                     await self._observe(CommitStep.LISTED, 0)
                     now_ms = self._clock_ms()
                     expires_ms = None if kept_ms is None else now_ms + kept_ms
@@ -410,8 +420,8 @@ class TwoPhaseSink:
                     await self._note_finished(decided)
 
     async def _note_finished(self, entry: LedgerEntry) -> None:
-        """Notes the end, so that a late replay asks nothing, and takes the doomed out, which are ended. The batch is
-        committed also without the note."""
+        """Records that the batch has ended, so that a late replay need not look up its transactions, and drops the
+        doomed ids, whose transactions have ended. The batch is committed even if this record is not written."""
         finished = replace(entry, is_finished=True, doomed=())
         if finished == entry:
             return
@@ -421,8 +431,8 @@ class TwoPhaseSink:
             _log.info("%s: batch %d is finished, which the ledger does not say: %s", entry.sink, entry.batch, error)
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
-        """Ends what was decided, then aborts the doomed. Only an answer without an error proves a commit as long as the
-        broker remembers the transactional id."""
+        """Ends the decided transactions, then aborts the doomed ones. A commit is proved only by a reply without an
+        error, as long as the broker remembers the transactional id."""
         parts = () if entry.is_finished else entry.parts
         results = await asyncio.gather(
             *(self._commit_part(admin, entry, part, number) for number, part in enumerate(parts)),
@@ -441,7 +451,8 @@ class TwoPhaseSink:
         except ProducerFenced as error:
             age_ms = self._clock_ms() - entry.at_ms
             if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= FORGOTTEN_AFTER_MS:
-                # Prepared transactions are not forgotten: this one was ended, by the driver that did not note it.
+                # The broker does not forget prepared transactions, so this one has ended: the driver that ended it did
+                # not record it.
                 _log.warning(
                     "%s: batch %d was decided %d minutes ago, and the broker does not know %r any more; it is taken for"
                     " committed",
@@ -457,7 +468,7 @@ class TwoPhaseSink:
             ) from error
 
     async def _abort(self, admin: Admin, transactional_ids: Iterable[str]) -> None:
-        """Aborts all of them that can be aborted. Raises LeftOpen with the names of the others."""
+        """Aborts as many of the transactions as possible. Raises LeftOpen with the names of the others."""
         ids = list(transactional_ids)
         results = await asyncio.gather(*(_abort_one(admin, each) for each in ids), return_exceptions=True)
         failed = {each: result for each, result in zip(ids, results, strict=True) if result is not None}
@@ -491,7 +502,7 @@ class TwoPhaseSink:
 
 
 async def _described(admin: Admin, transactional_id: str) -> TransactionDescription | None:
-    """Returns None if the coordinator does not know the id."""
+    """Describes a transaction. Returns None if the coordinator does not know the id."""
     try:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
     except ClientError as error:
@@ -506,8 +517,8 @@ async def _state_of(admin: Admin, transactional_id: str) -> str | None:
 
 
 async def _abort_one(admin: Admin, transactional_id: str) -> None:
-    """Aborts by the pair that the coordinator has. A transaction that ends otherwise meanwhile is ended. If none has
-    begun yet, the producer is fenced, so that none begins."""
+    """Aborts a transaction with the producer id and epoch that the coordinator reports. A transaction that has ended in
+    the meantime is left alone. If none has begun yet, the producer is fenced, so that it cannot begin one."""
     found = await _described(admin, transactional_id)
     if found is not None and found.state == EMPTY:
         await admin.force_terminate_transaction(transactional_id)

@@ -1,7 +1,7 @@
-"""Spark reads the files of a data directory: `format("odradek").option("path", …)`, without a broker.
+"""Reads the files of a data directory in Spark, without a broker: `format("odradek").option("path", …)`.
 
-options  the options of the source, and what filters leave out
+options  the options of the source, and the effect of filters
 plan     which parts of which files a query reads, as tasks
-views    the tables that a task yields: records, batches, and what else a directory contains
-reader   the data source's reader, the only one that imports pyspark
+views    the tables that tasks yield: records, batches, transactions, and others
+reader   the data source's reader, the only module here that imports pyspark
 """

@@ -1,7 +1,7 @@
-"""The options of `format("odradek")` with `path`: those of Spark's Kafka source, what only files have, and filters.
+"""Options of `format("odradek")` with `path`: those of Spark's Kafka source, those that only files have, and filters.
 
-A filter is anything with an `attribute` (the path of a column) and a `value`, known by the name of its class as in
-`pyspark.sql.datasource`. Spark applies every filter again, so what is not understood does no harm.
+A filter is an object with an `attribute` (the path of a column) and a `value`; its class has a name from
+`pyspark.sql.datasource`. Spark applies every filter again, so filters that are unknown here can be ignored safely.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _EQUAL = frozenset({"EqualTo", "EqualNullSafe"})
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Part of the records outside of which nothing is asked for. None: no bound.
+    """The part of the records that filters leave. Records outside of it need not be read. None means no bound.
 
-    not_before   ms; of a record. An upper bound is of no use: a batch does not tell its smallest timestamp
+    not_before  lower bound of a record's timestamp in ms. An upper bound would be of no use, because a batch header
+                does not contain the smallest timestamp.
     """
 
     topics: frozenset[str] | None = None
@@ -51,7 +52,7 @@ EVERYTHING = Pruning()
 
 
 def pruned(filters: Iterable[Any]) -> Pruning:
-    """Combines filters, all of which hold for each row that is wanted."""
+    """Combines filters. Every wanted row satisfies all of them."""
     found = EVERYTHING
     for each in filters:
         kind = type(each).__name__
@@ -98,15 +99,15 @@ def _both(first: frozenset[Any] | None, second: frozenset[Any]) -> frozenset[Any
 
 
 def _ms(value: datetime) -> int:
-    """Converts to ms, rounded down, in UTC where it names no zone."""
+    """Converts to ms, rounded down. A time without a zone is taken as UTC."""
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000_000) // 1_000
 
 
 E = TypeVar("E", bound=Enum)
 
-MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # as spark.sql.files.maxPartitionBytes
-# What only a broker can be told.
+MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # like the default of spark.sql.files.maxPartitionBytes
+# Options that mean something only to a broker.
 _OF_THE_NETWORK = ("kafka.bootstrap.servers",)
 _KNOWN = (
     *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -128,7 +129,7 @@ class LogView(Enum):
 
 
 class DamageMode(Enum):
-    """Effect of a damaged batch: the query fails, or it is left out (and told in the log of the worker)."""
+    """Effect of a damaged batch: either the query fails, or the batch is left out and reported in the worker's log."""
 
     FAIL_FAST = "failfast"
     PERMISSIVE = "permissive"
@@ -136,10 +137,11 @@ class DamageMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """
-    choice     None: all topics but internal ones
-    by_index   `transactions=index`: believe the transaction indexes of finished segments
-    pruning    what the filters of the query leave
+    """Options of a query on files.
+
+    choice    None for all topics except internal ones
+    by_index  `transactions=index`: trust the transaction indexes of finished segments
+    pruning   the part of the records that the query's filters leave
     """
 
     path: str
@@ -160,7 +162,7 @@ class FileOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> FileOptions:
-        """Raises OptionError. `options` by their names in any case."""
+        """Parses options, whose names may be in any case. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         for name in _OF_THE_NETWORK:
             if name in given:

@@ -1,7 +1,7 @@
-"""Plan of a query on files: the parts of files that its tasks read. Knows nothing of Spark.
+"""Plans a query on files: which parts of the files its tasks read. Independent of Spark.
 
-Planning reads batch headers only. What it finds is frozen in the tasks: they read the same however far a broker goes on
-writing, and a task that runs again reads the same again.
+Planning reads only batch headers. Each task contains the end of its range, so it reads the same records although a
+broker may keep writing, and reads them again if it is repeated.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, asked_of, ranges, require_records, tell_of
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
-_PLACES_APART_BYTES = 8 * 1024 * 1024  # what a timestamp can leave out
+# distance of places in the log, and so the granularity at which a timestamp can exclude records
+_PLACES_APART_BYTES = 8 * 1024 * 1024
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """A part of one partition.
+    """The part of one partition that a task reads.
 
-    hint      base offset and inode of a segment, and a position in it at or before the first batch
-    aborted   the transactions to leave out
+    hint     base offset and inode of a segment, and a position in it at or before the first batch
+    aborted  the transactions to leave out
     """
 
     range: OffsetRange
@@ -42,7 +43,7 @@ class FileTask:
 
 
 def chosen_logs(options: FileOptions) -> list[PartitionLog]:
-    """Returns the partitions that the options name. Raises OptionError for one that is not there."""
+    """Returns the partitions that the options name. Raises OptionError for a partition that does not exist."""
     logs = partitions_at(options.path)
     choice = options.choice
     if choice is None:
@@ -60,12 +61,12 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
 
 
 def wanted_logs(options: FileOptions) -> list[PartitionLog]:
-    """Returns those of `chosen_logs` that the filters of the query leave."""
+    """Returns the `chosen_logs` that the filters of the query leave."""
     return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
 
 
 def plan(options: FileOptions) -> list[FileTask]:
-    """Plans tasks in the order of topics, partitions and offsets. Raises DamagedLog, DataLost, OptionError."""
+    """Plans tasks, ordered by topic, partition and offset. Raises DamagedLog, DataLost, OptionError."""
     logs = {TopicPartition(log.topic, log.partition): log for log in chosen_logs(options)}
     start_times, start_offsets = asked_of(options.starting, list(logs))
     end_times, end_offsets = asked_of(options.ending, list(logs))
@@ -98,7 +99,7 @@ def on_damage(options: FileOptions) -> OnDamage:
 
 
 def leave_out(damage: DamagedLog) -> None:
-    """Tells of damage on stderr, which Spark keeps in the log of the executor: mode=permissive."""
+    """Reports damage on stderr, which Spark stores in the executor's log. Used with mode=permissive."""
     import sys
 
     print(f"odradek: {damage}; it is left out", file=sys.stderr)
@@ -133,7 +134,8 @@ def _resolved(
 
 
 def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) -> int | None:
-    """Returns the offset of the first record that is not older, aborted or not, as ListOffsets does."""
+    """Returns the offset of the first record whose timestamp is not older, or None. Like ListOffsets, also considers
+    aborted records."""
     place = found.not_older.get(timestamp_ms)
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:
@@ -155,8 +157,8 @@ def _pruned(whole: OffsetRange, options: FileOptions) -> OffsetRange:
 
 
 def _cut(whole: OffsetRange, found: PartitionSurvey, options: FileOptions) -> Iterator[FileTask]:
-    """Cuts at places of the survey, as many of these together as have no more than maxBytesPerPartition; leaves out
-    those without a record that is late enough."""
+    """Cuts a range into tasks at the survey's places. A task has at most maxBytesPerPartition bytes, or one place.
+    Places without a record that is late enough are left out."""
     places, not_before = found.places, options.pruning.not_before
     offsets = [place.offset for place in places]
     first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)

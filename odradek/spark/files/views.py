@@ -1,4 +1,4 @@
-"""The views of a data directory: their columns, and the rows that the tasks of each read. Knows nothing of Spark."""
+"""The views of a data directory: their columns, and the rows that the tasks of each view read. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_
 
 
 def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads records as Spark's columns, some megabytes at a time. Raises DamagedLog."""
+    """Reads records with Spark's columns, some megabytes at a time. Raises DamagedLog."""
     for table in record_tables(task, options, decoded_columns(wanted)):
         yield from as_spark_has_them(table, task.range.topic, task.range.partition, wanted)
 
@@ -63,7 +63,7 @@ def _decoded(task: FileTask, stretch: Stretch, columns: set[str]) -> pa.Table:
         start_offset=task.range.start_offset,
         end_offset=task.range.end_offset,
         columns=columns,
-        check_crcs=False,  # the walk has checked them
+        check_crcs=False,  # `stretches` has checked them
     )
 
 
@@ -84,8 +84,9 @@ _TYPES = {
     "bigint": pa.int64(),
     "timestamp": TIMESTAMP,
 }
-# In SQL's words. controlType is COMMIT, ABORT, or of the metadata log. Of internal records, state is a transaction's,
-# key and value are JSON, and a value that is null deletes the key.
+# SQL names and types of the columns. `controlType` is COMMIT, ABORT, or a control type of the metadata log. In the view
+# of internal records, `state` is the state of a transaction, `key` and `value` are JSON, and a null value deletes the
+# key.
 _COLUMNS: Mapping[LogView, str] = {
     LogView.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
     " records int, sizeInBytes int, leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int,"
@@ -123,19 +124,20 @@ _TABLES: Mapping[LogView, Callable[..., list[tables.Row]]] = {
 
 
 def columns(options: FileOptions) -> str:
-    """Returns the columns in SQL's words, as Spark wants them."""
+    """Returns the names and SQL types of the columns, in the form that Spark expects."""
     if options.view is LogView.RECORDS:
         return COLUMNS + (HEADERS if options.include_headers else "")
     return _COLUMNS[options.view]
 
 
 def tasks(options: FileOptions) -> Sequence[Task]:
-    """Views that need the order of a whole partition take one task each; the others are cut by size."""
+    """Returns the tasks of a query. Views that need a whole partition in order have one task per partition; tasks of
+    the other views are cut by size."""
     return wanted_logs(options) if options.view in _TABLES else plan(options)
 
 
 def read(task: Task, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads the rows of a task, some at a time, with columns of the view's schema."""
+    """Reads the rows of a task, a group at a time, with columns of the view's schema."""
     match task:
         case PartitionLog():
             yield from _batched(_TABLES[options.view](task, on_damage(options)), wanted)
@@ -177,14 +179,14 @@ def _batch_rows(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iter
         asked.start_offset,
         asked.end_offset,
         hint=task.hint,
-        check_crcs=False,  # a wrong one is what the view shows
+        check_crcs=False,  # the view shows whether the CRC is right
         on_damage=on_damage(options),
     ):
         file = str(stretch.path)
         for at, header in batches(stretch.data):
             data = stretch.data[at : at + header.size_bytes]
             if header.base_offset < asked.start_offset:
-                continue  # belongs to the task before this one
+                continue  # the batch belongs to the previous task
             yield {
                 "topic": asked.topic,
                 "partition": asked.partition,
@@ -240,7 +242,7 @@ def _of_control(header: BatchHeader, data: memoryview) -> tables.Row:
 
 
 def _there(value: int) -> int | None:
-    """Returns None for the wire's -1."""
+    """Converts the wire's -1 to None."""
     return None if value == -1 else value
 
 
@@ -274,7 +276,7 @@ def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]
 
 def _content(fields: Mapping[str, Any]) -> Any:
     """Returns the value without the version in front of it."""
-    if "data" in fields:  # of the metadata log
+    if "data" in fields:  # a record of the metadata log
         return fields["data"]
     value = fields.get("value")
     return value["data"] if isinstance(value, dict) and value.keys() == {"version", "data"} else value

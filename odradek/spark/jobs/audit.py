@@ -1,6 +1,6 @@
-"""Audit of a query: was everything of an input written to an output, and once? A comparison of multisets.
+"""Audits a query: was each record of an input written to an output exactly once? Compares the two as multisets.
 
-Records that are the same by `on` count as one value; a value has to be in the output as often as in the input.
+Records with equal columns `on` count as one value. A value has to be in the output as often as in the input.
 
 | in the input | in the output | verdict |
 |---|---|---|
@@ -8,8 +8,8 @@ Records that are the same by `on` count as one value; a value has to be in the o
 | n > 0 | m > n | repeated, m - n times |
 | 0 | m > 0 | invented, m times |
 
-Both sides shuffle the columns of `on`, and nothing else of a record but its place; Spark spills what does not fit into
-memory.
+Spark shuffles the columns `on` and the place of each record, but no other columns. Data that does not fit into memory
+is spilled.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LOST, REPEATED, INVENTED = "lost", "repeated", "invented"
 VERDICTS = (LOST, REPEATED, INVENTED)
 EXAMPLES = 5
 _RANKS = ("first_input", "first_output", "last_output")
-_OFFSET_BITS = 48  # of a rank, whose upper bits are the partition
+_OFFSET_BITS = 48  # lower bits of a rank; the upper bits hold the partition
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A value that is not in the output as often as in the input. Places are None where the rows have none."""
+    """A value that the output does not have as often as the input. Places are None if the rows have no such columns."""
 
     verdict: str
     value: dict[str, str | None]
@@ -48,7 +48,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`lost`, `repeated` and `invented` count records."""
+    """The result of a comparison. `lost`, `repeated` and `invented` count records."""
 
     input_rows: int
     output_rows: int
@@ -69,13 +69,14 @@ class Comparison:
 
 
 def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None) -> DataFrame:
-    """Returns a row per value that the two have not equally often; none if everything was written once.
+    """Returns a row for each value that input and output do not have equally often. No row means: everything was
+    written exactly once.
 
-    on         columns or SQL expressions by which a record of the output is known as one of the input
-    output_on  the same for the output, where they differ: as many, of the same types
+    on         columns or SQL expressions that identify a record of the input in the output
+    output_on  the same for the output if they differ: as many columns, of the same types
 
-    Columns: those of `on`, verdict, input_count, output_count, and where the first and last of its records are
-    (first_input, first_output, last_output: partition, offset), null for rows without these columns.
+    The result has the columns of `on`, verdict, input_count, output_count, and the places of the first and last records
+    (first_input, first_output, last_output: partition, offset), which are null for rows without these columns.
     """
     counted, names = _counted(input_df, output_df, on, output_on)
     different = _with_places(_judged(counted).where("verdict is not null"))
@@ -85,10 +86,11 @@ def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on
 def compare(
     input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None, examples: int = EXAMPLES
 ) -> Comparison:
-    """Runs the comparison, once, and gives the numbers, with so many examples of each verdict."""
+    """Runs the comparison once, and returns the counts with up to `examples` examples of each verdict."""
     counted, names = _counted(input_df, output_df, on, output_on)
     judged = _judged(counted)
-    # What is the same becomes one row, by nulls in place of its values; what differs is kept for examples.
+    # Values without a difference are merged into one row, by nulls in place of their columns. Values that differ are
+    # stored for the examples.
     of_the_different = [F.when(F.col("verdict").isNotNull(), F.col(name)).alias(name) for name in (*names, *_RANKS)]
     summed = (
         judged.select("verdict", *of_the_different, "input_count", "output_count")
@@ -128,7 +130,7 @@ def compare(
 
 
 def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | None) -> tuple[DataFrame, list[str]]:
-    """Returns a row per value, with its numbers and the ranks of its places."""
+    """Returns a row per value, with its counts and the ranks of its places, and the names of the value's columns."""
     wanted, wanted_there = _expressions(on), _expressions(on if output_on is None else output_on)
     if len(wanted) != len(wanted_there):
         raise ValueError(f"{len(wanted)} columns of the input, and {len(wanted_there)} of the output")
@@ -158,14 +160,14 @@ def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | 
 
 
 def _judged(counted: DataFrame) -> DataFrame:
-    """Adds a column `verdict`, null where there is no difference."""
+    """Adds a column `verdict`, which is null if there is no difference."""
     lost = F.when(F.col("output_count") < F.col("input_count"), LOST)
     invented = lost.when((F.col("input_count") == 0) & (F.col("output_count") > 0), INVENTED)
     return counted.withColumn("verdict", invented.when(F.col("output_count") > F.col("input_count"), REPEATED))
 
 
 def _with_places(judged: DataFrame) -> DataFrame:
-    """Puts places where ranks are."""
+    """Replaces ranks by places."""
     places = {
         name: F.when(
             F.col(name).isNotNull(),
@@ -180,7 +182,7 @@ def _with_places(judged: DataFrame) -> DataFrame:
 
 
 def _side(frame: DataFrame, wanted: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
-    """Selects the place as one number: with numbers only Spark aggregates without sorting."""
+    """Selects the wanted columns, the side, and the place as one number: Spark aggregates numbers without sorting."""
     has_place = {"partition", "offset"} <= set(frame.columns)
     place = F.shiftleft(F.col("partition").cast("long"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
     rank = place if has_place else F.lit(None).cast("long")
@@ -196,7 +198,7 @@ def _expressions(on: On) -> list[Column]:
 
 
 def _free_names(names: list[str]) -> list[str]:
-    """Makes names of expressions free of those that the result has."""
+    """Makes column names unique, and different from the other columns of the result."""
     taken = {"verdict", "input_count", "output_count", *_RANKS}
     found: list[str] = []
     for name in names:

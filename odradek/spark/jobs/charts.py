@@ -1,4 +1,5 @@
-"""Charts as SVG elements for a page: pygal draws them; colours and fonts are the page's, in both of its schemes."""
+"""Draws charts with pygal, as SVG elements of a page. Colours and fonts come from the page's style sheet, also in dark
+mode."""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ from xml.etree.ElementTree import Element
 import pygal
 from pygal.style import Style
 
-# pygal's finder of maps, which nobody draws here, has no find_spec; others who ask all finders fail at it.
+# Importing pygal installs a meta path finder for its maps. It lacks `find_spec`, so code that asks all finders would
+# fail. Maps are not used here.
 sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
 
-WIDTH, WIDE = 520, 1_090  # of a chart in a column of the page, and of one as wide as the page
+WIDTH, WIDE = 520, 1_090  # widths of a chart in a column of the page, and of a chart as wide as the page
 _FONT = 12
-_WIDEST = 90  # column
+_WIDEST = 90  # maximum width of a column
 _STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, value_font_size=_FONT)
 
 
 class Bar(NamedTuple):
-    """One value of a chart; `told` stands beside it, or shows while a pointer is over it."""
+    """One value of a chart. `told` is its text, shown beside the bar or under the pointer."""
 
     label: str
     value: float
@@ -29,7 +31,7 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, rows: Sequence[Bar]) -> str:
-    """Draws horizontal bars, one below the other, with their numbers."""
+    """Draws horizontal bars, one below the other, with their values."""
     chart = _chart(
         pygal.HorizontalBar,
         title,
@@ -47,7 +49,7 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
 
 
 def columns(title: str, rows: Sequence[Bar], *, labels: int = 8, width: int = WIDTH) -> str:
-    """Draws vertical bars, side by side; about `labels` of them are labelled."""
+    """Draws vertical bars, side by side. About `labels` of them have a label."""
     chart = _chart(
         pygal.Bar,
         title,
@@ -66,7 +68,7 @@ def columns(title: str, rows: Sequence[Bar], *, labels: int = 8, width: int = WI
 
 
 def shares(title: str, rows: Sequence[Bar]) -> str:
-    """Draws one bar, parted, with a legend below."""
+    """Draws one bar that is divided into shares, with a legend below."""
     chart = _chart(
         pygal.HorizontalStackedBar,
         title,
@@ -92,7 +94,8 @@ def _chart(kind: type[pygal.Graph], title: str, height: int, **settings: object)
     )
 
     def plain(root: Element) -> Element:
-        """Leaves what is drawn: no script, style, comment or address; what scripts would show becomes a title."""
+        """Removes scripts, styles, comments and addresses from the drawing. Texts that scripts would show become
+        titles."""
         root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title}
         for parent in list(root.iter()):
             for child in list(parent):
@@ -105,7 +108,7 @@ def _chart(kind: type[pygal.Graph], title: str, height: int, **settings: object)
         for bar in root.iter("g") if kind is pygal.Bar else ():
             if (drawn := bar.find("rect[@class='rect reactive tooltip-trigger']")) is not None:
                 over = {"class": "over", "x": drawn.attrib["x"], "width": drawn.attrib["width"], "height": str(height)}
-                bar.insert(0, Element("rect", over))  # low bars are hard to point at
+                bar.insert(0, Element("rect", over))  # a taller invisible bar, because low bars are hard to point at
         return root
 
     chart.add_xml_filter(plain)

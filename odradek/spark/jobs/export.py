@@ -1,7 +1,7 @@
-"""`odradek spark export`: topics as Parquet, partitioned by topic and day, each record exactly once.
+"""`odradek spark export`: writes topics as Parquet, partitioned by topic and day, each record exactly once.
 
-An export reads the topics of a cluster, or directories of logs. Spark hands the chunks of a plan to its tasks; a task
-reads its range of offsets and writes the files of it. What a crash leaves is finished by the next call
+An export reads the topics of a cluster, or directories of logs. It cuts them into chunks, and each Spark task writes
+one chunk: it reads a range of offsets and writes its files. If an export crashes, the next call finishes its plan
 (`export_plan.py`).
 """
 
@@ -42,23 +42,23 @@ from odradek.spark.offsets import OffsetRange, OffsetReader, Offsets
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import ARROW
 
-CHUNK_RECORDS = 1_000_000  # of a topic over the network
-CHUNK_BYTES = 128 * 1024 * 1024  # of logs in a directory
+CHUNK_RECORDS = 1_000_000  # offsets in a chunk of a topic that is read over the network
+CHUNK_BYTES = 128 * 1024 * 1024  # bytes in a chunk of logs in a directory
 
 
 class ChunkTask(Protocol):
-    """Chunk to be written, which can be sent to another process."""
+    """A chunk to be written. Can be sent to another process."""
 
     @property
     def chunk(self) -> ExportChunk: ...
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Reads its records, with all columns of ARROW."""
+        """Reads the chunk's records, with all columns of ARROW."""
 
 
 class ExportSource(Protocol):
     def identity(self) -> Mapping[str, Any]:
-        """Returns what has to be the same for all plans of an export."""
+        """Returns the properties that must be the same for all plans of an export."""
 
     def bounds(self) -> SourceBounds: ...
 
@@ -76,12 +76,10 @@ def export_source(
     chunk_bytes: int = CHUNK_BYTES,
     allows_loss: bool = False,
 ) -> ExportSource:
-    """Makes the source of an export.
+    """Creates the source of an export. Raises OptionError.
 
-    starting_ms   begin each partition at the first record that is not older
-    ending_ms     end each partition before the first record that is not older
-
-    Raises OptionError.
+    starting_ms  begin each partition at the first record that is not older
+    ending_ms    end each partition before the first record that is not older
     """
     times: dict[str, str] = {}
     if starting_ms is not None:
@@ -96,7 +94,7 @@ def export_source(
 
 
 class TopicExport:
-    """Topics over the network."""
+    """Exports topics over the network."""
 
     def __init__(self, options: SourceOptions, starting_ms: int | None, chunk_records: int) -> None:
         self._options = options
@@ -113,7 +111,7 @@ class TopicExport:
             starting = reader.resolve(self._options.starting, partitions)
             ending = reader.resolve(self._options.ending, partitions)
             ids = {topic: bytes.fromhex(topic_id) for topic, topic_id in reader.topic_ids.items()}
-            told = {  # as in partition.metadata
+            told = {  # ids are written as in partition.metadata
                 topic: base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
                 for topic, topic_id in ids.items()
                 if any(topic_id)
@@ -135,13 +133,14 @@ class TopicChunk:
     options: SourceOptions
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        from odradek.spark.source import read_range  # with Spark, which a worker has
+        from odradek.spark.source import read_range  # imports pyspark, which a worker has
 
         return read_range(self.options, OffsetRange(*self.chunk), ARROW)
 
 
 class DirectoryExport:
-    """Logs in a directory, at rest or being written. Batch headers tell where their transactions and chunks end."""
+    """Exports logs in a directory, whether or not a broker is writing them. Transactions and chunk boundaries are found
+    in the batch headers."""
 
     def __init__(self, options: Mapping[str, str], times: Mapping[str, str], starting_ms: int | None) -> None:
         self._options = FileOptions.read(options)
@@ -228,7 +227,7 @@ class DirectoryChunk:
 
 
 def _cut_at(found: PartitionSurvey, start: int, end: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cuts at places of the survey, as many bytes together as a chunk may have."""
+    """Cuts a range at the survey's places, into parts of at most `most_bytes` unless a single place has more."""
     at, size_bytes = start, 0
     for place in found.places:
         if place.offset <= start:
@@ -246,15 +245,17 @@ if TYPE_CHECKING:
 
 Write: TypeAlias = Callable[[ChunkTask], list[ExportedFile]]
 Run: TypeAlias = Callable[[Sequence[ChunkTask], Write], None]
-"""Has each task written, anywhere, in any order; raises what one of them has raised."""
+"""Has each task written, in any process and any order. Raises the error that a task has raised."""
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """
-    allows_loss   go on where records were deleted before they were exported
+    """Options of an export.
+
+    by_date      write a file for each day
+    allows_loss  continue if records were deleted before they were exported
     """
 
     by_date: bool = True
@@ -264,7 +265,7 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """Result of one call. `resumed` counts plans that another call had left unfinished."""
+    """The result of one call. `resumed` counts plans that an earlier call had left unfinished."""
 
     plans: int = 0
     resumed: int = 0
@@ -281,11 +282,10 @@ class Exported:
 
 
 def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportOptions | None = None) -> Exported:
-    """Exports what is new in the source since the last call, or everything. Returns when it is on disk.
+    """Exports the records that the source has gained since the last call, or all on the first call. Returns when they
+    are on disk. Raises ExportError if the source is not the one that was exported so far.
 
-    to   a directory that all workers have mounted
-
-    Raises ExportError where the source is not what was exported so far.
+    to  a directory that all workers have mounted
     """
     return export_with(on_spark(spark), source, to, options or ExportOptions())
 
@@ -293,7 +293,7 @@ def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportO
 def export_with(
     run: Run, source: ExportSource, to: Path, options: ExportOptions, observe: Observe = observe_nothing
 ) -> Exported:
-    """Does the same with tasks that need not be Spark's."""
+    """Like `export`, but `run` decides where tasks run. They need not run in Spark."""
     out = ExportDirectory(to.expanduser().resolve())
     out.open({"by_date": options.by_date, **source.identity()})
     exported = Exported()
@@ -306,7 +306,7 @@ def export_with(
                 return exported
             plan = out.store(made)
             observe(ExportStep.PLANNED)
-            is_left = plan != made  # another export was faster
+            is_left = plan != made  # another export has stored its plan first
         assert plan is not None
         completed = out.completed(plan)
         waiting = [chunk for chunk in plan.chunks if chunk not in completed]
@@ -326,7 +326,8 @@ def export_with(
         try:
             run(source.tasks(waiting), write)
         except Exception:
-            if not out.is_done(plan):  # by another export, which has removed what this one was writing
+            # If the plan is done, another export has finished it and removed the files that this one was writing.
+            if not out.is_done(plan):
                 raise
         exported.files += out.finish(plan)
         observe(ExportStep.DONE)
@@ -345,7 +346,7 @@ def _planned(previous: Plan | None, source: ExportSource, options: ExportOptions
 
 
 def on_spark(spark: SparkSession) -> Run:
-    """Runs each chunk as a task of Spark."""
+    """Returns a function that runs each chunk as a task of Spark."""
     from pyspark.sql import functions as F
 
     def run(tasks: Sequence[ChunkTask], write: Write) -> None:
@@ -355,7 +356,7 @@ def on_spark(spark: SparkSession) -> Run:
         def work(number: int) -> int:
             return len(write(tasks[number]))
 
-        # A plain function of Python: those on Arrow need pandas.
+        # A plain Python UDF, because Arrow UDFs need pandas.
         written = F.udf(work, "int", useArrow=False)("id")
         spark.range(0, len(tasks), 1, len(tasks)).select(written).collect()
 

@@ -1,22 +1,23 @@
-"""Plans of an export: what it has written, and what it writes next. Knows neither Spark nor Parquet.
+"""The plans of an export: what it has written so far, and what it writes next. Independent of Spark and Parquet.
 
-An export is a sequence of plans. A plan is a list of chunks: ranges of offsets, each of one partition. Everything about
-it is decided before the first record is read, and stored with names that cannot be taken twice:
+An export is a sequence of plans. A plan is a list of chunks, which are ranges of offsets of one partition each. A plan
+is complete before its first record is read, and is stored under a name that only one export can take:
 
     OUT/topic=orders/date=2026-11-01/orders-0-00000000000000000000-00000000000000500000.parquet
-    OUT/_odradek/export.json                 what is exported, for all plans
-    OUT/_odradek/plans/00000003.json         a plan: where each partition begins and ends, and the chunks between
-    OUT/_odradek/plans/00000003/CHUNK.json   this chunk is complete: all its files are in their places
-    OUT/_odradek/plans/00000003.done.json    all its chunks are complete; lists their files
+    OUT/_odradek/export.json                     properties that all plans share
+    OUT/_odradek/plans/00000003.json             a plan: where each partition begins and ends, and the chunks between
+    OUT/_odradek/plans/00000003/CHUNK.json       this chunk is complete: all its files are in place
+    OUT/_odradek/plans/00000003.done.json        all chunks of the plan are complete; lists their files
 
-| a crash, or a second export at the same time | what a later export does |
+| a crash, or a second export at the same time | a later export |
 |---|---|
-| before the plan is stored | makes a new one |
-| in the middle of a chunk | writes the whole chunk again, under the same names: a file takes the place of its equal |
-| when all chunks are complete | stores that the plan is done |
-| two make a plan at once | the second finds the name taken, and works on the plan of the first |
+| before the plan is stored | makes a new plan |
+| in the middle of a chunk | writes the whole chunk again, under the same names, replacing equal files |
+| when all chunks are complete | records that the plan is done |
+| two exports make a plan at the same time | the second finds the name taken, and works on the plan of the first |
 
-So a record is in one file only, whose name is known before it is written, and the next plan begins where this one ends.
+So each record is in exactly one file. The file's name is known before it is written, and the next plan begins where
+this one ends.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from typing import Any, NamedTuple, TypeAlias
 
 from odradek.spark.offsets import Offsets, from_json, to_json
 
-STATE = "_odradek"  # Spark, Hive and DuckDB's Hive reader leave out names that begin with an underscore
+STATE = "_odradek"  # Spark, Hive and DuckDB's Hive reader ignore names that begin with an underscore
 LAYOUT = 1
 
 
 class ExportError(ValueError):
-    """The export cannot go on without losing or repeating records; the message says what to do."""
+    """The export cannot continue without losing or repeating records. The message explains how to proceed."""
 
 
 class ExportStep(Enum):
     """Points at which an export can be interrupted."""
 
     PLANNED = auto()  # the plan is stored
-    WRITTEN = auto()  # the files of a chunk, under other names
-    PUBLISHED = auto()  # one of them is in its place; comes once for each
-    COMPLETED = auto()  # the chunk
-    DONE = auto()  # the plan
+    WRITTEN = auto()  # the files of a chunk are written, under temporary names
+    PUBLISHED = auto()  # one of these files has its final name; observed once for each
+    COMPLETED = auto()  # the chunk is complete
+    DONE = auto()  # the plan is done
 
 
 Observe: TypeAlias = Callable[[ExportStep], None]
@@ -60,7 +61,7 @@ def observe_nothing(step: ExportStep) -> None:
 
 
 class ExportChunk(NamedTuple):
-    """start_offset <= offset < end_offset"""
+    """A range of one partition: start_offset <= offset < end_offset."""
 
     topic: str
     partition: int
@@ -73,7 +74,7 @@ class ExportChunk(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """`path` is relative to the directory of the export."""
+    """A written file. `path` is relative to the directory of the export."""
 
     path: str
     rows: int
@@ -82,9 +83,9 @@ class ExportedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`start` and `end` are those of all partitions; the chunks fill what lies between.
+    """One plan. `start` and `end` cover all partitions; the chunks fill the ranges between them.
 
-    topic_ids   of those topics whose id is known
+    topic_ids  ids of the topics whose id is known
     """
 
     number: int
@@ -115,11 +116,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class SourceBounds:
-    """Offsets that a source has, for each partition.
+    """The offsets that a source has, for each partition.
 
-    earliest   of the log
-    first      where an export that knows nothing of the partition begins
-    latest     where this one ends
+    earliest  start of the log
+    first     where an export begins that has not yet read the partition
+    latest    where this export ends
     """
 
     earliest: Offsets
@@ -129,11 +130,10 @@ class SourceBounds:
 
 
 def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
-    """Returns where the next plan begins and ends, by what was exported and what is there.
+    """Returns where the next plan begins and ends, given the plan before it and the offsets of the source. Raises
+    ExportError.
 
-    allows_loss   go on where records were deleted before they were exported
-
-    Raises ExportError.
+    allows_loss  continue if records were deleted before they were exported
     """
     done = {} if previous is None else previous.end
     known = {} if previous is None else previous.topic_ids
@@ -163,7 +163,7 @@ def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = Fa
 def next_plan(
     previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[ExportChunk], topic_ids: Mapping[str, str]
 ) -> Plan:
-    """Partitions and topics that are not read this time keep their place."""
+    """Returns the plan after `previous`. Partitions and topics that are not read this time keep their positions."""
     kept = {} if previous is None else previous.end
     known = {} if previous is None else previous.topic_ids
     number = 0 if previous is None else previous.number + 1
@@ -171,7 +171,8 @@ def next_plan(
 
 
 def cut(start: Offsets, end: Offsets, most_records: int) -> list[ExportChunk]:
-    """Chunks of so many offsets; round numbers, so that the files of later exports are aligned."""
+    """Cuts ranges into chunks of `most_records` offsets. Boundaries are multiples of that number, so that the files of
+    later exports are aligned."""
     chunks = []
     for each in sorted(start):
         at = start[each]
@@ -183,7 +184,8 @@ def cut(start: Offsets, end: Offsets, most_records: int) -> list[ExportChunk]:
 
 
 class ExportDirectory:
-    """The state of an export. Every file in it is written under another name, synced, and then given its own."""
+    """The state of an export. Every file in it is written under a temporary name, synced, and then renamed or
+    linked."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -191,7 +193,8 @@ class ExportDirectory:
         self._plans = self._state / "plans"
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Opens the directory for plans with this `identity`. Raises ExportError for a directory of something else."""
+        """Opens the directory for plans with this `identity`. Raises ExportError if the directory holds something
+        else."""
         wanted = {"layout": LAYOUT, **identity}
         path = self._state / "export.json"
         if not path.exists():
@@ -213,19 +216,20 @@ class ExportDirectory:
         return self._done(plan.number).exists()
 
     def store(self, plan: Plan) -> Plan:
-        """Stores a plan; returns it, or the one of this number of another export that was faster."""
+        """Stores a plan and returns it. If another export has already stored a plan with this number, returns that
+        plan."""
         path = self._plan(plan.number)
         create(path, plan.to_json())
         return Plan.from_json(_read(path))
 
     def completed(self, plan: Plan) -> dict[ExportChunk, list[ExportedFile]]:
-        """Returns the chunks whose files are all in their places."""
+        """Returns the complete chunks, whose files all have their final names, with these files."""
         folder = self._markers(plan.number)
         names = {path.stem for path in folder.glob("*.json")} if folder.exists() else set()
         return {chunk: self.files_of(plan.number, chunk) or [] for chunk in plan.chunks if chunk.name in names}
 
     def files_of(self, plan_number: int, chunk: ExportChunk) -> list[ExportedFile] | None:
-        """Returns the files of a chunk, None where it is not complete."""
+        """Returns the files of a chunk, or None if the chunk is not complete."""
         try:
             fields = _read(self._markers(plan_number) / f"{chunk.name}.json")
         except FileNotFoundError:
@@ -238,7 +242,8 @@ class ExportDirectory:
         replace(folder / f"{chunk.name}.json", {"files": [list(each) for each in files]})
 
     def finish(self, plan: Plan) -> list[ExportedFile]:
-        """Returns the files of all chunks, which have to be complete; removes what only an unfinished plan needs."""
+        """Records that the plan is done, and removes the state of unfinished chunks. Returns the files of all chunks.
+        Raises ExportError if a chunk is not complete."""
         with suppress(FileNotFoundError):
             return [ExportedFile(*each) for each in _read(self._done(plan.number))["files"]]
         completed = self.completed(plan)
@@ -266,7 +271,7 @@ class ExportDirectory:
 
 
 def create(path: Path, fields: Mapping[str, Any]) -> bool:
-    """Creates a file whole; returns False if the name is taken."""
+    """Creates a file atomically. Returns False if the name is taken."""
     unnamed = _written(path, fields)
     try:
         os.link(unnamed, path)
@@ -284,7 +289,7 @@ def replace(path: Path, fields: Mapping[str, Any]) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Names in it survive a loss of power from now on."""
+    """Syncs a directory, so that the names in it survive a loss of power."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

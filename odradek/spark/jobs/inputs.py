@@ -1,10 +1,10 @@
-"""Inputs of a job: topics of a cluster, or a directory with logs. Knows nothing of Spark.
+"""The inputs of a job: topics of a cluster, or a directory with logs. Independent of Spark.
 
-| text | records of |
+| text | input |
 |---|---|
-| `kafka://HOST:PORT/TOPIC` | a topic of a running cluster; several brokers with commas |
-| `kafka://HOST:PORT` | the topics that are named apart |
-| `DIR` | a data directory, a folder with topic directories, or one `TOPIC-0`; topics may be named apart |
+| `kafka://HOST:PORT/TOPIC` | a topic of a running cluster; several brokers are separated by commas |
+| `kafka://HOST:PORT` | the topics that are named separately |
+| `DIR` | a data directory, a folder with topic directories, or one `TOPIC-0`; topics may be named separately |
 | `DIR/TOPIC` | one topic of a data directory |
 """
 
@@ -25,12 +25,12 @@ SCHEME = "kafka://"
 
 
 class InputError(ValueError):
-    """Input that has no records, or is not there; the message says what to write instead."""
+    """The input does not exist or has no records. The message explains what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One of `bootstrap_servers` and `path` is set. No topics: all that are in the directory."""
+    """An input. Either `bootstrap_servers` or `path` is set. Without `topics`, all topics of the directory are read."""
 
     text: str
     bootstrap_servers: str | None = None
@@ -60,13 +60,13 @@ class Input:
         return replace(self, options=self.options | options)
 
     def frame(self, spark: SparkSession, schema: str | None = None) -> DataFrame:
-        """Loads the records; `schema` has the columns that are read, where not all are needed."""
+        """Loads the records. `schema` limits the columns that are read."""
         reader = spark.read.format("odradek").options(**self.source_options())
         return (reader if schema is None else reader.schema(schema)).load()
 
 
 def input_of(text: str, topics: Iterable[str] = ()) -> Input:
-    """Parses what a person has written. Looks at the file system, and at no cluster. Raises InputError."""
+    """Parses an input as a user has typed it. Looks at the file system, but contacts no cluster. Raises InputError."""
     wanted = tuple(topics)
     if text.startswith(SCHEME):
         return _of_a_cluster(text, wanted)
@@ -90,7 +90,7 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
 
 
 def one_topic(source: Input) -> Input:
-    """Returns the input with its one topic. Raises InputError where it is not clear which."""
+    """Returns the input with its only topic. Raises InputError if there is none or more than one."""
     topics = source.topics
     if not topics and source.path is not None:
         topics = tuple(topics_in(source.path))
@@ -101,7 +101,7 @@ def one_topic(source: Input) -> Input:
 
 
 def topics_in(path: Path) -> list[str]:
-    """Lists the topics that have partitions in a directory; `path` may also be the directory of one partition."""
+    """Returns the topics that have partitions in a directory. `path` may also be the directory of one partition."""
     own = partition_of(path.resolve())
     if own is not None:
         return [own[0]]

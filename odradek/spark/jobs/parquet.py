@@ -1,4 +1,4 @@
-"""The records of one chunk as Parquet files, one for each day (UTC) of their timestamps. Knows nothing of Spark."""
+"""Writes the records of one chunk as Parquet files, one per day (UTC) of their timestamps. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from odradek.spark.jobs.export_plan import (
     sync_directory,
 )
 
-ROW_GROUP_BYTES = 32 * 1024 * 1024  # of columns in memory
-WAITING_BYTES = 4 * ROW_GROUP_BYTES  # of all days together
-MOST_DAYS = 500  # in one chunk, each with an open file
+ROW_GROUP_BYTES = 32 * 1024 * 1024  # size of the columns in memory
+WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit for all days together
+MOST_DAYS = 500  # limit for one chunk, because each day has an open file
 
 
 def write_chunk(
@@ -38,9 +38,11 @@ def write_chunk(
     compression: str = "zstd",
     observe: Observe = observe_nothing,
 ) -> list[ExportedFile]:
-    """Returns when all of them are in their places and will stay there. A chunk that is complete is not written again.
+    """Writes a chunk, and returns when all its files have their final names and are synced. A chunk that is already
+    complete is not written again.
 
-    records   those of the chunk, with a column `timestamp`; `topic` is left to the name of the directory
+    records  the records of the chunk, with a column `timestamp`; the column `topic` is dropped, as the directory's name
+             contains it
     """
     done = out.files_of(plan_number, chunk)
     if done is not None:
@@ -90,7 +92,7 @@ class _Day:
 
 
 class _Days:
-    """The open files of a chunk. Rows wait in memory until there are enough for a row group."""
+    """The open files of a chunk. Rows are buffered until there are enough for a row group."""
 
     def __init__(self, folder: Path, compression: str) -> None:
         self._folder = folder
@@ -110,7 +112,7 @@ class _Days:
             largest.write()
 
     def close(self) -> dict[str, tuple[Path, int]]:
-        """Returns file and number of rows of each day, which are on disk."""
+        """Closes and syncs all files. Returns the file and the number of rows for each day."""
         for day in self._days.values():
             day.write()
             day.writer.close()
@@ -136,7 +138,7 @@ class _Days:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterable[tuple[str, pa.Table]]:
-    """Parts rows by day, in the order of the log within each."""
+    """Divides rows by day. Within a day they remain in the order of the log."""
     days = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
     table = pa.Table.from_batches([batch])
     distinct = pc.unique(days)

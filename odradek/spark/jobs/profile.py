@@ -1,6 +1,7 @@
-"""`odradek spark profile`: sizes, keys, skew, compression and latency of a topic.
+"""`odradek spark profile`: measures sizes, keys, skew, compression and latency of a topic.
 
-Records are read twice, the second time only their keys; in a directory, batch headers and markers as well.
+Records are read twice, the second time only their keys. If the topic lies in a directory, batch headers and markers are
+read too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from odradek.spark.jobs.profile_facts import STEPS, Distribution, KeyFacts, LogF
 from odradek.spark.jobs.shown import shown
 
 TOP_KEYS = 12
-TIMES = 72  # steps over time, about
+TIMES = 72  # upper limit of the steps of a chart over time
 _ROUND_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000)
 _MINUTES = (600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000, 21_600_000, 43_200_000, 86_400_000)
 _RECORD = "key binary, value binary, partition int, timestamp timestamp"
@@ -28,7 +29,7 @@ _TRANSACTION = "state string, firstTimestamp timestamp, endTimestamp timestamp"
 
 
 def profile(spark: SparkSession, source: Input) -> Profile:
-    """Measures one topic. Raises InputError where it is not clear which."""
+    """Measures one topic. Raises InputError if the input does not have exactly one."""
     source = one_topic(source)
     found = Profile(str(source), source.topics[0])
     measure_records(found, source.frame(spark, _RECORD))
@@ -43,7 +44,7 @@ def profile(spark: SparkSession, source: Input) -> Profile:
 
 
 def measure_records(found: Profile, records: DataFrame) -> None:
-    """Measures records with key, value, partition and timestamp."""
+    """Measures records, given their key, value, partition and timestamp."""
     key, value = F.coalesce(F.octet_length("key"), F.lit(0)), F.coalesce(F.octet_length("value"), F.lit(0))
     measured = records.select(
         "partition", key.alias("k"), value.alias("v"), "key", "value", F.unix_millis("timestamp").alias("ms")
@@ -89,7 +90,7 @@ def top_keys(keys: DataFrame, most: int = TOP_KEYS) -> list[KeyFacts]:
 
 
 def measure_log(found: Profile, batches: DataFrame, transactions: DataFrame) -> None:
-    """Measures the log by its views of these names."""
+    """Measures the log, given its views `batches` and `transactions`."""
     data = batches.where("not isControl").persist(StorageLevel.DISK_ONLY)
     try:
         of_partitions = {
@@ -135,7 +136,7 @@ def measure_log(found: Profile, batches: DataFrame, transactions: DataFrame) -> 
 
 
 def step_of(duration_ms: int) -> int:
-    """Returns a round number of ms that parts this time into TIMES steps at the most."""
+    """Returns a round number of ms that divides this duration into at most TIMES steps."""
     return next((each for each in (*_ROUND_MS, *_MINUTES) if duration_ms / each <= TIMES), 7 * _MINUTES[-1])
 
 
@@ -152,7 +153,7 @@ def _distribution(rows: list[Any], counted: str) -> Distribution:
 
 
 def _bucket(value: Column) -> Column:
-    """Computes `profile_facts.bucket_of` in SQL; null for null."""
+    """Like `profile_facts.bucket_of`, but in SQL. Null for null."""
     return F.when(value < 1, F.lit(-1)).otherwise(F.floor(F.log2(value) * STEPS).cast("int"))
 
 

@@ -1,4 +1,4 @@
-"""Facts of a profile. Plain values: `profile.py` measures them, `profile_page.py` shows them."""
+"""The facts of a profile, as plain values: `profile.py` measures them, `profile_page.py` shows them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from odradek.spark.jobs.shown import size
 
-STEPS = 8  # buckets of a histogram for each doubling
-_SKEWED = 2.0  # times the mean
-_HOT_KEY = 0.1  # of the records
-_SMALL_BATCH = 10  # records
+STEPS = 8  # buckets of a histogram per doubling of the value
+_SKEWED = 2.0  # in multiples of the mean
+_HOT_KEY = 0.1  # as a share of all records
+_SMALL_BATCH = 10  # records in a batch
 _MANY_ABORTED = 0.05
 
 
 class Bucket(NamedTuple):
-    """of values: start <= value < end"""
+    """The number of values with start <= value < end."""
 
     start: float
     end: float
@@ -26,16 +26,16 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Distribution of values in buckets that grow by a twelfth or so; as exact as they are."""
+    """A histogram. Each bucket ends about 9 % above its start, which bounds the error of its quantiles."""
 
-    counts: Mapping[int, int] = field(default_factory=dict)  # number of the bucket → values in it
+    counts: Mapping[int, int] = field(default_factory=dict)  # number of values by the bucket's number
 
     @property
     def total(self) -> int:
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> float:
-        """Returns the end of the bucket with this value; 0 where there are none."""
+        """Returns the upper end of the bucket that contains this quantile, or 0 if there are no values."""
         wanted, seen = share * self.total, 0
         for number in sorted(self.counts):
             seen += self.counts[number]
@@ -44,7 +44,7 @@ class Distribution:
         return 0
 
     def by_doubling(self) -> list[Bucket]:
-        """Returns wider buckets, without gaps; for charts."""
+        """Merges the buckets into wider ones, one per doubling and without gaps, for charts."""
         doublings: dict[int, int] = {}
         for number, count in self.counts.items():
             place = -1 if number < 0 else number // STEPS
@@ -58,7 +58,7 @@ class Distribution:
 
 
 def bucket_of(value: float) -> int:
-    """Returns the number of a value's bucket; -1 below 1."""
+    """Returns the number of the bucket that contains the value, or -1 if the value is below 1."""
     return -1 if value < 1 else floor(log2(value) * STEPS)
 
 
@@ -87,16 +87,16 @@ class TimeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class LogFacts:
-    """Facts from batch headers and markers. Times in ms.
+    """Facts from batch headers and markers. Times are in ms.
 
-    span     from the first to the last record of a batch: how long producers collect
-    open_for from the first record of a transaction to its marker: how long readers of committed records wait for it
+    span      from the first to the last record of a batch: how long producers collect records
+    open_for  from the first record of a transaction to its marker: how long readers of committed records wait for it
     """
 
     batches: int = 0
     size_bytes: int = 0
     producers: int = 0
-    codecs: dict[str, int] = field(default_factory=dict)  # → bytes in the log
+    codecs: dict[str, int] = field(default_factory=dict)  # bytes in the log by codec
     batch_records: Distribution = field(default_factory=Distribution)
     batch_bytes: Distribution = field(default_factory=Distribution)
     span: Distribution = field(default_factory=Distribution)
@@ -108,7 +108,8 @@ class LogFacts:
 
 @dataclass(slots=True)
 class Profile:
-    """`log` is None for a topic that was read over the network: a broker does not hand out headers as they are."""
+    """The facts about a topic. `log` is None if the topic was read over the network, because a broker does not return
+    batch headers as they are stored."""
 
     source: str
     topic: str
@@ -117,7 +118,7 @@ class Profile:
     value_bytes: int = 0
     null_keys: int = 0
     null_values: int = 0
-    distinct_keys: int = 0  # about
+    distinct_keys: int = 0  # an estimate
     first_ms: int | None = None
     last_ms: int | None = None
     record_bytes: Distribution = field(default_factory=Distribution)
@@ -132,19 +133,20 @@ class Profile:
 
     @property
     def skew(self) -> float:
-        """Returns the largest partition, in times of the mean."""
+        """The size of the largest partition, in multiples of the mean."""
         largest = max((each.records for each in self.partitions), default=0)
         return largest * len(self.partitions) / self.records if self.records else 1.0
 
     @property
     def compression_ratio(self) -> float | None:
-        """Returns payload to log, headers and markers included: below 1 where these outweigh what compression saves."""
+        """Bytes of keys and values divided by bytes in the log, with headers and markers. It is below 1 if these
+        outweigh the savings of compression."""
         if self.log is None or not self.log.size_bytes:
             return None
         return self.payload_bytes / self.log.size_bytes
 
     def findings(self) -> list[str]:
-        """Returns what a person should look at, most striking first."""
+        """Returns sentences about noteworthy facts, the most striking first."""
         return list(_findings(self))
 
 

@@ -1,4 +1,5 @@
-"""A profile as a page: one HTML file without scripts and without requests, for light and dark screens and for paper."""
+"""Renders a profile as one HTML file. It contains no scripts, loads nothing, and suits light and dark screens and
+paper."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _STYLE = Path(__file__).parent / "assets" / "profile.css"
 
 
 def page(profile: Profile, made: datetime) -> str:
-    """Returns the page; `made` is the time of the profile, aware of its zone."""
+    """Returns the HTML of a profile. `made` is the time of the profile, with its time zone."""
     found = "".join(f"<li>{escape(each)}</li>" for each in profile.findings())
     body = "".join(
         [
@@ -77,7 +78,7 @@ def _over_time(profile: Profile) -> str:
     step_ms = min((b.start_ms - a.start_ms for a, b in pairwise(rows)), default=1_000)
     filled = {row.start_ms: row for row in rows}
     starts: Sequence[int] = range(rows[0].start_ms, rows[-1].start_ms + 1, step_ms)
-    if len(starts) > 400:  # some timestamps are far from the others: only what there is
+    if len(starts) > 400:  # some timestamps are far from the others: show only times with records
         starts = [row.start_ms for row in rows]
     shown = [
         Bar(

@@ -1,6 +1,7 @@
-"""The session of Spark that a job runs in, its progress bar, and what a person is told when there is none.
+"""Opens the Spark session of a job, draws its progress bar, and explains failures to start Spark.
 
-The JVM and Python workers write to a file, so that the terminal shows the job; its last lines are told on a failure.
+The stderr of the JVM and of Python workers goes to a file, so that the terminal shows only the job. If the job fails,
+the last lines of that file are printed.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ _LAST_CHARACTERS = 2_000
 
 
 class JobFailed(Exception):
-    """Spark could not be started, or a job in it failed; the message is for the person who has started it."""
+    """Spark could not be started, or a job in it failed. The message is meant for the user who started it."""
 
 
 @contextmanager
 def session(
     title: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, is_verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """Yields a session with `format("odradek")`, stopped in the end; takes an active one, and leaves it running.
+    """Yields a session with `format("odradek")`. Uses the active session if there is one, and leaves it running;
+    otherwise starts a session, and stops it at the end. Raises JobFailed for any failure of Spark, here and within the
+    block.
 
-    master     `local[*]` if neither it nor spark-submit says anything
-    is_verbose leave what the JVM writes on stderr
-
-    Raises JobFailed for whatever of Spark's goes wrong, here and within the block.
+    master      by default the master of spark-submit, or `local[*]`
+    is_verbose  leave the output of the JVM on stderr
     """
     try:
         from py4j.protocol import Py4JError
@@ -75,7 +76,7 @@ def session(
         told.forget()
     finally:
         if active is None:
-            with suppress(Exception):  # a JVM that is gone cannot be stopped
+            with suppress(Exception):  # a JVM that has already ended cannot be stopped
                 spark.stop()
 
 
@@ -99,12 +100,12 @@ def _started(title: str, master: str | None, settings: Mapping[str, str], told: 
 
 
 def _is_submitted() -> bool:
-    """Tells whether spark-submit has started the JVM: it has its own options for master and settings."""
+    """Returns whether spark-submit has started the JVM; it has its own options for master and settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 class _Told:
-    """File for what Spark's processes write on stderr, from their start on."""
+    """The file that receives the stderr of Spark's processes."""
 
     def __init__(self, is_left: bool) -> None:
         self._path: Path | None = None
@@ -115,7 +116,7 @@ class _Told:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Gives the file as stderr to processes that are started meanwhile."""
+        """Within the block, new processes inherit the file as their stderr."""
         if self._path is None:
             yield
             return
@@ -148,7 +149,8 @@ def _not_started(error: Exception, told: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """Finds the line of a trace that says what was wrong: the last with the name of a Python error, else the first."""
+    """Returns the line of a trace that explains the failure: the last one with the name of a Python error, else the
+    first."""
     found = _OURS.findall(text)
     return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")
 
@@ -159,7 +161,8 @@ _WIDTH = 30
 
 @contextmanager
 def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Iterator[None]:
-    """Draws a bar, but where stderr is no terminal, or through Spark Connect, which does not tell."""
+    """Draws a progress bar within the block. Draws nothing if stderr is no terminal, or under Spark Connect, which does
+    not report progress."""
     stream = sys.stderr if to is None else to
     context = getattr(spark, "_sc", None)
     if context is None or not stream.isatty():
@@ -181,7 +184,8 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
 
 @contextmanager
 def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
-    """Draws done and planned `counts`, asked from a thread of its own. The bar is wiped out in the end."""
+    """Draws a progress bar within the block, and erases it at the end. `counts` returns the numbers of done and planned
+    tasks, and is called from a separate thread."""
     begun = time.monotonic()
     ended = threading.Event()
 
@@ -206,7 +210,7 @@ def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, ever
 
 
 def bar(title: str, done: int, planned: int, seconds: float) -> str:
-    """Formats the bar as a line, without its end."""
+    """Formats the progress bar as one line, without a line end."""
     filled = _WIDTH * done // planned if planned else 0
     minutes, rest = divmod(int(seconds), 60)
     tasks = f"{done:,} of {planned:,} tasks" if planned else "starting"

@@ -1,4 +1,4 @@
-"""Values and places of records, as reports show them."""
+"""Formats values and places of records for reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RecordPlace:
 
     @classmethod
     def of(cls, row: Any) -> RecordPlace | None:
-        """Makes a place of a row of Spark with these fields."""
+        """Converts a row of Spark that has these fields. None stays None."""
         return None if row is None else cls(row["partition"], row["offset"])
 
     def __str__(self) -> str:
@@ -23,7 +23,8 @@ class RecordPlace:
 
 
 def shown(value: object) -> str | None:
-    """Shows bytes as text where they are text, else hexadecimal; shortened. None stays None."""
+    """Formats a value as text, shortened. Bytes that are not printable text are shown in hexadecimal. None stays
+    None."""
     if value is None:
         return None
     if isinstance(value, bytes | bytearray):
@@ -38,7 +39,7 @@ def shown(value: object) -> str | None:
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that a person would take, as in `1.5 GiB`."""
+    """Formats a number of bytes in a suitable unit, as in `1.5 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
