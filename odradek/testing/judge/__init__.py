@@ -1,4 +1,5 @@
-"""Verdicts on Kafka clients: which rule of the protocol a client breaks, and the exchange that proves it.
+"""Judges Kafka clients: finds the rules of the protocol that a client breaks, and the exchanges that prove it.
 
-Recorded exchanges go in, results come out: no clock, file or socket. docs/judge.md is the page for people.
+The input is recorded exchanges, the output is results; there is no clock, file or socket in between. docs/judge.md is
+the user's guide.
 """

@@ -1,4 +1,5 @@
-"""Connections of brokers among themselves, which a recording in front of Apache Kafka has: they are no clients."""
+"""Recognises connections between brokers, which a recording in front of Apache Kafka contains. Brokers are not
+judged."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.testing.judge.exchanges import Connection, Exchange
 
-BATCHED_ADD_PARTITIONS: Final = 4  # version of AddPartitionsToTxn since which only brokers send it
-# Which no client sends. Tools send the others, DescribeQuorum for example.
+BATCHED_ADD_PARTITIONS: Final = 4  # since this version only brokers send AddPartitionsToTxn
+# APIs that only brokers use. APIs that tools use too, such as DescribeQuorum, are not listed.
 OF_BROKERS: Final = frozenset(
     {
         ApiKey.LEADER_AND_ISR,
@@ -39,10 +40,8 @@ GREETINGS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey
 
 
 def note_sender(connection: Connection, exchange: Exchange) -> None:
-    """Notes whether this request shows that a broker sends on the connection.
-
-    WriteTxnMarkers shows it only where nothing else comes: an admin client that aborts a transaction sends it, too.
-    """
+    """Records whether this request shows that a broker uses the connection. WriteTxnMarkers shows it only if the
+    connection carries nothing else, because an admin client that aborts a transaction sends it, too."""
     api = exchange.api
     if api is ApiKey.WRITE_TXN_MARKERS:
         connection.sends_markers = True

@@ -1,4 +1,4 @@
-"""Exchanges as rules see them: a decoded request with its times, and what became of its answer."""
+"""The exchanges that rules examine: a decoded request with its times, its response, and how the exchange ended."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.primitives import records_size
 from odradek.protocol.struct import Message, RecordChunks
 
-GRACE_US: Final = 50_000  # after so long a client is held to have read an answer
+GRACE_US: Final = 50_000  # after this time, a client is assumed to have read a response
 UNKNOWN: Final = "unknown"
 
 
 class AnswerFate(Enum):
-    """The end of an exchange: what became of its answer."""
+    """How an exchange ended."""
 
     WAITING = "is not answered yet"
     ANSWERED = "was answered"
-    UNANSWERED = "got no answer"  # acks=0, or a fault dropped it
+    UNANSWERED = "got no answer"  # because of acks=0, or because a fault dropped the response
     HUNG_UP = "was answered by hanging up"
 
 
@@ -33,9 +33,9 @@ class AnswerFate(Enum):
 class Connection:
     """A connection of a client.
 
-    is_pipelined: whether the client ever sent a request on it before it had read the answer to the last one. first_us,
-    last_us: when its first request came, and its last one. shows_broker, sends_markers, sends_others: what its requests
-    tell about their sender, see `brokers.py`.
+    is_pipelined  whether the client ever sent a request before it had read the response to the last one
+    first_us      when the first request arrived; `last_us`: the last one
+    shows_broker  like `sends_markers` and `sends_others` evidence about the sender, see `brokers.py`
     """
 
     number: int
@@ -55,24 +55,25 @@ class Connection:
     sends_markers: bool = False
     sends_others: bool = False
     waiting: dict[int, Exchange] = field(default_factory=dict)
-    previous: Exchange | None = None  # the one received before the one that is judged
+    previous: Exchange | None = None  # the request received before the current one
 
     @property
     def is_of_broker(self) -> bool:
-        """Whether a broker of the cluster sends on it, and no client."""
+        """Whether the connection belongs to a broker of the cluster rather than a client."""
         return self.shows_broker or (self.sends_markers and not self.sends_others)
 
     @property
     def kin(self) -> tuple[str, str, str, str | None]:
-        """Shared by connections that may belong to one client; never enough to accuse one."""
+        """Connections with equal values may belong to one client. This is never enough evidence against a client."""
         return self.host, self.software, self.software_version, self.client_id
 
 
 @dataclass(slots=True)
 class Batch:
-    """One batch of a Produce request. is_sound: its CRC and its length are right.
+    """A batch in a Produce request.
 
-    content: a checksum of its records as they were sent, without the header; None if the recording lacks them.
+    is_sound  whether its CRC and its length are right
+    content   a checksum of its records as they were sent, without the header; None if the recording lacks them
     """
 
     topic: str
@@ -89,9 +90,14 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """earliest_us: when the request may have been sent at the earliest. `request` is None where it is masked or cannot
-    be read, which `unreadable` tells then. lacks_records: records were left out, of batches whose CRC was right.
-    is_behind, is_unsure: it was sent before the answer before it was, or nobody looked."""
+    """A request and its response.
+
+    request        None if the request is masked, or cannot be read; `unreadable` then contains the reason
+    earliest_us    the earliest time at which the client may have sent the request
+    lacks_records  the recording left out the records; the CRCs of their batches were right
+    is_behind      the request was sent before the response to the previous request
+    is_unsure      it is unknown whether the request was sent before that response
+    """
 
     number: int
     connection: Connection
@@ -115,19 +121,19 @@ class Exchange:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the client will never see an answer."""
+        """Whether the client will never see a response."""
         return self.fate in (AnswerFate.UNANSWERED, AnswerFate.HUNG_UP) or (
             self.written_us is None and self.connection.closed_us is not None
         )
 
     @property
     def is_after_answer(self) -> bool:
-        """Whether it is known to have been sent after the answer before it."""
+        """Whether the request is known to have been sent after the response to the previous request."""
         return not self.is_behind and not self.is_unsure
 
     @property
     def batches(self) -> list[Batch]:
-        """Batches of a Produce request, one for each partition: the first that can be read there."""
+        """The batches of a Produce request: for each partition, the first batch that can be read."""
         if self._batches is None:
             self._batches = (
                 _batches(self.request, self.lacks_records) if isinstance(self.request, ProduceRequest) else []
@@ -157,7 +163,8 @@ def _batches(request: ProduceRequest, lacks_records: bool) -> list[Batch]:
 
 
 def forget_records(message: Message | None) -> None:
-    """Puts zeros that all share in the place of records: an exchange is remembered longer than its frame is needed."""
+    """Replaces records by zeros in a shared buffer, because exchanges are remembered for longer than their records are
+    needed."""
     if isinstance(message, ProduceRequest):
         for topic in message.topic_data:
             for partition in topic.partition_data:
@@ -169,7 +176,7 @@ def forget_records(message: Message | None) -> None:
 
 
 def _zeros(records: RecordChunks | None) -> memoryview | None:
-    """Zeros, as many as there are bytes of records."""
+    """Returns as many zeros as there are bytes of records."""
     if records is None:
         return None
     size = records_size(records)
@@ -182,10 +189,8 @@ _shared: Final = [memoryview(b"")]
 
 
 def knows(request: Exchange, answered: Exchange) -> bool:
-    """Whether the client must have known the answer when it sent the request.
-
-    Never an answer that was not written whole, or that was written shortly before its connection was closed.
-    """
+    """Returns whether the client must have known the response when it sent the request. This is never the case for a
+    response that was not written completely, or that was written shortly before its connection was closed."""
     written_us, closed_us = answered.written_us, answered.connection.closed_us
     if answered.fate is not AnswerFate.ANSWERED or written_us is None or request.number == answered.number:
         return False

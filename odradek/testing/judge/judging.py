@@ -1,4 +1,4 @@
-"""From the entries of a recording to results: entries become exchanges, which each family's functions look at."""
+"""Turns the entries of a recording into exchanges, and passes these to the rules of each family."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from odradek.testing.judge.rules import FAMILIES
 from odradek.testing.judge.scene import Client, Scene
 
 CORRELATION_BYTES: Final = 4
-FRAME_START: Final = Packing(">hhi")  # API key, version, correlation id: what is kept of a masked request
+# API key, version and correlation id: the part of a masked request that is recorded.
+FRAME_START: Final = Packing(">hhi")
 MASKED_BYTES: Final = FRAME_START.size
 OF_BOOTSTRAP: Final = frozenset(
     {
@@ -38,15 +39,16 @@ OF_BOOTSTRAP: Final = frozenset(
 
 
 def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
-    """Returns the connections on which a request was ever sent before the answer to the one before it was."""
+    """Returns the connections on which the client ever sent a request before the response to the previous one."""
     return {entry.connection for entry in entries if entry.is_behind}
 
 
 class Judging:
-    """One pass over a recording. `exchanges` counts those that were judged.
+    """One pass over a recording. `exchanges` counts the judged exchanges.
 
-    elsewhere: addresses that clients were sent to and that were not recorded. is_of_bootstrap_only: whether clients
-    have sent nothing but what they ask any broker before they go to those that lead and coordinate.
+    elsewhere             addresses given to clients that bypass the recording
+    is_of_bootstrap_only  whether clients have sent only requests that they send to any broker before they connect to
+                          leaders and coordinators
     """
 
     def __init__(self, pipelined_connections: set[int]) -> None:
@@ -56,7 +58,7 @@ class Judging:
         self.is_of_bootstrap_only = True
         self._pipelined = pipelined_connections
         self._connections: dict[int, Connection] = {}
-        self._open: dict[int, Exchange] = {}  # not yet written, by number
+        self._open: dict[int, Exchange] = {}  # exchanges whose response is not yet written, by number
         self._all_sent = [look for family in FAMILIES for look in family.all_sent]
         self._all_answered = [look for family in FAMILIES for look in family.all_answered]
         self._sent: dict[ApiKey, list[Look]] = {}
@@ -104,7 +106,7 @@ class Judging:
 
     def _received(self, entry: RecordingEntry) -> None:
         connection = self._connections.get(entry.connection)
-        if connection is None:  # the recording began while it was open
+        if connection is None:  # the recording began after the connection was opened
             is_pipelined = entry.connection in self._pipelined
             connection = self._connections[entry.connection] = Connection(
                 entry.connection, is_pipelined=is_pipelined, requests=1
@@ -121,7 +123,7 @@ class Judging:
         self._look(self._all_sent, exchange)
         if exchange.api is not None and exchange.request is not None:
             self._look(self._sent.get(exchange.api, ()), exchange)
-        if exchange.batches:  # which are read now
+        if exchange.batches:  # `batches` has decoded the records, so they are no longer needed
             forget_records(exchange.request)
         connection.requests += 1
         connection.waiting[exchange.number] = self._open[exchange.number] = exchange
@@ -175,7 +177,7 @@ def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
         return exchange
     try:
         form = request_form(key, exchange.version)
-    except MalformedMessage:  # a version that is not known
+    except MalformedMessage:  # the version is not known
         return exchange
     view = memoryview(frame)
     exchange.is_flexible = form.has_tags
@@ -189,12 +191,12 @@ def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
 
 
 def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
-    """None where it is masked."""
+    """Parses a response. Returns None if it is masked or cannot be read."""
     if exchange.api is None or len(entry.body) <= CORRELATION_BYTES:
         return None
     version = exchange.version
     if exchange.request is None and exchange.api is ApiKey.API_VERSIONS:
-        version = 0  # the answer to a version that is not served
+        version = 0  # the version of the response if the broker does not support the requested version
     try:
         return read_answer(exchange.api.value, version, memoryview(entry.body), has_length=False).message
     except (MalformedMessage, ValueError, IndexError):
@@ -202,7 +204,7 @@ def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
 
 
 def judge(entries: Callable[[], Iterable[RecordingEntry]]) -> Judging:
-    """entries: from the beginning, at each call; they are read twice."""
+    """Judges a recording. `entries` is called twice, and returns all entries from the beginning each time."""
     judging = Judging(pipelined(entries()))
     for entry in entries():
         judging.take(entry)

@@ -1,4 +1,4 @@
-"""Reports on verdicts: lines for a terminal, JSON, and JUnit's XML."""
+"""Formats verdicts: as lines for a terminal, as JSON, and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from odradek.testing.judge.exchanges import Exchange
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
 
-ENDS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}  # attributes by the elements they count
+# Attributes, and the elements that they count.
+ENDS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
-    """One for each rule that was exercised; those that were not in one line, unless `everything`.
-
-    ignored: the reasons by rule.
-    """
+    """Yields one line per exercised rule, then one line that lists the others; with `everything`, one line for each
+    rule. `ignored` holds the reasons for ignoring rules."""
     for software in found:
         yield f"{software.title}: {software.clients} clients, {software.connections} connections"
         for verdict in software.verdicts.values():
@@ -58,7 +57,7 @@ def _short(exchange: Exchange) -> str:
 
 
 def table() -> Iterator[str]:
-    """The rules themselves, for `--dryrun`."""
+    """Yields the rules themselves, for `--dryrun`."""
     for rule in RULES.values():
         yield f"{rule.id:7} {rule.level.value}  {rule.text} [{rule.clause}]"
         yield f"           {f'decided by {rule.when}' if rule.needs is None else f'needs {rule.needs}'}"
@@ -71,10 +70,13 @@ def as_json(found: Iterable[Software], ignored: Mapping[str, str]) -> str:
 def junit(
     found: Iterable[Software], ignored: Mapping[str, str], *, failure: str = "", took_s: float = 0.0, strict: bool
 ) -> str:
-    """A suite for each software, with a test case for each rule, and one for the command that was judged.
+    """Formats a JUnit report: a suite for each software with a test case for each rule, and a test case for the judged
+    command.
 
-    A rule that is broken below the level that counts is no failure. failure: why the command did not end well, which is
-    an error. took_s: how long the command took; a suite of a software takes from its first request to its last one.
+    A broken rule below the level that counts is not a failure.
+
+    failure  why the command failed, which is reported as an error
+    took_s   duration of the command; the duration of a software is the time from its first to its last request
     """
     suites = []
     for software in found:
@@ -99,14 +101,15 @@ class _Suite:
 
 
 def _counts(cases: list[str], took_s: float) -> str:
-    """The attributes that a suite and the whole report share."""
+    """Returns the attributes that a suite and the whole report have in common."""
     ends = {name: sum(f"<{element}" in case for case in cases) for name, element in ENDS.items()}
     counts = " ".join(f'{name}="{count}"' for name, count in ends.items())
     return f'tests="{len(cases)}" {counts} time="{took_s:.3f}"'
 
 
 def _case(software: Software, verdict: RuleVerdict, ignored: Mapping[str, str], *, strict: bool) -> str:
-    """A rule takes no time of its own; readers of the form ask for the attribute."""
+    """Formats the test case of a rule. Its time is always 0: judging a rule takes no measurable time, but readers of
+    JUnit XML require the attribute."""
     rule = verdict.rule
     head = f'<testcase classname={quoteattr(software.title)} name={quoteattr(f"{rule.id} {rule.text}")} time="0.000">'
     body = ""

@@ -1,4 +1,4 @@
-"""Rules as data, and families of them: the functions that decide rules, by the API and the moment they look at."""
+"""Rules as data, and families of rules with the functions that decide them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Level(Enum):
-    """How much a break counts. LOSS: a MUST whose break loses records that the application believes to be stored, or
-    hides that they are lost."""
+    """The severity of a broken rule. LOSS marks a MUST rule whose violation loses records that the application believes
+    to be stored, or hides that they are lost."""
 
     LOSS = "L"
     MUST = "M"
@@ -29,12 +29,12 @@ L, M, S, I = Level.LOSS, Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolRule:
-    """One row of the table.
+    """One rule.
 
-    Its clause, with the reason and the source, is the row of docs/spec/client-rules.md that `clause` names.
+    Its clause, with the reason and the source, is the row of docs/spec/client-rules.md to which `clause` links.
 
-    when   the precondition: what has to happen for it to be decided
-    needs  why traffic alone does not decide it; None where it does
+    when   the precondition: the event that allows a decision
+    needs  why traffic alone does not decide the rule; None if it does
     """
 
     id: str
@@ -45,7 +45,7 @@ class ProtocolRule:
 
     @property
     def clause(self) -> str:
-        """The link to the clause, from the root of the repository."""
+        """The link to the clause, relative to the root of the repository."""
         return f"docs/spec/client-rules.md#{self.id.lower().replace('.', '-')}"
 
     @property
@@ -58,8 +58,8 @@ Look: TypeAlias = "Callable[[Exchange, Scene], None]"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rules that are decided together. Functions may look at every request (`all_sent`), or at those of some APIs, when
-    they are received (`sent`) or when their answers are there (`answered`)."""
+    """Rules that are decided together. Their functions examine every request (`all_sent`, `all_answered`), or those of
+    certain APIs; either when the request arrives (`sent`) or when its response is sent (`answered`)."""
 
     rules: tuple[ProtocolRule, ...]
     sent: Mapping[ApiKey, tuple[Look, ...]] = field(default_factory=dict)
@@ -69,5 +69,5 @@ class Family:
 
 
 def undecided(id_: str, level: Level, text: str, needs: str) -> ProtocolRule:
-    """A row that traffic alone does not decide."""
+    """Returns a rule that traffic alone does not decide."""
     return ProtocolRule(id_, level, text, needs=needs)

@@ -1,9 +1,9 @@
-"""Memory of rules between exchanges, and the place of their results.
+"""The state that rules keep between exchanges, and their results.
 
-State is found by kind and key (a connection, a producer id and epoch, a transactional id, a member, a session); of each
-kind, and of ids that join connections, the MOST_STATES used last are kept. Results lie with the connection whose
-request was judged; connections are joined to clients by producer id and epoch, member id, and the client instance id of
-telemetry.
+State is looked up by type and key (a connection, a producer id and epoch, a transactional id, a member, a session). Of
+each type, the MOST_STATES last used are kept; the same limit applies to ids that join connections. Results are stored
+with the connection of the judged request. Connections with the same producer id and epoch, member id, or telemetry
+client instance id are joined to one client.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from odradek.testing.judge.exchanges import Connection, Exchange
 
 T = TypeVar("T")
 MOST_STATES: Final = 20_000
-MOST_PROOF: Final = 4  # exchanges that a proof shows
+MOST_PROOF: Final = 4  # maximum number of exchanges in a proof
 
 
 @dataclass(slots=True)
 class Finding:
-    """A rule that was broken for the first time.
-
-    proof: the predecessors, then the exchange that breaks it; empty where the application saw it.
-    """
+    """The first violation of a rule. `proof` lists earlier exchanges, then the one that breaks the rule. It is empty if
+    the application, rather than traffic, showed the violation."""
 
     why: str
     proof: list[Exchange]
@@ -34,7 +32,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of how often one rule was kept and broken."""
+    """Counts how often a rule was kept and broken."""
 
     kept: int = 0
     broken: int = 0
@@ -53,10 +51,8 @@ def _number(finding: Finding) -> int:
 
 @dataclass(slots=True)
 class Client:
-    """Connections that were joined. Names are those of its last ApiVersions request.
-
-    began_us, ended_us: when its first request came, and its last one.
-    """
+    """A client: one or more connections that were joined. Its name and version are those of its last ApiVersions
+    request. `began_us` and `ended_us` are the times of its first and last request."""
 
     name: str
     version: str
@@ -71,15 +67,15 @@ class Scene:
     def __init__(self) -> None:
         self.now_us = 0
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
-        self._joined: dict[int, int] = {}  # connection → one of its client that was seen before it
-        self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # id → a connection that used it
+        self._joined: dict[int, int] = {}  # connection, and an earlier connection of the same client
+        self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # id, and a connection that used it
         self._connections: dict[int, Connection] = {}
         self._tallies: dict[int, dict[str, Tally]] = {}
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._dues = 0
 
     def at(self, kind: type[T], *key: Hashable) -> T:
-        """The state of this kind and key; a fresh one at its first use."""
+        """Returns the state of this type and key, and creates it on first use."""
         states = self._states.get(kind)
         if states is None:
             states = self._states[kind] = OrderedDict()
@@ -94,7 +90,7 @@ class Scene:
         return found
 
     def seen(self, kind: type[T], *key: Hashable) -> T | None:
-        """The state of this kind and key, if there is one."""
+        """Returns the state of this type and key, or None if it does not exist."""
         states = self._states.get(kind)
         found = None if states is None else states.get(key)
         assert found is None or isinstance(found, kind)
@@ -104,7 +100,7 @@ class Scene:
         self._tally(rule, exchange).kept += 1
 
     def broken(self, rule: str, exchange: Exchange, why: str, *before: Exchange | None) -> None:
-        """before: the exchanges that make this one wrong, oldest first."""
+        """Records that an exchange breaks a rule. `before` lists the exchanges that prove it, oldest first."""
         tally = self._tally(rule, exchange)
         tally.broken += 1
         if tally.first is None:
@@ -118,7 +114,8 @@ class Scene:
             self.broken(rule, exchange, why, *before)
 
     def later(self, delay_us: int, action: Callable[[], None]) -> None:
-        """`action` runs before the first event that comes so much later; never, if the recording ends before."""
+        """Runs `action` before the first event that is at least `delay_us` later; never, if the recording ends before
+        that."""
         self._dues += 1
         heapq.heappush(self._due, (self.now_us + delay_us, self._dues, action))
 
@@ -129,7 +126,7 @@ class Scene:
         self.now_us = now_us
 
     def join(self, connection: Connection, *id_: Hashable) -> None:
-        """All connections that use this id belong to one client."""
+        """Records that the connection uses this id. All connections that use one id belong to one client."""
         seen_at = self._seen_at
         other = seen_at.setdefault(id_, connection.number)
         seen_at.move_to_end(id_)
@@ -155,7 +152,7 @@ class Scene:
         return tally
 
     def clients(self) -> list[Client]:
-        """Returns all clients whose requests were judged, in the order in which they came; brokers are none."""
+        """Returns all clients whose requests were judged, by their first connection. Brokers are left out."""
         found: dict[int, Client] = {}
         for number, tallies in sorted(self._tallies.items()):
             connection = self._connections[number]

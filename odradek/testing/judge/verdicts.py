@@ -1,4 +1,4 @@
-"""Verdicts as reports show them: for each client software, and each rule, whether it was kept, with the proof."""
+"""Verdicts for reports: whether each client software kept each rule, with proofs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from odradek.testing.judge.scene import Client, Tally
 KEPT, BROKEN, NOT_EXERCISED, UNDECIDED = "kept", "broken", "not exercised", "not decided"
 Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"
 ALWAYS_COUNT: Final = frozenset({Level.LOSS, Level.MUST})
-MOST_SHOWN: Final = 40  # elements of a list in a proof
+MOST_SHOWN: Final = 40  # maximum number of elements of a list in a proof
 
 
 @dataclass(slots=True)
 class RuleVerdict:
-    """Verdict on one rule. why and proof: of its first break."""
+    """The verdict on one rule. `why` and `proof` belong to its first violation."""
 
     rule: ProtocolRule
     verdict: str
@@ -47,10 +47,8 @@ class RuleVerdict:
 
 @dataclass(slots=True)
 class Software:
-    """Clients that say of themselves that they are the same software, in the same version.
-
-    began_us, ended_us: when the first request of any of them came, and the last.
-    """
+    """Clients that report the same software name and version. `began_us` and `ended_us` are the times of their first
+    and last request."""
 
     name: str
     version: str
@@ -85,13 +83,13 @@ class Software:
 
 
 def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Software]:
-    """only: prefixes of the ids of rules; all of them where there are none."""
+    """Combines the results of clients by software. `only` limits the rules by prefixes of their ids."""
     prefixes = tuple(only)
     found: dict[tuple[str, ...], Software] = {}
     tallies: dict[tuple[str, ...], dict[str, Tally]] = {}
     for client in clients:
         key: tuple[str, ...] = (client.name, client.version)
-        if client.name == "unknown":  # nothing but the client id tells such software apart
+        if client.name == "unknown":  # only the client id distinguishes software without a name
             key = (*key, *sorted(each.rstrip("0123456789") for each in client.client_ids))
         software = found.setdefault(key, Software(client.name, client.version))
         software.began_us = min(software.began_us, client.began_us) if software.clients else client.began_us
@@ -119,13 +117,13 @@ def _verdict(rule: ProtocolRule, tally: Tally | None) -> RuleVerdict:
 
 
 def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
-    """Whether it is broken at a level that makes the command fail."""
+    """Returns whether the rule was broken at a level that makes the command fail."""
     levels = {*ALWAYS_COUNT, Level.SHOULD} if strict else ALWAYS_COUNT
     return verdict.verdict == BROKEN and verdict.rule.level in levels
 
 
 def told(exchange: Exchange) -> dict[str, Json]:
-    """An exchange, decoded; times in ms since the recording began."""
+    """Returns an exchange, decoded, for JSON. Times are in ms since the recording began."""
     return {
         "exchange": exchange.number,
         "connection": exchange.connection.number,
@@ -165,7 +163,7 @@ def _answer(exchange: Exchange) -> Json:
 
 
 def _shortened(value: object) -> Json:
-    """Long lists end with the number of what is left out."""
+    """Shortens long lists, and appends the number of elements left out."""
     if isinstance(value, Mapping):
         return {str(name): _shortened(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The table of rules: one file for each family, in the order in which reports show them."""
+"""The table of rules, with one module per family. Reports show the families in this order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""GRP.8 and GRP.9: what members of classic groups claim to own, and what their leader makes of it (KIP-429, KIP-792).
+"""GRP.8 and GRP.9: partitions that members of classic groups claim, and how their leader assigns them (KIP-429,
+KIP-792).
 
-Metadata and assignments are opaque to the broker; those of the protocol type `consumer` have Kafka's own form.
+Subscriptions and assignments are opaque to the broker. Those of the protocol type `consumer` have Kafka's own format.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.testing.judge.scene import Scene
 
 CONSUMER: Final = "consumer"
-COOPERATIVE: Final = "cooperative"  # in the names of such assignors
+COOPERATIVE: Final = "cooperative"  # part of the names of cooperative assignors
 VERSION_BYTES: Final = 2
 T = TypeVar("T", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 Owned: TypeAlias = frozenset[tuple[str, int]]
@@ -43,7 +44,8 @@ RULES = (
 
 @dataclass(slots=True)
 class HeldPartitions:
-    """Partitions of a member: those of its last assignment, which came in `by`, and those of the one before."""
+    """Partitions of a member: those of its last assignment, which response `by` contained, and those of the assignment
+    before."""
 
     by: Exchange | None = None
     now: Owned = frozenset()
@@ -52,7 +54,7 @@ class HeldPartitions:
 
 @dataclass(slots=True)
 class Claims:
-    """Claims that the leader of a group was told: by partition, the generation and member of each."""
+    """The claims that the leader of a group received: for each partition, generations and members."""
 
     told: Exchange | None = None
     protocol: str = ""
@@ -119,7 +121,8 @@ def sync_answered(exchange: Exchange, scene: Scene) -> None:
 
 
 def claims_of(metadata: Buffer) -> tuple[int, Owned]:
-    """The generation, -1 where none is told, and the partitions that a subscription claims; none in another form."""
+    """Returns the generation of a subscription (-1 if it has none) and the partitions that it claims. Claims nothing if
+    it is in another format."""
     told = _read(ConsumerProtocolSubscription, metadata)
     if told is None:
         return -1, frozenset()
@@ -136,7 +139,7 @@ def assigned_in(assignment: Buffer) -> Owned:
 
 
 def _read(kind: type[T], data: Buffer) -> T | None:
-    """Reads versions of the future as the last that is known, as Kafka does."""
+    """Parses a subscription or an assignment. Like Kafka, parses unknown later versions as the last known version."""
     version = int.from_bytes(data[:VERSION_BYTES], signed=True)
     if len(data) < VERSION_BYTES or version < 0:
         return None

@@ -1,4 +1,4 @@
-"""CON: throttling, logins and the life of connections."""
+"""CON: throttling, logins and the lifetime of connections."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ class ThrottledConnection:
 
 @dataclass(slots=True)
 class SaslSession:
-    """is_raw: bare tokens follow SaslHandshake v0, of which nothing is kept. since: the last success."""
+    """The login of a connection. `since` is the last successful login. `is_raw` means that bare tokens follow
+    SaslHandshake v0, which are not recorded."""
 
     since: Exchange | None = None
     lifetime_us: int = 0
-    again: Exchange | None = None  # the handshake of a login that is under way while one lasts
+    again: Exchange | None = None  # the handshake of a re-authentication in progress
     is_raw: bool = False
 
 

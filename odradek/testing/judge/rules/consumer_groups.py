@@ -24,7 +24,7 @@ FINAL: Final = frozenset(
     code.value
     for code in (E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.INVALID_REQUEST, E.GROUP_AUTHORIZATION_FAILED)
 )
-EARLY: Final = 0.8  # of the heartbeat interval
+EARLY: Final = 0.8  # as a share of the heartbeat interval
 FETCHED: Final = "two drivers in a group: a Fetch does not tell which member sends it"
 HOLD: Final = "a driver that holds an answer back, and says what the application sees"
 
@@ -61,11 +61,12 @@ RULES = (
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """epoch: of the last answer without error, `by`; -1 while none is held."""
+    """A member of a consumer group. `epoch` comes from the last response without error, `by`; it is -1 if the member
+    has none."""
 
     epoch: int = -1
     by: Exchange | None = None
-    before: Exchange | None = None  # its last heartbeat
+    before: Exchange | None = None  # the member's last heartbeat
     interval_us: int = 0
     names: list[str] | None = None
     regex: str | None = None
@@ -74,7 +75,7 @@ class ConsumerMember:
     final: Exchange | None = None
     stale: Exchange | None = None
     late: Exchange | None = None  # answered after the member had left
-    is_assigned: bool = False  # the last answer had an assignment, which is to be reported
+    is_assigned: bool = False  # the last response contained an assignment, which the member has to acknowledge
 
 
 def beats(exchange: Exchange, scene: Scene) -> None:
@@ -155,7 +156,7 @@ def _goes_on(
     passed_us = exchange.received_us - before.received_us
     if reports or member.is_assigned:
         scene.kept("848.4", exchange)
-    # One whose commit was refused since the last heartbeat asks for the epoch that it lacks.
+    # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
     elif member.interval_us and not (member.stale is not None and member.stale.answered_us > before.received_us):
         why = f"a heartbeat without news after {passed_us // 1000} ms of {member.interval_us // 1000}"
         scene.decide("848.4", passed_us >= EARLY * member.interval_us, exchange, why, before)
@@ -196,7 +197,7 @@ def commits(exchange: Exchange, scene: Scene) -> None:
     epoch = request.generation_id_or_member_epoch
     scene.decide("848.13", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
     if member.left is not None and exchange.earliest_us > member.left.received_us:
-        if epoch >= 0:  # with -1 it does not say that it is a member: 848.13 is about that alone
+        if epoch >= 0:  # with -1 the commit does not claim membership, and only 848.13 applies
             scene.broken("848.9", exchange, f"a commit with epoch {epoch} after it has left", member.left)
         return
     by = member.by

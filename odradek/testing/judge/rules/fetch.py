@@ -1,4 +1,4 @@
-"""FET: fetch sessions, and positions as far as answers show them."""
+"""FET: fetch sessions, and positions as far as responses reveal them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from odradek.testing.judge.scene import Scene
 FULL, FINAL = 0, -1
 WRAP: Final = 2**31 - 1
 MOST_SESSIONS: Final = 5
-MOST_HELD: Final = 100  # sessions of a connection that are remembered
+MOST_HELD: Final = 100  # maximum number of remembered sessions per connection
 MOST_LOOPS: Final = 5
 MOST_HURRIED: Final = 20
 AT_ONCE_US: Final = 5_000
 PACED_US: Final = (
-    50_000  # an answer that lets a client wait so long backs it off, as other partitions are to be waited for
+    # If the broker delayed the response by so much, the client was held back enough; it must not wait longer, because
+    # of other partitions.
+    50_000
 )
 EARLIEST: Final = -2
 SESSION_ERRORS: Final = frozenset(
@@ -64,7 +66,7 @@ RULES = (
 
 @dataclass(slots=True)
 class FetchSession:
-    """Session that a broker gave on one connection. epoch: that of its last request, `last`."""
+    """A fetch session of one connection. `epoch` is that of its last request, `last`."""
 
     epoch: int = 0
     last: Exchange | None = None
@@ -75,9 +77,10 @@ class FetchSession:
 class Fetching:
     """Fetches of one connection, which several consumers may share.
 
-    sessions  those that are held, by id; id 0 stands for fetches without one
-    given     the last answer that gave a session which no request has used yet, and how many came in a row
-    isolation the last Fetch, which tells its level; is_mixed: fetches of both levels came
+    sessions   open sessions by id; id 0 stands for fetches without a session
+    given      the last response that opened a session, while no request has used it; `began` counts them in a row
+    isolation  the last Fetch, which shows the isolation level
+    is_mixed   whether there were fetches of both levels
     """
 
     sessions: dict[int, FetchSession] = field(default_factory=dict)
@@ -92,7 +95,8 @@ class Fetching:
 
 @dataclass(slots=True)
 class Stuck:
-    """Partition on a connection: how often one offset was answered with the same control or cut batches."""
+    """A partition on a connection: counts how often the fetch of one offset returned the same control or truncated
+    batches."""
 
     offset: int = -1
     end: int = -1
@@ -135,7 +139,7 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
 
 
 def _sessions(exchange: Exchange, request: FetchRequest, fetching: Fetching, scene: Scene) -> None:
-    """Decides FET.6 and FET.7 for the session that this request belongs to; a full fetch may replace any of them."""
+    """Decides FET.6 and FET.7 for the session of this request. A full fetch may replace any session."""
     epoch = request.session_epoch
     session = fetching.sessions.get(request.session_id)
     if epoch in (FULL, FINAL):
@@ -176,7 +180,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, FetchRequest)
     fetching, epoch = scene.at(Fetching, exchange.connection.number), request.session_epoch
-    if exchange.is_lost:  # whether the broker took the request, the client cannot know
+    if exchange.is_lost:  # the client cannot know whether the broker has processed the request
         fetching.sessions.pop(request.session_id, None)
     if not isinstance(answer, FetchResponse):
         return
@@ -189,7 +193,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
         fetching.sessions[answer.session_id] = FetchSession(last=exchange)
         fetching.given = exchange
     elif answer.error_code == 0 and epoch not in (FULL, FINAL) and answer.session_id != request.session_id:
-        fetching.sessions.pop(request.session_id, None)  # the broker has ended it
+        fetching.sessions.pop(request.session_id, None)  # the broker has closed the session
     has_error = False
     for topic in answer.responses:
         for partition in topic.partitions:

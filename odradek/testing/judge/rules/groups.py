@@ -71,14 +71,15 @@ RULES = (
 
 @dataclass(slots=True)
 class GroupMembers:
-    """The members of a group that have joined and not left, as far as their answers tell."""
+    """The members of a group that have joined and not left, as far as responses show."""
 
     members: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class ClassicMember:
-    """generation: that of the last answer to JoinGroup, `joined`. heard: its last request."""
+    """A member of a classic group. `generation` comes from the last response to JoinGroup, `joined`. `heard` is the
+    member's last request."""
 
     joined: Exchange | None = None
     generation: int = -1
@@ -87,7 +88,7 @@ class ClassicMember:
     heard: Exchange | None = None
     rejected: Exchange | None = None
     rejected_code: int = 0
-    rebalancing: Exchange | None = None  # the answer REBALANCE_IN_PROGRESS that it has not followed yet
+    rebalancing: Exchange | None = None  # the response REBALANCE_IN_PROGRESS to which the member has not reacted yet
     fenced: Exchange | None = None
     commits: int = 0
     joining: Exchange | None = None
@@ -96,11 +97,12 @@ class ClassicMember:
 
 @dataclass(slots=True)
 class Asked:
-    """Answers that a group gave on one connection, which several members may share.
+    """Responses for a group on one connection, which several members may share.
 
-    given: answers MEMBER_ID_REQUIRED by the id that they gave; unclaimed: ids of them that another JoinGroup may have
-    crossed, so that nobody has to use them; rejected: answers UNKNOWN_MEMBER_ID and
-    ILLEGAL_GENERATION by the id of the member. members: ids of the members that have joined there.
+    given      responses MEMBER_ID_REQUIRED by the member id they contain
+    unclaimed  ids of such responses that may have crossed another JoinGroup, so that the client need not use them
+    rejected   responses UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION by member id
+    members    ids of members that have joined on this connection
     """
 
     given: dict[str, Exchange] = field(default_factory=dict)
@@ -110,13 +112,13 @@ class Asked:
     heartbeat_failed: Exchange | None = None
 
     def belongs_to_another(self, name: str, member: str) -> bool:
-        """Whether a JoinGroup with this id may come from another member of the connection than `member`."""
+        """Returns whether a JoinGroup with this id may come from another member on the connection than `member`."""
         others = (self.members | self.unclaimed | self.given.keys() | self.rejected.keys()) - {member}
         return name in others if name else bool(others)
 
 
 def member_of(exchange: Exchange) -> tuple[str, str] | None:
-    """Group and member id; None for whatever comes without one."""
+    """Returns the group and member id of a request, or None if it has no member id."""
     request = exchange.request
     if isinstance(request, JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest):
         return (request.group_id, request.member_id) if request.member_id else None
@@ -170,7 +172,7 @@ def joins(exchange: Exchange, scene: Scene) -> None:
 
 
 def _follows_id(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> None:
-    """Decides GRP.1 for the member that this JoinGroup comes from."""
+    """Decides GRP.1 for the member that sent this JoinGroup."""
     if asked.given.pop(name, None) is not None or name in asked.unclaimed:
         asked.unclaimed.discard(name)
         scene.kept("GRP.1", exchange)
@@ -186,9 +188,9 @@ def _follows_id(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> No
 
 
 def _follows_rejection(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> bool:
-    """Decides GRP.5 and GRP.20 for the member that this JoinGroup comes from. Returns whether it was rejected."""
+    """Decides GRP.5 and GRP.20 for the member that sent this JoinGroup. Returns whether a rule was decided."""
     for member, (rejected, code) in list(asked.rejected.items()):
-        begins_anew = code == UNKNOWN and not name  # lawful, whichever member it comes from
+        begins_anew = code == UNKNOWN and not name  # allowed for any member
         if member != name and not begins_anew and asked.belongs_to_another(name, member):
             continue
         del asked.rejected[member]
@@ -201,7 +203,7 @@ def _follows_rejection(exchange: Exchange, name: str, asked: Asked, scene: Scene
 
 
 def _follows_rebalance(exchange: Exchange, request: JoinGroupRequest, asked: Asked, scene: Scene) -> None:
-    """Decides GRP.4 for the member that this JoinGroup comes from."""
+    """Decides GRP.4 for the member that sent this JoinGroup."""
     name = request.member_id
     for each in list(asked.members):
         member = scene.at(ClassicMember, request.group_id, each)
@@ -259,7 +261,7 @@ def join_answered(exchange: Exchange, scene: Scene) -> None:
 
 
 def answered(exchange: Exchange, scene: Scene) -> None:
-    """Takes the answers to Heartbeat, SyncGroup and OffsetCommit."""
+    """Examines responses to Heartbeat, SyncGroup and OffsetCommit."""
     named, answer = member_of(exchange), exchange.answer
     if named is None:
         return

@@ -23,16 +23,16 @@ from odradek.testing.judge.scene import Scene
 
 WRAP: Final = 2**31
 MOST_IN_FLIGHT: Final = 5
-MOST_REMEMBERED: Final = 64  # batches of a partition that may be retried
+MOST_REMEMBERED: Final = 64  # maximum number of remembered batches per partition
 NEARLY_EXHAUSTED: Final = 32_000
 TOO_LARGE: Final = ErrorCode.MESSAGE_TOO_LARGE.value
 DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value
 UNKNOWN_TOPIC_ID: Final = ErrorCode.UNKNOWN_TOPIC_ID.value
 UNKNOWN_PRODUCER: Final = ErrorCode.UNKNOWN_PRODUCER_ID.value
 OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.value
-TOPIC_IDS_SINCE: Final = 10  # version of Metadata
+TOPIC_IDS_SINCE: Final = 10  # the version of Metadata since which it has topic ids
 E = ErrorCode
-# Answers that say for certain that a batch was not written. After any other error it may have been.
+# Errors that prove that a batch was not written. After any other error it may have been written.
 NOT_WRITTEN: Final = frozenset(
     code.value
     for code in (
@@ -92,7 +92,7 @@ RULES = (
 
 @dataclass(slots=True)
 class Issued:
-    """Epochs of a producer id that answers gave out, with the last of these answers."""
+    """The epochs of a producer id that responses have issued, and the last of these responses."""
 
     epochs: set[int] = field(default_factory=set)
     by: Exchange | None = None
@@ -100,10 +100,10 @@ class Issued:
 
 @dataclass(slots=True)
 class SentBatch:
-    """A batch that may be retried: as it was sent last, and the exchange that carried it first.
+    """A batch that may be retried: its last copy, and the exchange that carried it first.
 
-    doubtful  how often it was sent without an answer that says for certain that it was not written
-    acked     the answer that acknowledged it
+    doubtful  number of copies without a response that proves that they were not written
+    acked     the response that acknowledged the batch
     """
 
     batch: Batch | None = None
@@ -112,11 +112,9 @@ class SentBatch:
     acked: Exchange | None = None
 
     def differs(self, batch: Batch) -> bool:
-        """Whether a batch of the same sequence has other records.
-
-        Clients that build a retry anew give it new timestamps; the records behind its header stay what they were. A
-        recording without records shows that only for a batch whose timestamps are the same or that was acknowledged.
-        """
+        """Returns whether a batch with the same sequence has other records. Clients that rebuild a batch for a retry
+        give it new timestamps in the header, but the bytes of its records stay the same. If the recording lacks the
+        records, a difference is certain only if the timestamps are equal or the first batch was acknowledged."""
         before = self.batch
         if before is None or before.header.crc == batch.header.crc:
             return False
@@ -128,27 +126,28 @@ class SentBatch:
 
     @property
     def is_refused(self) -> bool:
-        """Whether every copy was refused: its sequence is free for other records."""
+        """Whether every copy was refused, so that its sequence may be used for other records."""
         return self.batch is not None and self.doubtful == 0 and self.acked is None
 
 
 @dataclass(slots=True)
 class Line:
-    """Batches of one producer id and epoch to one partition. acked: the next sequence that is not acknowledged."""
+    """Batches of one producer id and epoch for one partition. `acked` is the next sequence that is not acknowledged."""
 
     next: int = -1
     acked: int = 0
     last: Exchange | None = None
     counts: OrderedDict[int, int] = field(default_factory=OrderedDict)
     is_split: bool = False
-    failed: Exchange | None = None  # answered so that the epoch must be bumped
+    failed: Exchange | None = None  # the response after which the epoch must be bumped
     duplicates: dict[int, Exchange] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class TopicLife:
-    """How often a topic was made again while it was produced to by name: its sequences may begin at 0 again then."""
+    """Counts how often a topic was deleted and created again while clients produced to its name. Sequences may then
+    start at 0 again."""
 
     times: int = 0
     topic_id: bytes = ZERO_UUID
@@ -156,15 +155,15 @@ class TopicLife:
 
 @dataclass(slots=True)
 class WithoutTopic:
-    """Sequences of one producer id and epoch for partitions of an index, whose topic was no more when they came. A
-    retry keeps its sequence (IDM.3), also where it is the first batch of a topic that was created again."""
+    """Sequences of one producer id and epoch, for one partition index, that were sent after their topic was deleted. A
+    retry keeps its sequence (IDM.3), even if it becomes the first batch of a topic that was created again."""
 
     sequences: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Highest:
-    """Producer whose batches a connection carried last for a partition."""
+    """The producer whose batches a connection last carried for a partition."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -210,7 +209,7 @@ def _wrong_epoch(batch: Batch, is_transactional: bool, issued: Issued, highest: 
 
 
 def _place_in_line(batch: Batch, scene: Scene) -> tuple[Hashable, ...]:
-    """The key of the Line that a batch belongs to."""
+    """Returns the key of the Line of a batch."""
     header, life = batch.header, scene.at(TopicLife, batch.topic)
     return header.producer_id, header.producer_epoch, *batch.place, life.times
 
@@ -231,7 +230,7 @@ def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene
         sent.doubtful += 1
         return
     elif sequence in line.counts and sequence != line.next:
-        pass  # the refused batch has made room for this one
+        pass  # the earlier batch was refused, so its sequence may be used again
     elif not line.is_split:
         is_next = sequence == line.next
         is_ahead = 0 < (sequence - line.next) % WRAP < WRAP // 2
@@ -252,10 +251,9 @@ def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene
 def _sent_again(
     exchange: Exchange, batch: Batch, first_count: int | None, sent: SentBatch, last: Exchange | None, scene: Scene
 ) -> None:
-    """Decides IDM.3 for a batch whose sequence came before, and IDM.2 if that one is known to be acknowledged.
-
-    first_count: records of that batch; None if batches were split, because the first part of one has its sequence.
-    """
+    """Decides IDM.3 for a batch whose sequence was used before, and IDM.2 if the earlier batch was acknowledged.
+    `first_count` is the number of records of the earlier batch, or None if batches were split, because then its first
+    part has the same sequence."""
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
     differs = sent.differs(batch)
     if first_count is not None:
@@ -319,8 +317,8 @@ def answered(exchange: Exchange, scene: Scene) -> None:
             if len(sequences) < MOST_REMEMBERED:
                 sequences.add(header.base_sequence)
         elif code == UNKNOWN_PRODUCER and (batch.place in nowhere or header.base_sequence == 0):
-            # Kafka's own client asks again until it is told where the log starts; and the same batch, if it is the
-            # first one, since a broker takes that of any producer.
+            # Kafka's own client repeats the request until a response contains the log start offset. It also repeats the
+            # batch with sequence 0, because a broker accepts the first batch of any producer.
             continue
         elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_in_line:
             line.failed = exchange
@@ -328,7 +326,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
 
 
 def deletes(exchange: Exchange, scene: Scene) -> None:
-    """The answer to DeleteTopics: a topic of that name will be another one."""
+    """Examines a DeleteTopics response: a later topic with this name is a different one."""
     request, answer = exchange.request, exchange.answer
     if isinstance(request, DeleteTopicsRequest) and isinstance(answer, DeleteTopicsResponse):
         for each in answer.responses:
@@ -338,7 +336,7 @@ def deletes(exchange: Exchange, scene: Scene) -> None:
 
 
 def reads_ids(exchange: Exchange, scene: Scene) -> None:
-    """The answer to Metadata: a topic that has another id now was deleted, and was made again."""
+    """Examines a Metadata response: a topic whose id has changed was deleted and created again."""
     answer = exchange.answer
     if not isinstance(answer, MetadataResponse) or exchange.version < TOPIC_IDS_SINCE:
         return

@@ -74,7 +74,7 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(slots=True)
 class Kin:
-    """Connections that may belong to one client: when they last asked."""
+    """Connections that may belong to one client: when they last requested metadata and coordinators."""
 
     metadata_us: int = -1
     coordinators: dict[str, int] = field(default_factory=dict)
@@ -82,7 +82,8 @@ class Kin:
 
 @dataclass(slots=True)
 class Failed:
-    """Failure of a partition or a coordinator's key on a connection. times: asked since, without a new look."""
+    """An error for a partition or a coordinator key on a connection. `times` counts requests since then without a new
+    look-up."""
 
     by: Exchange | None = None
     rule: str = ""
@@ -97,7 +98,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Telemetry:
-    """Telemetry of a client instance id."""
+    """Telemetry state of one client instance id."""
 
     told: Exchange | None = None
     pushed: Exchange | None = None
@@ -118,7 +119,7 @@ def _places(exchange: Exchange) -> list[Place]:
 
 
 def asks_leader(exchange: Exchange, scene: Scene) -> None:
-    """Judges a Produce or Fetch: its topic ids, and whether the client asked for metadata after an error."""
+    """Judges a Produce or Fetch: its topic ids, and whether the client requested metadata after an error."""
     request, since = exchange.request, ID_SINCE[exchange.api or ApiKey.FETCH]
     if exchange.version >= since and isinstance(request, ProduceRequest | FetchRequest):
         topics = request.topic_data if isinstance(request, ProduceRequest) else request.topics
@@ -160,7 +161,7 @@ def leader_answered(exchange: Exchange, scene: Scene) -> None:
 
 
 def _succeeded(exchange: Exchange, failed: Failed | None) -> None:
-    """A request that was sent after one that failed has succeeded there: no new look is needed."""
+    """Forgets a failure if a request that was sent after it has succeeded, so that no new look-up is needed."""
     if failed is not None and failed.by is not None and exchange.number > failed.by.number:
         failed.by, failed.times = None, 0
 

@@ -39,7 +39,7 @@ RULES = (
 
 @dataclass(slots=True)
 class TooLarge:
-    """Batch that was refused, by its CRC."""
+    """A batch that was refused as too large; its CRC is part of the key."""
 
     refused: Exchange | None = None
     times: int = 0
@@ -93,7 +93,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
 
 
 def partition_errors(exchange: Exchange) -> dict[tuple[str, int], int]:
-    """Error codes of a Produce answer by topic (or topic id in hex) and partition."""
+    """Returns the error codes of a Produce response by topic (or topic id in hex) and partition."""
     if not isinstance(exchange.answer, ProduceResponse):
         return {}
     return {
@@ -104,7 +104,7 @@ def partition_errors(exchange: Exchange) -> dict[tuple[str, int], int]:
 
 
 def without_log_start(exchange: Exchange) -> set[tuple[str, int]]:
-    """The partitions of a Produce answer that does not tell where their logs start."""
+    """Returns the partitions of a Produce response for which it contains no log start offset."""
     if not isinstance(exchange.answer, ProduceResponse):
         return set()
     return {

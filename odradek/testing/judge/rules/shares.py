@@ -68,14 +68,15 @@ RULES = (
 
 @dataclass(slots=True)
 class ShareSession:
-    """Session of a member of a group on one connection. epoch: of the last request, `last`."""
+    """The share session of a member on one connection. `epoch` is that of its last request, `last`."""
 
     epoch: int = -1
     last: Exchange | None = None
     is_sure: bool = False  # whether the broker and the client agree on the epoch
     failed: Exchange | None = None
     limited: Exchange | None = None
-    acquired: dict[tuple[bytes, int], dict[int, int]] = field(default_factory=dict)  # first → last offset
+    # First and last offsets of acquired ranges, by topic id and partition.
+    acquired: dict[tuple[bytes, int], dict[int, int]] = field(default_factory=dict)
     is_followed: bool = True
 
 
@@ -145,7 +146,7 @@ def _wrong(found: Batches, exchange: Exchange) -> str | None:
 
 
 def _take(exchange: Exchange, session: ShareSession, place: tuple[bytes, int], found: Batches, scene: Scene) -> None:
-    """Takes what is acknowledged out of what is acquired; what is renewed stays there."""
+    """Removes acknowledged offsets from the acquired ones. Renewed offsets stay."""
     acquired = session.acquired.setdefault(place, {})
     for batch in found:
         missing = batch.first_offset
@@ -177,7 +178,7 @@ def _remove(acquired: dict[int, int], first: int, end: int) -> None:
 
 
 def _has_refused(answer: Message | None) -> bool:
-    """Whether acknowledgements of some partition were refused."""
+    """Returns whether acknowledgements for any partition were refused."""
     if isinstance(answer, ShareFetchResponse):
         return any(each.acknowledge_error_code for topic in answer.responses for each in topic.partitions)
     if isinstance(answer, ShareAcknowledgeResponse):
@@ -192,7 +193,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
     code = getattr(answer, "error_code", None)
     session.is_sure = code == 0
     if any(_acknowledged(request)) and (code != 0 or _has_refused(answer)):
-        session.is_followed = False  # which records are acknowledged, the client cannot know
+        session.is_followed = False  # the client cannot know which records count as acknowledged
     if code in SESSION_ERRORS:
         session.failed = exchange
     elif code == LIMIT:

@@ -1,4 +1,4 @@
-"""TXN: the order and the repetition of transactional requests, by transactional id and producer id and epoch."""
+"""TXN: order and repetition of transactional requests, by transactional id, producer id and epoch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COORDINATOR: Final = frozenset(
     code.value for code in (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
 )
 RETRIED: Final = COORDINATOR | {CONCURRENT}
-# Errors after which a producer must not ask InitProducerId the same way again and again.
+# Errors after which a producer must not keep sending InitProducerId.
 FATAL_INITS: Final = {
     E.INVALID_TRANSACTION_TIMEOUT.value: "TXN.14",
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value: "TXN.16",
@@ -93,7 +93,8 @@ Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 
 @dataclass(slots=True)
 class Producer:
-    """Owner of a transactional id. fatal: the last answer with a fatal error, and how often it was ignored, by code."""
+    """The producers of a transactional id. `fatal` holds, by error code, the last response with a fatal error and how
+    often it was ignored."""
 
     issued: set[Pair] = field(default_factory=set)
     by: Exchange | None = None
@@ -102,7 +103,7 @@ class Producer:
 
 @dataclass(slots=True)
 class OngoingTransaction:
-    """The transaction of a transactional id, producer id and epoch, since the last EndTxn was sent."""
+    """The transaction of a transactional id, producer id and epoch since the last EndTxn."""
 
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
@@ -113,24 +114,23 @@ class OngoingTransaction:
     fenced: Exchange | None = None
     old_epoch: Exchange | None = None
     unmapped: Exchange | None = None
-    end_refused: Exchange | None = None  # by a coordinator error
+    end_refused: Exchange | None = None  # the EndTxn that was refused with a coordinator error
 
 
 @dataclass(slots=True)
 class Refusals:
-    """Answers that the client has to retry, by the API and by the partition or group that the request was about.
+    """Errors after which the client has to retry, by API and by the partition or group of the request.
 
-    A client may send requests of several APIs behind one another, so a request says nothing about an answer to a
-    request of another API, or for another partition. Requests with a producer id and epoch share the Refusals of these;
-    an InitProducerId has those of its transactional id and of connections that are alike, because other instances of a
-    producer use the same transactional id.
+    A client may pipeline requests of several APIs, so a request proves nothing about an error of another API or another
+    partition. Requests with the same producer id and epoch share one Refusals. InitProducerId has a Refusals for each
+    transactional id and kind of connection, because other instances of the producer use the same transactional id.
     """
 
     open: dict[tuple[ApiKey, Hashable], tuple[Exchange, int]] = field(default_factory=dict)
 
 
 def claim(exchange: Exchange) -> tuple[str, Pair] | None:
-    """Transactional id, and the producer id and epoch that the request comes with."""
+    """Returns the transactional id of a request, and its producer id and epoch."""
     request = exchange.request
     if isinstance(request, ProduceRequest):
         if request.transactional_id is None or not exchange.batches:
@@ -139,7 +139,7 @@ def claim(exchange: Exchange) -> tuple[str, Pair] | None:
         return request.transactional_id, (header.producer_id, header.producer_epoch)
     if isinstance(request, AddPartitionsToTxnRequest):
         if exchange.version >= 4:
-            return None  # brokers'
+            return None  # only brokers send these versions
         pair = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         return request.v3_and_below_transactional_id, pair
     if isinstance(request, AddOffsetsToTxnRequest | TxnOffsetCommitRequest | EndTxnRequest):
@@ -152,7 +152,7 @@ def is_abort(exchange: Exchange) -> bool:
 
 
 def asked(exchange: Exchange, scene: Scene) -> None:
-    """Whatever a transactional producer sends but InitProducerId."""
+    """Judges every request of a transactional producer except InitProducerId."""
     claimed = claim(exchange)
     if claimed is None:
         return
@@ -177,7 +177,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
 
 
 def _subjects(exchange: Exchange) -> list[Hashable]:
-    """Returns the partitions, or the group, that a transactional request is about; one None if it is about neither."""
+    """Returns the partitions or the group that a transactional request concerns, or [None] if it concerns neither."""
     request = exchange.request
     if isinstance(request, AddPartitionsToTxnRequest):
         topics = request.v3_and_below_topics
@@ -188,7 +188,7 @@ def _subjects(exchange: Exchange) -> list[Hashable]:
 
 
 def _retried(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
-    """Decides TXN.8 and TXN.17 for the refusals that this request repeats, and forgets them."""
+    """Decides TXN.8 and TXN.17 for the refused requests that this one repeats, and forgets them."""
     api = exchange.api
     if api is None or not refusals.open or api is ApiKey.PRODUCE:
         return
@@ -206,11 +206,9 @@ def _retried(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
 
 
 def _given_up(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
-    """Decides TXN.8 for the refusals that the client can no longer retry once it has sent this request.
-
-    A commit gives up whatever has to be in the transaction, and after EndTxn and InitProducerId nothing may be sent
-    before they succeed. An abort gives up lawfully.
-    """
+    """Decides TXN.8 for refused requests that the client can no longer repeat once it has sent this one. A commit rules
+    out the retry of any request of the transaction; and after a refused EndTxn or InitProducerId, no other request may
+    be sent before it succeeds. An abort is always allowed."""
     api = exchange.api
     if api is None or not refusals.open or api is ApiKey.PRODUCE:
         return
@@ -278,7 +276,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
 
 @dataclass(slots=True)
 class Began:
-    """Producer id and epoch that an EndTxn(abort) gave out. after: that EndTxn."""
+    """A producer id and epoch that the response to an EndTxn(abort) contained. `after` is that EndTxn."""
 
     after: Exchange | None = None
 
@@ -304,7 +302,7 @@ def produce_answered(exchange: Exchange, scene: Scene) -> None:
 
 
 def _errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
-    """Notes errors that have consequences for the producer id and epoch."""
+    """Records errors that affect the producer id and epoch."""
     open_ = scene.at(OngoingTransaction, name, *pair)
     if FENCED in codes:
         open_.fenced = exchange
@@ -314,7 +312,7 @@ def _errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: S
 
 
 def _refuse(exchange: Exchange, refusals: Refusals, code: int, subject: Hashable = None) -> None:
-    """Notes a refusal that is to be retried."""
+    """Records an error after which the client has to retry."""
     if code in RETRIED and exchange.api is not None:
         refusals.open[exchange.api, subject] = exchange, code
 

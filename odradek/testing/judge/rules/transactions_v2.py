@@ -61,7 +61,8 @@ RULES = (
 
 @dataclass(slots=True)
 class Known:
-    """Pairs of a transactional id. given: that of the last EndTxn v5 or InitProducerId, given in answer to `by`."""
+    """Producer ids and epochs of a transactional id. `given` is the latest pair, which the response to `by` contained
+    (EndTxn v5 or InitProducerId)."""
 
     given: Pair | None = None
     by: Exchange | None = None
@@ -74,12 +75,12 @@ class Known:
 
 @dataclass(slots=True)
 class TransactionV2:
-    """Transaction of a producer id and epoch."""
+    """The transaction of a producer id and epoch."""
 
-    first: Exchange | None = None  # its first Produce since the last EndTxn
+    first: Exchange | None = None  # the first Produce since the last EndTxn
     abortable: Exchange | None = None
     aborts_refused: int = 0
-    given_by: Exchange | None = None  # the EndTxn that gave it out
+    given_by: Exchange | None = None  # the EndTxn whose response contained this pair
     begun: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -93,7 +94,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     is_kept = isinstance(exchange.request, EndTxnRequest) and pair == known.given
     is_own = pair == known.given or (by is not None and exchange.connection is by.connection)
     if by is not None and known.ongoing is not None and not is_own:
-        return  # of the instance that was replaced, which cannot know
+        return  # sent by the replaced instance, which cannot know of the newer one
     if by is not None and known.ongoing is not None and (is_kept or knows(exchange, by)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
         why = f"{what} of {pair} where {known.ongoing} is undecided, and {known.given} is the latest pair"
@@ -235,7 +236,7 @@ def acknowledges(exchange: Exchange, scene: Scene) -> None:
     issued = scene.at(Producer, request.transactional_id).issued
     is_of_another = known.by is not None and known.by.api is ApiKey.INIT_PRODUCER_ID and pair in issued
     if known.by is None or known.given is None or (pair != known.given and is_of_another):
-        return  # of the instance that was replaced, which cannot know
+        return  # sent by the replaced instance, which cannot know of the newer one
     if knows(exchange, known.by):
         scene.decide("SHT.1", pair == known.given, exchange, f"{pair} where {known.given} is open", known.by)
 

@@ -1,4 +1,4 @@
-"""VER: versions and headers of requests, and what a client says of itself."""
+"""VER: versions and headers of requests, and the name and version of the client's software."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ RULES = (
 
 @dataclass(slots=True)
 class Told:
-    """Answers to ApiVersions on a connection. answered: the last without error; refused: one with it."""
+    """Responses to ApiVersions on a connection: the last one without error (`answered`), and one with an error
+    (`refused`)."""
 
     answered: Exchange | None = None
     refused: Exchange | None = None
@@ -57,7 +58,7 @@ def every_request(exchange: Exchange, scene: Scene) -> None:
     connection, told = exchange.connection, scene.at(Told, exchange.connection.number)
     if connection.requests == 0 and exchange.api is not None:
         if exchange.api in SASL:
-            connection.requests = -1  # what follows the login is looked at
+            connection.requests = -1  # judge the request after the login instead
         else:
             api = exchange.api.kafka_name
             scene.decide("VER.1", exchange.api is ApiKey.API_VERSIONS, exchange, f"{api} is its first request")
@@ -96,7 +97,7 @@ def readable(exchange: Exchange, scene: Scene) -> None:
 
 
 def api_versions(exchange: Exchange, scene: Scene) -> None:
-    """Before the request is decoded or not: its version may be one of the future."""
+    """Examines ApiVersions requests, including those with an unknown version, which are not decoded."""
     if exchange.api is not ApiKey.API_VERSIONS:
         return
     told, request = scene.at(Told, exchange.connection.number), exchange.request
