@@ -1,7 +1,8 @@
-"""Brokers for tests of Kafka clients: fresh clusters in milliseconds, faults, holds, and a clock that obeys.
+"""Brokers for tests of Kafka clients: fresh clusters in milliseconds, faults, holds, and a clock that the test
+controls.
 
-This is the interface on asyncio, `odradek.testing.sync` the one without; docs/testing.md shows them at work. Names are
-imported when they are first used: the other form needs no asyncio.
+This is the interface for asyncio; `odradek.testing.sync` is the blocking one. docs/testing.md shows both in use. Names
+are imported when they are first used, because the blocking interface does not need asyncio.
 """
 
 from importlib import import_module

@@ -1,4 +1,5 @@
-"""Addresses that answers of a broker send clients to, and whether such an address is that of a listener."""
+"""Extracts the broker addresses that responses give to clients, and compares such an address with that of a
+listener."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def addresses_in(answer: Buffer, api: ApiKey, version: int) -> list[Address]:
-    """Returns the addresses of brokers in an answer (its frame without the length); none if it cannot be read."""
+    """Returns the addresses of brokers in a response (its frame without the length), or none if it cannot be read."""
     try:
         message = read_answer(api.value, version, answer, has_length=False).message
     except (MalformedMessage, ValueError, IndexError):
@@ -40,7 +41,8 @@ def _addresses(message: object) -> Iterator[Address]:
 
 
 async def is_same_place(address: Address, listener: Address) -> bool:
-    """Whether connections to `address` come to `listener`, whose host may stand for all addresses of this machine."""
+    """Returns whether connections to `address` reach `listener`, whose host may stand for all addresses of this
+    machine."""
     (host, port), (listens, listens_at) = address, listener
     if port != listens_at or host == listens:
         return port == listens_at

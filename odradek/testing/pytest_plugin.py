@@ -1,12 +1,12 @@
-"""Fixtures of pytest: `kafka`, a fresh cluster for each test, and `odradek`, the process that all of them share.
+"""Fixtures for pytest: `kafka`, a fresh cluster for each test, and `odradek`, the process in which all clusters run.
 
     def test_a_commit_that_is_refused_is_repeated(kafka):
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         pay(kafka.bootstrap)
 
-pytest finds them by the entry point of the package. A process is started when a test first asks for it, once for all
-workers of pytest-xdist. The report of a failed test ends with the last exchanges of its cluster. Every run of pytest
-where the package is installed imports this module, so all else is imported by what first needs it.
+pytest finds the fixtures through the package's entry point. The process is started when a test first needs it, once for
+all workers of pytest-xdist. The report of a failed test ends with the last exchanges of its cluster. Every run of
+pytest in an environment with this package imports this module, so it imports everything else on first use.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MARK = "kafka"  # name of the marker and of the fixture
 ASYNC_MARK = "async_kafka"
 FUNCTION = "function"  # scope of a fixture
 OPTION = "--odradek"
-CONTROL = "ODRADEK_CONTROL"  # what the option is, for a whole run in several languages
+CONTROL = "ODRADEK_CONTROL"  # environment variable with the value of the option, for a test run in several languages
 TOKEN = "ODRADEK_TOKEN"
-ADDRESS = "odradek_address"  # in what pytest-xdist tells a worker
-SHOWN = 20  # exchanges at the end of a report
-LINE = 400  # characters of one
+ADDRESS = "odradek_address"  # member of pytest-xdist's `workerinput`
+SHOWN = 20  # number of exchanges at the end of a report
+LINE = 400  # maximum characters of one exchange
 SHARE = pytest.StashKey["Share"]()
 CLUSTER = pytest.StashKey["Cluster"]()
 HAS_FAILED = pytest.StashKey[bool]()
@@ -41,10 +41,9 @@ Address = tuple[str, int]
 
 
 class Share:
-    """Socket of the process that runs pytest, at which its workers ask for the control interface: a line of JSON.
-
-    Whoever asks first has it started; it ends with this process's tests.
-    """
+    """A socket in the process that runs pytest. Its workers connect to it, and receive the address of the control
+    interface as a line of JSON. The first connection starts the Odradek process; it ends when the tests of this process
+    end."""
 
     def __init__(self, start: Callable[[], Odradek]) -> None:
         self._start = start
@@ -56,9 +55,9 @@ class Share:
 
     def close(self) -> None:
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # `accept` of the thread returns
+            self._listener.shutdown(socket.SHUT_RDWR)  # makes `accept` in the thread return
         self._listener.close()
-        self._thread.join()  # it may be starting the process
+        self._thread.join()  # the thread may still be starting the process
         if self._started is not None:
             self._started.stop()
 
@@ -81,7 +80,7 @@ class Share:
 
 
 def shared(port: int) -> Odradek:
-    """Raises RuntimeError if it did not start."""
+    """Returns the Odradek process that all workers share. Raises RuntimeError if it did not start."""
     from odradek.testing.sync import Odradek
 
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answer:
@@ -110,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tells a worker of pytest-xdist where the process is that all share."""
+    """Sends a worker of pytest-xdist the port at which it asks for the shared process."""
     from odradek.testing.sync import Odradek
 
     config: pytest.Config = node.config
@@ -126,17 +125,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Has the cluster set up before the test's other fixtures of function scope, so that it is torn down after them.
-
-    A fixture that closes consumers need not name the cluster, and a consumer that is closed without its cluster waits
-    for a coordinator that is gone.
-    """
+    """Sets up the cluster before the test's other fixtures of function scope, so that it is torn down after them.
+    Otherwise a fixture that closes consumers would have to depend on the cluster: a consumer that is closed after its
+    cluster waits for a coordinator that no longer exists."""
     names: list[str] = getattr(item, "fixturenames", [])
     if MARK not in names:
         return
     definitions: Mapping[str, Sequence[Any]] = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
     if not any(each.func.__module__ == __name__ for each in definitions[MARK]):
-        return  # the project's own fixture has the same name
+        return  # the project has its own fixture of this name
     ours = [name for name in (MARK, ASYNC_MARK) if name in names]
     others = [name for name in names if name not in ours]
     scopes = [definitions[name][-1].scope if name in definitions else None for name in others]
@@ -146,7 +143,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
-    """Process that the clusters of this session live in."""
+    """The process in which the clusters of this session run."""
     from odradek.testing.sync import Odradek
 
     config = request.config
@@ -166,14 +163,12 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Fresh cluster. Its options are those of the marker `kafka`, and of an indirect parameter.
-
-    It is deleted at the end. A rule that nothing matched is an error of a test that passed.
-    """
+    """A fresh cluster. Its options come from the marker `kafka` and from an indirect parameter. It is deleted after the
+    test. If the test passed but a fault rule never matched, that is an error."""
     from odradek.testing.sync import Refused, Unused
 
     options: dict[str, Any] = {}
-    for mark in reversed(list(request.node.iter_markers(MARK))):  # the nearest last
+    for mark in reversed(list(request.node.iter_markers(MARK))):  # the nearest marker comes last, so that it wins
         options |= mark.kwargs
     options |= getattr(request, "param", {})
     cluster = odradek.cluster(**options)
@@ -185,13 +180,13 @@ def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]
     except Unused as error:
         pytest.fail(str(error), pytrace=False)
     finally:
-        with suppress(Refused):  # the test may have deleted it
+        with suppress(Refused):  # the test may have deleted the cluster
             cluster.delete()
 
 
 @pytest.fixture
 def async_kafka(odradek: Odradek, kafka: Cluster) -> Iterator[Any]:
-    """Cluster of fixture `kafka`, in the form whose methods are coroutines: an `odradek.testing.Cluster`."""
+    """The cluster of fixture `kafka` as an `odradek.testing.Cluster`, whose methods are coroutines."""
     from concurrent.futures import ThreadPoolExecutor
 
     from odradek.testing.asynchronous import Cluster as AsyncCluster
@@ -209,14 +204,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         item.stash[HAS_FAILED] = True
         try:
             story = story_of(item.stash[CLUSTER])
-        except (Refused, OSError) as error:  # deleted, crashed: the failure itself is what the reader needs
+        # The cluster was deleted or has crashed; the reader needs the failure of the test more than this one.
+        except (Refused, OSError) as error:
             story = f"nothing is known of its cluster: {error}"
         report.sections.append(("Kafka: the last exchanges", story))
     return report
 
 
 def story_of(cluster: Cluster) -> str:
-    """Tells who waits, which rules matched, and the last exchanges, the oldest first."""
+    """Describes the state of a cluster: waiting clients at each hold, the matches of each rule, and the last exchanges,
+    the oldest first."""
     lines = [f"{waiting} at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
     exchanges = cluster.requests()[-SHOWN:]
@@ -243,7 +240,8 @@ def short(value: Json) -> str:
 
 
 def errors_in(answer: Json) -> list[str]:
-    """Names of the error codes, each once; the number of one that Kafka does not have: a rule may give it."""
+    """Returns the names of the error codes in a response, each once. A code that Kafka does not have, which a rule may
+    produce, is returned as a number."""
     from odradek.protocol.errors import ErrorCode
 
     codes = {code.value: code.name for code in ErrorCode}

@@ -1,8 +1,8 @@
-"""A proxy in front of any Kafka broker that records what clients send it and get, as `odradek serve --record` does.
+"""A proxy in front of any Kafka broker. Records requests and responses, like `odradek serve --record`.
 
-Clients come to the proxy only if the broker advertises its address. Where an answer tells them another one, they go
-past the proxy, and the recording says so. Bytes are passed on as they come, and frames noted meanwhile; each side is
-read no faster than the other takes it.
+Clients use the proxy only if the broker advertises its address. If a response gives them another address, they bypass
+the proxy, and the recording notes that. The proxy forwards bytes as they arrive, and parses frames on the side. It
+reads from each side no faster than the other side accepts.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ from odradek.protocol.recording_masks import safe_answer, safe_request, sasl_ans
 from odradek.testing.advertised import ADVERTISING, Address, addresses_in, is_same_place
 
 TICK_S: Final = 0.005
-LOOKS_UP_S: Final = 2.0  # how long the end waits for names that are still looked up
+LOOKS_UP_S: Final = 2.0  # how long `close` waits for names that are still being resolved
 MOST_ADDRESSES: Final = 1000
-CORRELATION_ID: Final = slice(4, 8)  # of a request, without its length
+CORRELATION_ID: Final = slice(4, 8)  # in a request without its length
 
 
 class RecordingProxy:
-    """Serves until it is closed. `port` is there once it was started; `exchanges` counts requests.
-
-    `elsewhere` has the addresses that clients were sent to and that are not the proxy's.
-    """
+    """Serves until it is closed. `port` is set by `start`. `exchanges` counts requests. `elsewhere` lists the
+    advertised addresses that do not belong to the proxy."""
 
     def __init__(
         self, recording: Path, upstream: tuple[str, int], warn: Callable[[Address], None] = lambda _: None
     ) -> None:
-        """warn: called once with each address past the proxy. Raises OSError if the recording cannot be written."""
+        """Creates a proxy that has not started. `warn` is called once for each advertised address that bypasses the
+        proxy. Raises OSError if the recording cannot be written."""
         self.upstream = upstream
         self.elsewhere: list[Address] = []
         self._warn = warn
         self._host = ""
-        self._addresses: set[Address] = set()  # that were looked at
+        self._addresses: set[Address] = set()  # addresses that were already checked
         self._looking: set[asyncio.Task[None]] = set()
         self.port = 0
         self.exchanges = 0
@@ -58,7 +57,7 @@ class RecordingProxy:
         self._open: set[_ProxySide] = set()
 
     async def start(self, host: str, port: int) -> None:
-        """port: 0 for any. Raises OSError."""
+        """Starts to listen; port 0 chooses a free port. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._host = host
         self._server = await loop.create_server(self._accepted, host, port)
@@ -66,7 +65,7 @@ class RecordingProxy:
         self._tick()
 
     async def close(self) -> None:
-        """Ends all connections, and writes what is left. Raises OSError."""
+        """Closes all connections, and writes the rest of the recording. Raises OSError."""
         if self._server is not None:
             self._server.close()
         if self._ticker is not None:
@@ -81,7 +80,7 @@ class RecordingProxy:
         self._file.close()
 
     def advertised(self, addresses: Iterable[Address]) -> None:
-        """Clients were told these addresses."""
+        """Checks addresses that a response has given to clients."""
         for address in addresses:
             if address not in self._addresses and len(self._addresses) < MOST_ADDRESSES:
                 self._addresses.add(address)
@@ -107,7 +106,8 @@ class RecordingProxy:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
     def arrived_us(self) -> int:
-        """When bytes that are handled now may have arrived: what came before the last tick but one is handled."""
+        """Returns the earliest time at which bytes that are handled now may have arrived. Everything that arrived
+        before the last tick but one has been handled."""
         return min(self.now_us(), self._ticks_us[0])
 
     def add(self, entry: RecordingEntry) -> None:
@@ -130,7 +130,8 @@ class RecordingProxy:
 
 
 class _ProxySide(asyncio.Protocol):
-    """One of the two connections that a client's is made of; `other` takes what this one gets."""
+    """One of the two connections that make up a client's connection. Bytes that this one receives are written to
+    `other`."""
 
     def __init__(self, proxy: RecordingProxy) -> None:
         self.proxy = proxy
@@ -178,7 +179,7 @@ class _ProxySide(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _UnansweredRequest:
-    """A request that is not answered yet."""
+    """A request without a response yet."""
 
     exchange: int
     api: ApiKey | None
@@ -187,7 +188,7 @@ class _UnansweredRequest:
 
 
 class _ClientSide(_ProxySide):
-    """The client's connection. is_authenticated: no login is under way."""
+    """The connection to a client. `is_authenticated` is False while a login is in progress."""
 
     def __init__(self, proxy: RecordingProxy, number: int) -> None:
         super().__init__(proxy)
@@ -195,7 +196,7 @@ class _ClientSide(_ProxySide):
         self.is_authenticated = True
         self.sends_tokens = False
         self.asked: deque[_UnansweredRequest] = deque()
-        self._early = bytearray()  # from before the broker was reached
+        self._early = bytearray()  # bytes that arrived before the connection to the broker was established
         self._unwritten: list[int] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -241,7 +242,7 @@ class _ClientSide(_ProxySide):
         self.asked.append(asked)
 
     def answered(self, frame: bytes) -> None:
-        """Answers come in order; a request that was passed over gets none."""
+        """Records a response. Responses come in order; an earlier request with another correlation id gets none."""
         while self.asked:
             asked = self.asked.popleft()
             if asked.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:
@@ -263,7 +264,7 @@ class _ClientSide(_ProxySide):
             return
 
     def look(self) -> None:
-        """Notes the answers of which nothing is left to be sent."""
+        """Records the responses that have been sent completely."""
         if self.transport is not None and not self.transport.is_closing():
             if self.transport.get_write_buffer_size() == 0:
                 for exchange in self._unwritten:
@@ -282,7 +283,7 @@ class _ClientSide(_ProxySide):
 
 
 class _BrokerSide(_ProxySide):
-    """The connection to the broker for one client."""
+    """The connection to the broker on behalf of one client."""
 
     def __init__(self, proxy: RecordingProxy, client: _ClientSide) -> None:
         super().__init__(proxy)

@@ -1,1 +1,1 @@
-"""Recordings played again: requests translated to the ids of the broker that answers, and its answers compared."""
+"""Plays recordings again: translates requests to the ids of the live broker, and compares its responses."""

@@ -1,7 +1,7 @@
-"""Two answers to one request compared field by field, modulo what the protocol leaves open.
+"""Compares two responses to one request field by field, except where the protocol leaves the value open.
 
-Open are: ids (they must stand for one another throughout), times, addresses, the words of error messages, the order of
-lists whose elements have a key, and how many of the records that are there one Fetch answers with.
+The protocol leaves open: ids (but each must correspond to the same other id throughout), times, addresses, the wording
+of error messages, the order of lists whose elements have a key, and how many of the available records a Fetch returns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Path = str
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """path: Kafka's names in camelCase, lists without their positions."""
+    """A difference between two responses. `path` consists of Kafka's field names in camelCase, without positions in
+    lists."""
 
     path: Path
     recorded: str
@@ -46,7 +47,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ComparedAnswers:
-    """One pair of answers. errors: the codes that each of the two gives, with their paths."""
+    """The result of comparing two responses. The error sets contain the codes of each response."""
 
     differences: list[Difference]
     recorded_errors: set[int]
@@ -61,7 +62,7 @@ def compare(recorded: Message, live: Message, version: int, ids: Ids) -> Compare
 
 
 def errors_of(message: Message, version: int) -> set[int]:
-    """All error codes of an answer, 0 among them."""
+    """Returns all error codes of a response, including 0."""
     schema = load(type(message).__module__.rpartition(".")[2])
     return set(_errors(message, schema.fields, schema, version))
 
@@ -87,7 +88,7 @@ def _struct(
         path = f"{above}{field.name[0].lower()}{field.name[1:]}"
         one, other = getattr(recorded, field.attribute), getattr(live, field.attribute)
         if (one is None) != (other is None):
-            if not (field.type == "records" and not (one or other)):  # null and no records say the same
+            if not (field.type == "records" and not (one or other)):  # null and an empty batch list mean the same
                 yield Difference(path, _shown(one), _shown(other))
         elif one is None:
             continue
@@ -138,7 +139,7 @@ def _lists(
             else:
                 alone.append(each)
         rest = [each for partners in waiting.values() for each in partners]
-        if any(key.name in KINDS for key in keys):  # ids that are not known yet
+        if any(key.name in KINDS for key in keys):  # ids whose counterpart is not yet known
             while alone and rest:
                 pairs.append((alone.pop(0), rest.pop(0)))
         for each in alone:
@@ -163,7 +164,7 @@ def _joined(records: Any) -> bytes:
 
 
 def _records(one: bytes, other: bytes, ids: Ids, path: Path) -> Iterator[Difference]:
-    """How many records one answer has is open, but not whether there are any."""
+    """Compares records. The number of records in a response is open, but not whether there are any."""
     try:
         recorded, live = _by_offset(one, ids), _by_offset(other, None)
     except MalformedMessage as error:
@@ -178,7 +179,8 @@ def _records(one: bytes, other: bytes, ids: Ids, path: Path) -> Iterator[Differe
 
 
 def _by_offset(data: bytes, ids: Ids | None) -> dict[int, tuple[Any, ...]]:
-    """Each record with what its batch says of its producer; the times of LogAppendTime and of markers are open."""
+    """Returns each record with the producer fields of its batch. Leaves out timestamps that the broker sets: with
+    LogAppendTime, and of markers."""
     found: dict[int, tuple[Any, ...]] = {}
     for position, header in batches(data):
         producer = header.producer_id if ids is None else ids.live("producer", header.producer_id)

@@ -1,4 +1,4 @@
-"""Exchanges whose answers depend on who came first: what one reads, another one wrote meanwhile."""
+"""Finds responses that depend on the order of concurrent requests: one request reads what another one writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 from odradek.protocol.api_keys import ApiKey as Api
 
 LOG, GROUPS, OFFSETS, TOPICS, TRANSACTIONS, SHARES = "log", "groups", "offsets", "topics", "transactions", "shares"
-# API → what its answer depends on, and what it changes. Any other answer depends on no request beside it.
+# For each API, the state that its response depends on, and the state that the request changes. Responses of other APIs
+# do not depend on concurrent requests.
 READS_AND_WRITES: Final[dict[Api, tuple[frozenset[str], frozenset[str]]]] = {
     api: (frozenset(reads), frozenset(writes))
     for apis, reads, writes in (
@@ -33,7 +34,7 @@ NOTHING: Final[tuple[frozenset[str], frozenset[str]]] = (frozenset(), frozenset(
 
 
 class Underway:
-    """The exchanges of a recording that are under way; exchanges are counted by their numbers."""
+    """The exchanges of a recording that are in progress, by their numbers."""
 
     def __init__(self) -> None:
         self._apis: dict[int, Api] = {}
@@ -50,7 +51,7 @@ class Underway:
         self._apis[exchange] = api
 
     def end(self, exchange: int) -> bool:
-        """Whether another one that was under way at the same time may have changed its answer."""
+        """Ends an exchange. Returns whether a concurrent exchange may have changed its response."""
         self._apis.pop(exchange, None)
         is_raced = exchange in self._raced
         self._raced.discard(exchange)

@@ -1,4 +1,4 @@
-"""Ids that a broker gives: the live one for each of the recording, and requests translated into live ones."""
+"""Maps ids of a recording to ids of the live broker, and translates requests accordingly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import ZERO_UUID, Message, Struct
 
-# By the names of Kafka's fields; each kind has a map of its own.
+# By names of Kafka's fields. Each kind of id has its own map.
 KINDS: Final = {
     **dict.fromkeys(("TopicId",), "topic"),
     **dict.fromkeys(("ProducerId", "OngoingTxnProducerId"), "producer"),
@@ -31,17 +31,15 @@ _CRC_AT: Final = 17
 
 
 class Ids:
-    """The live id of each recorded one, learned where both were answered."""
+    """The live id for each recorded id, learned from pairs of responses."""
 
     def __init__(self) -> None:
         self._live: dict[str, dict[Hashable, Hashable]] = {}
         self._recorded: dict[str, dict[Hashable, Hashable]] = {}
 
     def agree(self, kind: str, recorded: Hashable, live: Hashable) -> bool:
-        """Whether the two stand for one another; what is seen for the first time does from now on.
-
-        One live node may stand for several recorded ones.
-        """
+        """Returns whether the two ids correspond. A pair of ids that are seen for the first time corresponds from now
+        on. One live node may correspond to several recorded nodes."""
         if kind == "node":
             return self._live.setdefault(kind, {-1: -1}).setdefault(recorded, live) == live
         if recorded in NO_IDS or live in NO_IDS:
@@ -50,11 +48,11 @@ class Ids:
         return self._recorded.setdefault(kind, {}).setdefault(live, recorded) == recorded and is_known
 
     def live(self, kind: str, recorded: Any) -> Any:
-        """The recorded id itself where nothing is known of it, as of those that clients choose."""
+        """Returns the live id, or the recorded id itself if none is known, as for ids that clients choose."""
         return self._live.get(kind, {}).get(recorded, recorded)
 
     def translate(self, request: Message, version: int) -> bool:
-        """Puts live ids into a request, in place. Returns whether it was changed."""
+        """Replaces the ids in a request by live ids, in place. Returns whether the request was changed."""
         schema = load(type(request).__module__.rpartition(".")[2])
         return self._translate(request, schema.fields, schema, version)
 
@@ -81,7 +79,7 @@ class Ids:
         return is_changed
 
     def _batches(self, records: Any) -> Any:
-        """Record batches with the live producer id, sealed anew."""
+        """Returns record batches with live producer ids and new CRCs."""
         if isinstance(records, list):
             records = b"".join(records)
         changed: bytearray | None = None

@@ -1,8 +1,10 @@
-"""A recording played against a broker: a request is sent once all is answered that was answered before it.
+"""Plays a recording against a broker. A request is sent once all responses that preceded it in the recording have
+arrived.
 
-So the order of the recording is kept, pauses and all unless they are left out. A live refusal that passes, as
-NOT_COORDINATOR does, is asked again, as any client does. Where the control interface cannot be called again, what was
-recorded as such a refusal is not sent: a rule may have made it.
+So the order of the recording is preserved, and also its pauses, unless they are left out. If the live broker refuses a
+request with a temporary error such as NOT_COORDINATOR, the request is repeated, as any client would. If calls of the
+control interface cannot be repeated, requests with such an error in the recording are not sent, because a fault rule
+may have caused it.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from odradek.testing.replay.ids import Ids
 from odradek.testing.sync import Refused
 
 Entries = Callable[[], Iterable[RecordingEntry]]
-Control = Callable[[str, str, object], object]  # method, path below the cluster's, body; raises Refused
+Control = Callable[[str, str, object], object]  # method, path below the cluster's path, body; raises Refused
 PATIENCE_S: Final = 30.0
-PAUSE_S: Final = 0.05  # before a request is asked again
+PAUSE_S: Final = 0.05  # before a request is repeated
 CORRELATION_BYTES: Final = 4
 TEMPORARY: Final = frozenset(
     code.value
@@ -47,7 +49,8 @@ TEMPORARY: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     )
 )
-BROKERS_OWN: Final = (  # the beginnings of client ids of Kafka's brokers, which talk through their advertised listener
+# The prefixes of client ids of Kafka's own brokers, which talk to each other through their advertised listener.
+BROKERS_OWN: Final = (
     "broker-",
     "AddPartitionsManager-client-",
     "Persister-client-",
@@ -56,7 +59,7 @@ BROKERS_OWN: Final = (  # the beginnings of client ids of Kafka's brokers, which
 
 @dataclass(frozen=True, slots=True)
 class FoundDifference:
-    """is_open: requests beside it, or a refusal for a while, explain it."""
+    """A difference. `is_open` means that concurrent requests or a temporary error explain it."""
 
     exchange: int
     api: str
@@ -67,7 +70,8 @@ class FoundDifference:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """Counts of exchanges; those that were not played or not compared by reason."""
+    """The result of a replay. Counts exchanges; `left_out` counts those that were not played or not compared, by
+    reason."""
 
     compared: int = 0
     asked_again: int = 0
@@ -77,7 +81,7 @@ class ReplayResult:
 
 @dataclass(slots=True)
 class _PlayedRequest:
-    """A request that was sent. answer: None once the broker hung up."""
+    """A request that was sent. `answer` resolves to None if the broker closes the connection."""
 
     api: ApiKey
     version: int
@@ -96,7 +100,11 @@ class RecordingPlayer:
         with_pauses: bool = True,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """control: of the broker, for rules, holds and the clock. patience_s: how long an answer may take."""
+        """Creates a player for one recording.
+
+        control     calls the broker's control interface, for rules, holds and the clock
+        patience_s  how long a response may take
+        """
         self._host = host
         self._port = port
         self._control = control
@@ -110,7 +118,8 @@ class RecordingPlayer:
         self._refused: set[int] = set()
 
     async def play(self, entries: Entries) -> ReplayResult:
-        """entries: from the beginning, at each call; they are read twice. Raises MalformedMessage, OSError."""
+        """Plays a recording and returns the result. `entries` is called twice, and returns all entries from the
+        beginning each time. Raises MalformedMessage, OSError."""
         self._refused = refused_for_a_while(entries(), calls_again=self._control is not None)
         began_s = time.monotonic()
         try:
@@ -147,7 +156,8 @@ class RecordingPlayer:
                 pass
 
     async def _call(self, method: str, path: str, body: object, holds: Mapping[str, int]) -> None:
-        """holds: how many waited at each, when it was called."""
+        """Repeats a call of the control interface. `holds` are the numbers of clients that waited at each hold when it
+        was recorded."""
         if self._control is None:
             self._result.left_out["are calls of the control interface"] += 1
             return
@@ -185,12 +195,12 @@ class RecordingPlayer:
             self._underway.begin(entry.exchange, api)
 
     def _live(self, frame: bytes) -> tuple[bytes, int, bool]:
-        """The frame with live ids, its version, and whether there is an answer to it."""
+        """Returns the frame with live ids, its version, and whether the broker responds to it."""
         version = int.from_bytes(frame[2:4], signed=True)
         try:
             decoded = read_request(frame)
         except (MalformedMessage, ValueError, IndexError):
-            return frame, version, True  # what is wrong with it, the broker says
+            return frame, version, True  # the broker's response shows what is wrong with the request
         request, header = decoded.message, decoded.header
         has_answer = not (isinstance(request, ProduceRequest) and request.acks == 0)
         if self._ids.translate(request, version):
@@ -219,7 +229,7 @@ class RecordingPlayer:
         is_refused = _is_refusal(recorded, played.version)
         while live is not None and not is_refused and _is_refusal(live, played.version) and time.monotonic() < ends_s:
             again = self._connections.get(played.connection)
-            if again is None or again.is_waiting:  # another request is behind it
+            if again is None or again.is_waiting:  # another request waits for its response on this connection
                 break
             await asyncio.sleep(PAUSE_S)
             self._result.asked_again += 1
@@ -253,7 +263,8 @@ class RecordingPlayer:
         ]
 
     async def _answer_of(self, played: _PlayedRequest) -> Message | None:
-        """None: it hung up, or did not answer in time, or nobody can read what it said."""
+        """Returns the response, or None if the broker closed the connection, did not respond in time, or the response
+        cannot be read."""
         try:
             frame = await asyncio.wait_for(asyncio.shield(played.answer), self._patience_s)
         except TimeoutError:
@@ -269,15 +280,15 @@ def _client_id(frame: bytes) -> str:
 
 
 def _called(entry: RecordingEntry) -> dict[str, Any] | None:
-    """Returns the call of the control interface that it tells of."""
+    """Returns the call of the control interface that the entry records, if any."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.TOLD else None
 
 
 def refused_for_a_while(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
-    """The exchanges of which every part was refused with an error that passes.
+    """Returns the exchanges in which every part was refused with a temporary error.
 
-    calls_again: whether calls of the control interface are made again; then none where there are some, whose rules
-    count what is refused
+    calls_again  whether calls of the control interface are repeated. If so, and the recording has any, returns no
+                 exchange, because fault rules count the requests that they refuse.
     """
     asked: dict[int, _PlayedRequest] = {}
     found = set()
@@ -303,10 +314,10 @@ def _is_refusal(answer: Message, version: int) -> bool:
 
 
 def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
-    """frame: without its length. None where it cannot be read, as it is masked."""
+    """Parses a frame without its length. Returns None if that fails, for example because the frame is masked."""
     versions = [played.version]
     if played.api is ApiKey.API_VERSIONS:
-        versions.append(0)  # the answer to a version that is not served
+        versions.append(0)  # the version of the response if the broker does not support the requested version
     for version in versions:
         try:
             decoded = read_answer(played.api.value, version, memoryview(frame), has_length=False)
@@ -319,7 +330,7 @@ def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
 
 
 class _LiveConnection(asyncio.Protocol):
-    """Frames to the broker and back; answers come in the order of the requests."""
+    """A connection to the live broker. Responses come in the order of the requests."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None

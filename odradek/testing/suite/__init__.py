@@ -1,1 +1,1 @@
-"""Scenarios that are played at a client through a small driver, for rules that traffic alone does not decide."""
+"""Scenarios that test a client through a small driver program, for rules that its traffic alone does not decide."""

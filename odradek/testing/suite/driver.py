@@ -1,4 +1,4 @@
-"""A driver: a program that does with one client what lines on its standard input ask (examples/judge_drivers)."""
+"""Runs a driver: a program that controls one client by commands on its standard input (examples/judge_drivers)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
 
-PATIENCE_S: Final = 45.0  # for one verb: longer than the time-outs of the clients that ship with drivers
-STARTS_S: Final = 120.0  # for the first one: some drivers are compiled then
+PATIENCE_S: Final = 45.0  # for one command; longer than the time-outs of the clients whose drivers are included
+STARTS_S: Final = 120.0  # for the first command, because some drivers are compiled at that point
 ENDS_S: Final = 15.0
 MOST_READ_BYTES: Final = 1 << 16
 
 
 class Unimplemented(Exception):
-    """A verb that the driver does not know, or answers so: the scenario decides nothing."""
+    """The driver does not implement a command, so the scenario decides nothing."""
 
 
 class ApplicationFailed(Exception):
-    """An error that the application saw, or a driver that hangs or ended. Its words are the proof.
+    """The application saw an error, or the driver hangs or has exited. The message serves as evidence.
 
-    records: those that the same `poll` brought besides.
+    records  records that the same `poll` returned in addition
     """
 
     def __init__(self, words: str, records: Sequence[str] = ()) -> None:
@@ -33,7 +33,7 @@ class ApplicationFailed(Exception):
 
 
 class DriverGone(ApplicationFailed):
-    """It hangs, or has ended."""
+    """The driver hangs or has exited."""
 
 
 class DrivenClient:
@@ -45,12 +45,13 @@ class DrivenClient:
         self._patience_s = STARTS_S
 
     def say(self, *words: str) -> list[str]:
-        """Returns the values of the records that the application got; none but for `poll`. Raises both errors."""
+        """Sends a command and waits for its reply. Returns the values of the records that the application received,
+        which only `poll` produces. Raises ApplicationFailed, Unimplemented."""
         self.begin(*words)
         return self.heard(" ".join(words))
 
     def begin(self, *words: str) -> None:
-        """Says a line, and does not wait for the answer. Raises ApplicationFailed."""
+        """Sends a command without waiting for its reply. Raises DriverGone if the driver has exited."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write((" ".join(words) + "\n").encode())
@@ -59,7 +60,8 @@ class DrivenClient:
             raise DriverGone(f"the driver has ended before `{words[0]}`") from None
 
     def heard(self, what: str) -> list[str]:
-        """Returns the answer to the last line. Raises ApplicationFailed, Unimplemented."""
+        """Waits for the reply to the last command, which `what` names in errors. Returns the values of received
+        records. Raises ApplicationFailed, Unimplemented."""
         line = self._line(time.monotonic() + self._patience_s, what)
         self._patience_s = PATIENCE_S
         try:
@@ -88,7 +90,7 @@ class DrivenClient:
         return line
 
     def end(self) -> None:
-        """Closes the client, which the end of the input asks for; kills a driver that hangs in it."""
+        """Ends the driver's input, upon which it closes its client. Kills a driver that does not exit in time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(OSError):

@@ -1,6 +1,8 @@
-"""Two drivers in one group: which partition goes from the first to the second, and what the first one still fetches.
+"""Two drivers in one group: finds the partition that moves from the first to the second, and what the first still
+fetches.
 
-Fetches tell no member; but connections on which the first driver fetched before the second was there are its own.
+A Fetch does not name its member. But connections on which the first driver fetched before the second one started belong
+to the first.
 """
 
 from __future__ import annotations
@@ -36,15 +38,18 @@ from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
 CLAIM_MS: Final = 10_000
-SETTLES_S: Final = 1.5  # what was asked for before the change is answered then, whatever fetch.max.wait.ms
+# By then, fetches that were sent before the change have been answered, whatever fetch.max.wait.ms is.
+SETTLES_S: Final = 1.5
 Requests = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """got: what both applications got. kept_up: partitions that the first driver fetches though the second has them.
+    """The result of a hand-over.
 
-    has_sessions: whether the first fetches in sessions, where whatever is not forgotten is fetched on.
+    got           the values that both applications received
+    kept_up       partitions that the first driver still fetches although they belong to the second
+    has_sessions  whether the first driver uses fetch sessions, in which a partition is fetched until it is forgotten
     """
 
     got: list[str]
@@ -53,10 +58,8 @@ class Handed:
 
 
 def hand_over(stage: ScenarioCluster, **settings: str) -> Handed:
-    """Two partitions, which one driver reads until a second one joins; settings: for `set`, of both.
-
-    Raises Unimplemented, ApplicationFailed, Unmet.
-    """
+    """Runs a topic of two partitions that one driver reads until a second one joins. `settings` are set in both
+    drivers. Raises Unimplemented, ApplicationFailed, Unmet."""
     stage.topic(partitions=2)
     for partition, value in enumerate("ab"):
         stage.send(value, partition=partition)
@@ -90,7 +93,7 @@ def member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenClient:
 def reader(
     stage: ScenarioCluster, settings: Mapping[str, str], *, partitions: int = 1, acknowledges: bool = True
 ) -> tuple[DrivenClient, list[str]]:
-    """A member that has got the one record there is, and what it got."""
+    """Returns a member that has received the topic's only record, and the values it received."""
     stage.topic(partitions=partitions)
     stage.send("a")
     driver = member(stage, settings)
@@ -101,7 +104,7 @@ def reader(
 
 
 def settle(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
-    """Polls in turn until all are members of a stable group; returns what they got. Raises Unmet."""
+    """Polls in turn until all drivers are members of a stable group. Returns the values they received. Raises Unmet."""
     got: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while True:
@@ -117,7 +120,8 @@ def settle(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
 
 
 def fetched(asked: Requests, since: int) -> set[int]:
-    """Partitions that these Fetches with a number behind `since` ask for, those of their sessions too."""
+    """Returns the partitions that Fetch requests with a number above `since` ask for, directly or through their fetch
+    sessions."""
     found: set[int] = set()
     sessions: dict[int, set[int]] = {}
     for each in asked:
@@ -133,7 +137,7 @@ def fetched(asked: Requests, since: int) -> set[int]:
 
 
 async def claim(kafka: Cluster, generation: int) -> None:
-    """Joins as a member that claims both partitions as of this generation, and leaves after the rebalance."""
+    """Joins as a member that claims both partitions with this generation, and leaves after the rebalance."""
     owned = frozenset(TopicPartition(TOPIC, partition) for partition in range(2))
     metadata = subscription_bytes(Subscribed(frozenset({TOPIC}), owned, generation))
     asking = ClientCluster(kafka.bootstrap, client_id=CLIENT_ID)
@@ -146,7 +150,7 @@ async def claim(kafka: Cluster, generation: int) -> None:
         protocols=[JoinGroupRequestProtocol(name="cooperative-sticky", metadata=metadata)],
     )
     kind = CoordinatorType.GROUP
-    for _ in range(2):  # the first answer gives the id (KIP-394)
+    for _ in range(2):  # the first response contains the member id (KIP-394)
         told = await asking.ask_coordinator(GROUP, kind, request, JoinGroupResponse, timeout_ms=2 * CLAIM_MS)
         request.member_id = told.member_id
     sync = SyncGroupRequest(group_id=GROUP, generation_id=told.generation_id, member_id=told.member_id)

@@ -1,4 +1,4 @@
-"""Runs scenarios with one driver: each on a cluster of its own, recorded and judged like any other traffic."""
+"""Runs scenarios with one driver: each on its own cluster, recorded and judged like any other traffic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ NO_SUCH_VERB: Final = "the driver has no "
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """End of one scenario. broken: why the rule is broken; skipped: why nothing was decided."""
+    """The outcome of one scenario. `broken` explains how the rule was broken; `skipped` explains why nothing was
+    decided."""
 
     scenario: Scenario
     broken: str | None = None
@@ -41,12 +42,13 @@ class Outcome:
 def run(
     command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, told: Callable[[Outcome], None]
 ) -> Iterator[list[Client]]:
-    """Yields for each scenario the clients that the driver ran, with the results of traffic and of what the application
-    saw.
+    """Runs scenarios. For each, yields the driver's clients, with the verdicts on their traffic and on the results that
+    the application saw.
 
-    folder: for recordings, and for what drivers say on their standard error. told: is called with each outcome.
+    folder  for recordings, and for the standard error of drivers
+    told    called with each outcome
 
-    Raises OSError where the command does not start.
+    Raises OSError if the command does not start.
     """
     process = Process({})
     try:
@@ -95,7 +97,7 @@ def _played(command: Sequence[str], scenario: Scenario, odradek: Odradek, record
 
 
 class _Reader:
-    """Thread that writes what the broker records of one cluster, until that is deleted."""
+    """A thread that writes the broker's recording of one cluster to a file, until the cluster is deleted."""
 
     def __init__(self, odradek: Odradek, kafka: Cluster, path: Path) -> None:
         self._connection = HTTPConnection(odradek.host, odradek.port)

@@ -1,4 +1,4 @@
-"""The place of one scenario: a fresh cluster, the driver, and clients of the suite's own beside it."""
+"""The environment of one scenario: a fresh cluster, the driver, and the suite's own clients."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Starting: TypeAlias = Callable[[dict[str, str], IO[bytes]], DrivenClient]
-CLIENT_ID: Final = "odradek-suite"  # of what prepares a scenario: it is not judged
-JUDGED: Final = "judged"  # of drivers
+CLIENT_ID: Final = "odradek-suite"  # client id of the suite's own clients, which are not judged
+JUDGED: Final = "judged"  # client id of drivers
 TOPIC: Final = "orders"
 GROUP: Final = "g"
 PATIENCE_S: Final = 30.0
@@ -35,7 +35,7 @@ class ScenarioCluster:
         self.drivers: list[DrivenClient] = []
 
     def driver(self, **environment: str) -> DrivenClient:
-        """Starts one, with settings such as `group="g"` for ODRADEK_GROUP."""
+        """Starts a driver. Settings such as `group="g"` are passed as environment variables (ODRADEK_GROUP)."""
         told = {f"ODRADEK_{name.upper()}": value for name, value in environment.items()}
         driver = self._start({"ODRADEK_BOOTSTRAP": self.kafka.bootstrap, **told}, self._log)
         self.drivers.append(driver)
@@ -47,19 +47,19 @@ class ScenarioCluster:
         self._administer(lambda admin: admin.create_topics([NewTopic(TOPIC, partitions=partitions)]))
 
     def create_again(self) -> None:
-        """Deletes the topic, and creates one of its name."""
+        """Deletes the topic, and creates a new one with the same name."""
         self._administer(lambda admin: admin.delete_topics([TOPIC]))
         self.topic()
 
     def read_from_the_start(self) -> None:
-        """Has the share group begin with the first record that there is."""
+        """Makes the share group start at the first record of the topic."""
         from odradek.client import AlterOperation, ConfigChange, ConfigResource, ConfigType
 
         change = ConfigChange(AlterOperation.SET, "share.auto.offset.reset", "earliest")
         self._administer(lambda admin: admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): [change]}))
 
     def commit(self, *groups: str) -> None:
-        """An offset for each of these groups, which have no members."""
+        """Commits an offset for each of these groups, which have no members."""
         for group in groups:
             self._administer(partial(_commit_start, group=group))
 
@@ -73,7 +73,8 @@ class ScenarioCluster:
         return _run(act())
 
     def expel(self) -> None:
-        """Removes the members of the classic group, as an administrator does; they hear of it at their next request."""
+        """Removes the members of the classic group, as an administrator would. They find out from the reply to their
+        next request."""
         from odradek.client.network.cluster import Cluster
         from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
         from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
@@ -100,7 +101,7 @@ class ScenarioCluster:
         _run(send())
 
     def transaction(self, *values: str, commits: bool) -> None:
-        """One transaction, its batches compressed."""
+        """Writes one transaction with compressed batches."""
         from odradek.client import Producer
 
         async def send() -> None:
@@ -121,7 +122,7 @@ class ScenarioCluster:
         _run(send())
 
     def leave_offsets_open(self, group: str) -> None:
-        """A transaction that holds an offset of the group, and whose producer is gone."""
+        """Leaves a transaction open that contains an offset of the group. Its producer is never closed."""
         from odradek.client import OffsetAndMetadata, Producer, TopicPartition
 
         async def send() -> None:
@@ -134,7 +135,8 @@ class ScenarioCluster:
         _run(send())
 
     def end_open_transaction(self) -> None:
-        """Aborts it, as the next producer of its transactional id does; no member's session ends with it."""
+        """Aborts the transaction that `leave_offsets_open` left, by starting another producer with its transactional
+        id. No member's session ends in the meantime."""
         from odradek.client import Producer
 
         async def end() -> None:
@@ -146,7 +148,7 @@ class ScenarioCluster:
         _run(end())
 
     def committed(self, count: int) -> list[str]:
-        """The log as read_committed has it: `count` values, or fewer if there are no more of them for a while."""
+        """Reads `count` values of committed records, or fewer if no more arrive for a while."""
         from odradek.client import Consumer, TopicPartition
 
         async def read() -> list[str]:
@@ -165,12 +167,13 @@ class ScenarioCluster:
 
 
 def polled(driver: DrivenClient, count: int, more: int = 2) -> list[str]:
-    """Returns what the application gets until it has `count` records, and with some polls more."""
+    """Polls until the application has received `count` records, and `more` times after that. Returns all received
+    values."""
     return polled_by([driver], count, more)
 
 
 def polled_by(drivers: Sequence[DrivenClient], count: int, more: int = 2) -> list[str]:
-    """Returns the same of applications that poll in turn."""
+    """Like `polled`, for several applications that poll in turn."""
     got: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while (len(got) < count or more) and time.monotonic() < until_s:

@@ -1,6 +1,7 @@
-"""The scenarios: a state or a fault, what the driver is told to do, and the rule that its answers decide.
+"""The scenarios. Each prepares a state or a fault, gives commands to the driver, and decides a rule by the replies.
 
-A scenario returns None where the rule is kept, or why it is broken; an error that the application sees breaks it too.
+A scenario returns None if the rule is kept, or else a text that explains how it is broken. An error that the
+application sees also breaks the rule.
 """
 
 from __future__ import annotations

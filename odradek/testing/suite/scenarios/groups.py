@@ -1,4 +1,4 @@
-"""Scenarios of members of groups."""
+"""Scenarios for members of consumer groups."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def member_that_is_removed(stage: ScenarioCluster) -> str | None:
     stage.expel()
     got += settle(stage, [driver])
     stage.send("b")
-    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])  # b again: it may have come before the news
+    # "b" may come twice, if the member received it before it learned of its removal.
+    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])
 
 
 def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
@@ -88,7 +89,8 @@ def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
     stage.kafka.fault({"name": "fenced", "match": {"api": "ConsumerGroupHeartbeat"}, "do": fenced, "times": 1})
     stage.kafka.wait(fault="fenced", hits=1, timeout_s=PATIENCE_S)
     stage.send("b")
-    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])  # b again: it may have come before the news
+    # "b" may come twice, if the member received it before it learned that it was fenced.
+    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])
 
 
 def partition_that_a_second_member_takes(stage: ScenarioCluster) -> str | None:
@@ -120,7 +122,7 @@ def _handed(handed: Handed) -> str | None:
 def commit_with_a_stale_epoch(stage: ScenarioCluster) -> str | None:
     driver, got = reader(stage, {"protocol": "consumer"}, acknowledges=False)
     refuse(stage, "OffsetCommit", "STALE_MEMBER_EPOCH")
-    with suppress(ApplicationFailed):  # which may leave it to the application to commit again
+    with suppress(ApplicationFailed):  # a client may leave it to the application to commit again
         driver.say("ack")
     polled(driver, 0)
     driver.say("ack")

@@ -1,4 +1,4 @@
-"""Scenarios of connections, of metadata and of nodes that lead, move and fail."""
+"""Scenarios about connections, metadata, and nodes that lead, move and fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
 HANGS_UP_S = 4.0
-MOST_CONNECTS = 60  # 50 ms apart and growing, as reconnect.backoff.ms is where nothing else is said, are ten
+MOST_CONNECTS = 60  # with the default reconnect.backoff.ms (50 ms, growing), a client connects about ten times
 
 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:
@@ -126,7 +126,7 @@ def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | Non
 
 
 def nodes_that_are_all_gone(stage: ScenarioCluster) -> str | None:
-    """Metadata names but one node, at a port where nobody listens; later it names the true ones."""
+    """Metadata names a single node, at a port where nothing listens. Later it names the real nodes."""
     stage.topic()
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
@@ -153,7 +153,7 @@ def topic_that_is_not_to_be_created(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(group="g")
     driver.say("set", "create_topics", "off")
-    with suppress(ApplicationFailed):  # it may be told that there is none
+    with suppress(ApplicationFailed):  # the client may report that the topic does not exist
         driver.say("subscribe", "missing")
         for _ in range(4):
             driver.say("poll", "500")

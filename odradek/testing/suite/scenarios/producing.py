@@ -31,7 +31,7 @@ def retriable_errors_of_produce(stage: ScenarioCluster) -> str | None:
 
 
 def commit(driver: DrivenClient, value: str) -> None:
-    """One transaction of a record."""
+    """Commits one transaction with one record."""
     driver.say("begin")
     driver.say("produce", TOPIC, "0", value)
     driver.say("commit")
@@ -91,7 +91,7 @@ def prepared_transaction(stage: ScenarioCluster) -> str | None:
 
 
 def refused_batch(stage: ScenarioCluster, error: str) -> None:
-    """The second of three; the application may be told of it."""
+    """Sends three batches, of which the broker refuses the second. The application may see an error for it."""
     stage.topic()
     driver = stage.driver()
     driver.say("produce", TOPIC, "0", "a")
@@ -113,9 +113,9 @@ def batch_that_is_too_large(stage: ScenarioCluster) -> str | None:
 
 
 def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -> str | None:
-    """The application aborts the transaction that an error spoiled, and its next one is committed.
+    """Checks that the application can abort a transaction after an error, and that its next one is committed.
 
-    since: the first version of Produce that knows the error.
+    since  the first version of Produce that has the error
     """
     stage.topic()
     driver = stage.driver(transactional_id="t")

@@ -1,4 +1,4 @@
-"""Scenarios of readers: what is delivered, from which node, and from where on."""
+"""Scenarios for readers: which records they deliver, from which node, and from which offset."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def errors_that_reset_no_offset(stage: ScenarioCluster) -> str | None:
     driver.say("ack")
     refuse(stage, "Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
     stage.send("c")
-    later = dict.fromkeys(polled(driver, 1))  # c again: KafkaJS joins anew, and goes on with what was committed
+    # "c" may come twice: KafkaJS joins again, and continues at the committed offset.
+    later = dict.fromkeys(polled(driver, 1))
     return differs([*got, *later], ["a", "b", "c"])
 
 
@@ -108,8 +109,8 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
     stage.kafka.fault({"match": match, "at": "applied", "do": undefined, "times": 1})
     stage.kafka.move_leader(TOPIC, 0, 2)
     stage.send("b")
-    # Again from the start is lawful, and so is an error that tells the application: Kafka's own client takes it for a
-    # truncation (LogTruncationException, where it has no policy), as franz-go does (ErrDataLoss).
+    # A client may read again from the start, or report an error to the application. Kafka's own client treats the reply
+    # as a truncation (LogTruncationException, if it has no reset policy), and so does franz-go (ErrDataLoss).
     try:
         got += polled(driver, 1)
     except ApplicationFailed as told:
@@ -118,8 +119,8 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
 
 
 def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
-    """One that reads from node 2, a follower, and for a second at least: then metadata is of age, and Java asks the
-    leader again. Raises Unimplemented."""
+    """Returns a driver that reads from node 2, a follower. It polls for at least a second: by then its metadata has
+    expired, and the Java client asks the leader again. Raises Unimplemented."""
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     stage.kafka.put_in_rack(2, "beside")
@@ -136,7 +137,8 @@ def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
     driver = beside_a_follower(stage)
     stage.kafka.stop_node(2)
     stage.send("b")
-    return differs(dict.fromkeys(polled(driver, 1)), ["b"])  # again where the group rebalances: racks have changed
+    # "b" may come twice if the group rebalances, because racks have changed.
+    return differs(dict.fromkeys(polled(driver, 1)), ["b"])
 
 
 def offset_that_a_follower_does_not_have(stage: ScenarioCluster) -> str | None:
@@ -197,7 +199,8 @@ def batch_that_is_corrupt(stage: ScenarioCluster) -> str | None:
 
 
 def lenient(driver: DrivenClient) -> tuple[list[str], int]:
-    """Polls for a while; returns what came, and how many errors the application saw. Raises DriverGone."""
+    """Polls for a while. Returns the received values, and the number of errors that the application saw. Raises
+    DriverGone."""
     got: list[str] = []
     told = 0
     for _ in range(POLLS):

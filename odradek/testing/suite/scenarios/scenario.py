@@ -1,4 +1,4 @@
-"""Scenario: a rule and how it is played; and the faults that scenarios have in common."""
+"""Defines a scenario, and the faults that several scenarios use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ Play: TypeAlias = Callable[[ScenarioCluster], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """settings: of the cluster. shows: whether it does for its client what traffic decides for some only."""
+    """A rule, and the function that tests it.
+
+    settings  settings of the cluster
+    shows     whether the scenario decides the rule for its client, although traffic decides it for some other clients
+    """
 
     rule: str
     play: Play
@@ -25,7 +29,8 @@ class Scenario:
 
     @property
     def decides(self) -> bool:
-        """Whether the rule is kept where the application sees what it should; else traffic has to show that too."""
+        """Whether the rule counts as kept when the application sees the expected results. Otherwise the traffic has to
+        show it as well."""
         return self.shows or RULES[self.rule].needs is not None
 
     @property
@@ -42,7 +47,7 @@ def edit(stage: ScenarioCluster, api: str, changes: Mapping[str, int | dict[str,
 
 
 def leader_of_old(stage: ScenarioCluster, node: int) -> None:
-    """Metadata names it from now on, with the epoch before all others."""
+    """Makes Metadata name this node as the leader from now on, with an epoch before all others."""
     path = "Topics[*].Partitions[*]"
     changes: dict[str, object] = {f"{path}.LeaderId": node, f"{path}.LeaderEpoch": 0}
     match = {"api": "Metadata", "client_id": JUDGED}
@@ -50,7 +55,7 @@ def leader_of_old(stage: ScenarioCluster, node: int) -> None:
 
 
 def asked_of(stage: ScenarioCluster, api: str, node: int) -> None:
-    """Counts the requests of clients that are judged, from now on."""
+    """Adds a rule that counts the judged client's requests to one node from now on."""
     match = {"api": api, "node": node, "client_id": JUDGED}
     stage.kafka.fault({"name": f"{api} at {node}", "match": match, "do": {"observe": True}, "unused": "ok"})
 

@@ -35,7 +35,7 @@ def sharer(stage: ScenarioCluster) -> DrivenClient:
 
 
 def taken(driver: DrivenClient, count: int = 1) -> list[str]:
-    """Polls like `polled`, but not once more behind it, which would acknowledge."""
+    """Like `polled`, but without further polls, which would acknowledge the records."""
     got: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(got) < count and time.monotonic() < until_s:
@@ -44,7 +44,7 @@ def taken(driver: DrivenClient, count: int = 1) -> list[str]:
 
 
 def acknowledged(stage: ScenarioCluster) -> tuple[DrivenClient, list[str]]:
-    """A member that has got and acknowledged the one record there is, and what it got."""
+    """Returns a member that has received and acknowledged the topic's only record, and the values it received."""
     stage.topic()
     stage.send("a")
     driver = sharer(stage)
@@ -54,12 +54,12 @@ def acknowledged(stage: ScenarioCluster) -> tuple[DrivenClient, list[str]]:
 
 
 def once(stage: ScenarioCluster, do: Mapping[str, Any], api: str = "ShareFetch", at: str = "received") -> None:
-    """At the next request of the driver."""
+    """Adds a fault for the next request of the driver."""
     stage.kafka.fault({"name": "once", "match": {"api": api, "client_id": JUDGED}, "at": at, "do": do, "times": 1})
 
 
 def goes_on(stage: ScenarioCluster, driver: DrivenClient, got: list[str]) -> str | None:
-    """Polls until the fault was met, and then until another record comes."""
+    """Polls until the fault was applied, and then until another record arrives."""
     until_s = time.monotonic() + PATIENCE_S
     while not hits(stage, "once") and time.monotonic() < until_s:
         got += driver.say("poll", str(POLL_MS))
@@ -117,7 +117,7 @@ def leader_moves_under_acknowledgements(stage: ScenarioCluster) -> str | None:
     driver = sharer(stage)
     taken(driver)
     stage.kafka.move_leader(TOPIC, 0, 2)
-    with suppress(ApplicationFailed):  # it may fail, and the record comes again
+    with suppress(ApplicationFailed):  # the acknowledgement may fail, and the record is delivered again
         driver.say("ack")
     stage.send("b")
     got: list[str] = []
@@ -172,7 +172,7 @@ def second_member_of_a_share_group(stage: ScenarioCluster) -> str | None:
 
 def coordinator_of_a_share_group(stage: ScenarioCluster) -> str | None:
     stage.topic()
-    stage.commit("another")  # with which the topic of coordinators comes
+    stage.commit("another")  # creates the topic of the coordinators
     stage.kafka.move_coordinator("group", GROUP, 2)
     for node in (1, 3):
         asked_of(stage, "DescribeShareGroupOffsets", node)
