@@ -1,4 +1,5 @@
-"""The command line. `serve` bypasses the parser of all other commands."""
+"""Entry point of the command line. `serve` has a parser of its own, so that a broker starts without loading the
+others."""
 
 import gc
 import sys
@@ -9,13 +10,14 @@ HELP_WORDS = frozenset({"--help", "-h"})
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
+    """Runs the command in `words` (by default the process's arguments) and returns its exit status."""
     words = sys.argv[1:] if words is None else list(words)
     if words and words[0] == "serve" and not HELP_WORDS.intersection(words):
         from odradek.serve import main as serve
 
         return serve(words[1:])
-    # Imports make many objects that live to the end: to look for garbage among them takes a tenth of a start.
+    # Imports create many objects that live until the process ends. With the default threshold, the garbage collector
+    # would spend a tenth of the start on scanning them.
     gc.set_threshold(OBJECTS_OF_A_START)
     from odradek.tools.commands.tree import run
 

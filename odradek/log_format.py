@@ -1,7 +1,7 @@
-"""Formats of a line of the log: text for people, or one JSON object for programs (`serve --log-format`).
+"""Formats log lines: as text for people, or as one JSON object per line for programs (`serve --log-format`).
 
-The members of an object keep their names and types between releases: `time` (ISO 8601, UTC, to the millisecond),
-`level` (Python's name), `logger`, `message`, `pid`, and `exception` (the traceback) where there was one.
+The members of the JSON object keep their names and types between releases: `time` (ISO 8601, UTC, to the millisecond),
+`level` (Python's name), `logger`, `message`, `pid`, and, if an exception was logged, `exception` (the traceback).
 """
 
 import logging
@@ -16,22 +16,23 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
 MOST_IN_LINE = 4_000  # characters of a message, or of one line of a traceback
-MOST_LINES = 1_000  # of a traceback; the message of an error may have very many
+MOST_LINES = 1_000  # lines of a traceback; an error's message can itself have a great many
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
-# As the apache/kafka image calls them; the second holds `logger=LEVEL` pairs, separated by commas.
+# The environment variables that the apache/kafka image uses. The second holds `logger=LEVEL` pairs, separated by
+# commas.
 LEVEL_VARIABLE = "KAFKA_LOG4J_ROOT_LOGLEVEL"
 LOGGERS_VARIABLE = "KAFKA_LOG4J_LOGGERS"
-# Kafka's names of levels that Python lacks.
+# Log levels that Kafka has and Python lacks.
 PYTHON_LEVELS = {"TRACE": logging.NOTSET + 1, "FATAL": logging.CRITICAL, "OFF": logging.CRITICAL + 1}
 
 
 class UnknownLevel(Exception):
-    """The environment asks for a level of the log that does not exist."""
+    """The environment names a log level that does not exist."""
 
 
 class TextLines(logging.Formatter):
-    """Like the formatter of the standard library, but shortens messages and tracebacks that quote too much."""
+    """Formats records like `logging.Formatter`, but shortens overlong messages and tracebacks."""
 
     def __init__(self) -> None:
         super().__init__(TEXT_LINE)
@@ -46,7 +47,7 @@ class TextLines(logging.Formatter):
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        import json  # not needed by a broker that logs text
+        import json  # imported late: a broker that logs text does not need it
         from datetime import UTC, datetime
 
         line: dict[str, str | int | None] = {
@@ -64,13 +65,14 @@ class JsonLines(logging.Formatter):
 
 
 def shortened_lines(traceback: str) -> str:
-    """Shortens each line of a traceback, and joins those behind MOST_LINES to one: the error's message may be long."""
+    """Shortens each line of a traceback, and merges all lines after the first MOST_LINES into one."""
     lines = [shortened(each, MOST_IN_LINE) for each in traceback.split("\n", MOST_LINES)]
     return "\n".join(lines)
 
 
 def set_up_logging(stream: TextIO, log_format: str, environ: Mapping[str, str]) -> None:
-    """Sends what all loggers say to `stream`. Raises UnknownLevel."""
+    """Writes the log of all loggers to `stream`. Raises UnknownLevel if the environment names a level that does not
+    exist."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if log_format == JSON else TextLines())
     _set_level(logging.root, environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL), LEVEL_VARIABLE)

@@ -1,6 +1,6 @@
-"""`odradek serve`: from the command line to a running broker, and to a clean shutdown.
+"""`odradek serve`: reads the command line, runs the broker, and shuts it down cleanly.
 
-Nothing is imported before the first accepted connection that is not needed for it.
+To start quickly, it imports nothing that the broker does not need before the first accepted connection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITH_VALUE = frozenset(
 
 
 class UsageError(Exception):
-    """The words after `serve` cannot be understood."""
+    """The arguments of `serve` are not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class ServeOptions:
     log_format: str = TEXT
 
     def settings(self) -> dict[str, str]:
-        """Returns overrides by Kafka's names; the options that stand for a setting go last. Raises UsageError."""
+        """Returns the settings given on the command line, by Kafka's names. Options that stand for a setting, such as
+        `--port`, override `--override`. Raises UsageError."""
         settings = {}
         for text in self.overrides:
             name, separator, value = text.partition("=")
@@ -125,19 +126,19 @@ def main(words: Sequence[str]) -> int:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2
     if not sys.platform.startswith("linux"):
-        # Of no other system does it know the page cache, the file system's sync, or the age of a process.
+        # The page cache, the sync of the file system and the age of a process are read in ways that only Linux offers.
         print("odradek serve: it needs Linux; elsewhere run the image, or WSL (docs/docker.md)", file=sys.stderr)
         return 1
     return run(options)
 
 
 def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | None = None) -> int:
-    """Serves until it is told to stop; returns the exit status.
+    """Runs the broker until it is stopped, and returns the exit status.
 
     notes       logged once the configuration is read
-    ready_note  printed after the line that says that clients are accepted; {node_id} stands for the broker's
+    ready_note  printed after the line that reports that clients are accepted; {node_id} stands for the broker's id
     """
-    gc.disable()  # until the broker serves: nothing that is made on the way there is garbage
+    gc.disable()  # until the broker serves: no object that the start creates becomes garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
     from odradek.broker.process import CannotStart, First, serve
 
@@ -181,13 +182,14 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
 
 
 def default_data_directory(environ: Mapping[str, str]) -> Path:
-    """Returns the default data directory: the same wherever `serve` is typed, and not one that a reboot empties."""
+    """Returns the default data directory. It does not depend on the working directory, and survives a reboot."""
     home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return Path(home) / "odradek"
 
 
 def make_ephemeral_directory() -> Path:
-    """Makes a fresh directory, named by this process; also removes those of processes that were killed."""
+    """Makes a fresh directory whose name contains this process's id. Also removes the directories of killed
+    processes."""
     import tempfile
 
     for left in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
@@ -204,7 +206,7 @@ def remove_directory(path: Path) -> None:
 
 
 def milliseconds_since_exec() -> int:
-    """Returns the age of this process, to the kernel's clock tick (mostly 10 ms)."""
+    """Returns the age of this process in milliseconds, as precise as the kernel's clock tick (usually 10 ms)."""
     with open("/proc/self/stat", "rb") as stat:
         started_ticks = int(stat.read().rpartition(b")")[2].split()[19])
     return int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")) * 1000)
