@@ -1,6 +1,6 @@
-"""A client for any broker that speaks Kafka, on asyncio.
+"""An asyncio client for any broker that speaks Kafka's protocol.
 
-Names are imported when they are first used: a program that only produces does not load the consumer.
+Each name is imported on first use, so that a program that only produces does not load the consumer.
 """
 
 from importlib import import_module

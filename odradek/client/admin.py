@@ -1,4 +1,4 @@
-"""Administration: topics, settings, groups, records, the cluster, and the transactions of other producers."""
+"""The admin client: topics, settings, groups, records, the cluster, and the transactions of other producers."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 THE_BROKERS_DEFAULT = -1
-FENCED_AT_ONCE = 500  # producers, each with a request of its own
-DELETED_BY_NAME = 5  # DeleteTopics takes names in a list of their own up to this version
-END_TXN_OF_ONE_EPOCH = 5  # the version of EndTxn whose repetition is known from the end of the next transaction
-EPOCHS_PER_TRANSACTION = 2  # the level of transaction.version at which that is so
+FENCED_AT_ONCE = 500  # producers; each needs a request of its own
+DELETED_BY_NAME = 5  # last version of DeleteTopics with a plain list of topic names
+# first version of EndTxn that a broker can recognise when repeated, until the next transaction has ended
+END_TXN_OF_ONE_EPOCH = 5
+EPOCHS_PER_TRANSACTION = 2  # level of transaction.version from which every transaction has its own epoch
 NOT_ENDED_SO = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -66,7 +67,7 @@ NOT_ENDED_SO = frozenset(
 
 
 class Admin(ConnectedClient):
-    """Administers topics and transactions. Start and close it, best with `async with`."""
+    """Administers topics, settings, groups and transactions. Start and close it, best with `async with`."""
 
     def __init__(
         self,
@@ -80,9 +81,10 @@ class Admin(ConnectedClient):
         bootstrap_timeout_ms: float = 0,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """
+        """Creates an admin client that is not connected yet.
+
         default_api_timeout_ms   how long every call retries transient errors
-        bootstrap_timeout_ms     how long `start` waits for a broker that is away
+        bootstrap_timeout_ms     how long `start` waits for an unreachable broker
         """
         self._metrics = ClientMetrics("admin-client", client_id)
         self._cluster = Cluster(
@@ -92,19 +94,19 @@ class Admin(ConnectedClient):
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
-            allow_auto_create_topics=False,  # looking at a topic whose name is misspelt must not create it
+            allow_auto_create_topics=False,  # describing a misspelt topic must not create it
             security=Security.of(security),
             metrics=self._metrics,
         )
         self._request_timeout_ms = int(request_timeout_ms)
-        # For requests that have no method here.
+        # For requests that have no method in this class.
         self.asking = Asking(
             self._cluster, timeout_s=default_api_timeout_ms / 1000, request_timeout_ms=self._request_timeout_ms
         )
         self._patiently = self.asking.patiently
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when no broker answers for `bootstrap_timeout_ms`."""
+        """Connects to the cluster. Raises RetriableError if no broker answers within `bootstrap_timeout_ms`."""
         await self._connect()
 
     async def close(self) -> None:
@@ -113,7 +115,8 @@ class Admin(ConnectedClient):
     # Topics.
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Raises ClientError for the first that is refused (TOPIC_ALREADY_EXISTS …); the others are created."""
+        """Creates topics. Raises ClientError for the first that is refused (TOPIC_ALREADY_EXISTS …); the others are
+        created."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -139,8 +142,8 @@ class Admin(ConnectedClient):
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Let each topic have so many partitions in all. Raises ClientError for the first that is refused
-        (INVALID_PARTITIONS for fewer than it has …); the others are extended."""
+        """Increases each topic to the given total number of partitions. Raises ClientError for the first topic that is
+        refused (INVALID_PARTITIONS if it has that many already …); the others are extended."""
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsTopic(name=topic, count=count, assignments=None) for topic, count in totals.items()
@@ -158,7 +161,8 @@ class Admin(ConnectedClient):
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
-        """Raises ClientError for the first that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the others are deleted."""
+        """Deletes topics. Raises ClientError for the first that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the others
+        are deleted."""
         request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=self._request_timeout_ms)
 
         async def ask() -> DeleteTopicsResponse:
@@ -170,12 +174,12 @@ class Admin(ConnectedClient):
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """The names of all topics except internal ones."""
+        """Returns the names of all topics, sorted. Internal topics are left out unless `include_internal`."""
         answer = await self._metadata(None)
         return sorted(told.name or "" for told in answer if include_internal or not told.is_internal)
 
     async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        """Raises ClientError for the first that is refused."""
+        """Describes topics by name. Raises ClientError for the first topic that is refused."""
         found = {}
         for told in await self._metadata(list(topics)):
             check(told.error_code, f"the topic {told.name!r}")
@@ -190,60 +194,62 @@ class Admin(ConnectedClient):
     # Settings.
 
     async def describe_configs(self, resource: ConfigResource) -> list[ConfigEntry]:
-        """All settings of a topic, broker or group, by name. Raises ClientError."""
+        """Returns all settings of a topic, broker or group, by name. Raises ClientError if the broker refuses."""
         return await administration.configs.describe_configs(self.asking, resource)
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Change single settings (IncrementalAlterConfigs); others stay. Raises ClientError (INVALID_CONFIG …)."""
+        """Changes single settings (IncrementalAlterConfigs); all others stay as they are. Raises ClientError
+        (INVALID_CONFIG …)."""
         await administration.configs.alter_configs(self.asking, changes, validate_only=validate_only)
 
     # Groups.
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """The groups of every type that match both filters, by id."""
+        """Returns the groups of every type that match both filters, sorted by id."""
         return await administration.groups.list_groups(self.asking, states=states, types=types)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """A classic or consumer group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
+        """Describes a classic or consumer group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
         return await administration.groups.describe_group(self.asking, group_id)
 
     async def describe_share_group(self, group_id: str) -> GroupDescription:
-        """Raises ClientError (GROUP_ID_NOT_FOUND)."""
+        """Describes a share group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
         return await administration.groups.describe_share_group(self.asking, group_id)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP,
+        """Deletes groups of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP,
         GROUP_ID_NOT_FOUND)."""
         for group_id in group_ids:
             await administration.groups.delete_group(self.asking, group_id)
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Every committed offset of the group; none for a group that does not exist."""
+        """Returns every committed offset of the group. The result is empty if the group does not exist."""
         return await administration.groups.list_group_offsets(self.asking, group_id)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
-        """Commit for a group without members, which is created if need be. Raises ClientError (CommitFailed while it
-        has members)."""
+        """Commits offsets for a group without members, and creates the group if necessary. Raises ClientError
+        (CommitFailed while the group has members)."""
         await administration.groups.alter_group_offsets(self.asking, group_id, offsets)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Raises ClientError (GROUP_SUBSCRIBED_TO_TOPIC while members read the topic)."""
+        """Deletes committed offsets. Raises ClientError (GROUP_SUBSCRIBED_TO_TOPIC while members read the topic)."""
         await administration.groups.delete_group_offsets(self.asking, group_id, partitions)
 
     async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
-        """The start offset and lag of each share partition."""
+        """Returns the start offset and lag of each share partition."""
         return await administration.groups.list_share_group_offsets(self.asking, group_id)
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
+        """Sets the start offsets of share partitions. Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
         await administration.groups.alter_share_group_offsets(self.asking, group_id, offsets)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
-        """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
+        """Deletes the share group's state for these topics. Raises ClientError (NON_EMPTY_GROUP while the group has
+        members)."""
         await administration.groups.delete_share_group_offsets(self.asking, group_id, topics)
 
     # Records, and the cluster.
@@ -251,29 +257,36 @@ class Admin(ConnectedClient):
     async def list_offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], *, is_committed: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition with at least this timestamp, None where there is none. `EARLIEST`,
-        `LATEST` and `MAX_TIMESTAMP` of `odradek.client.administration.records` stand for the start, the end, and the
-        record with the largest timestamp. is_committed: the end is the last stable offset."""
+        """Returns offset and timestamp of the first record in each partition with at least the given timestamp, or None
+        if there is no such record.
+
+        timestamps_ms   `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` of `odradek.client.administration.records` select the
+                        start, the end, and the record with the largest timestamp
+        is_committed    take the last stable offset as the end, instead of the high watermark
+        """
         return await administration.records.offsets(self.asking, timestamps_ms, is_committed=is_committed)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records below these offsets; -1 stands for the high watermark. Returns the log start offsets.
-        Raises ClientError (OFFSET_OUT_OF_RANGE …); records of other partitions may be deleted by then."""
+        """Deletes the records below the given offsets, and returns the new log start offsets.
+
+        The offset -1 stands for the high watermark. Raises ClientError (OFFSET_OUT_OF_RANGE …) for the first partition
+        that is refused; records of other partitions may already be deleted.
+        """
         return await administration.records.delete_records(self.asking, before)
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The brokers with their advertised addresses, the controller, and the finalized features."""
+        """Returns the brokers with their advertised addresses, the controller, and the finalized features."""
         return await administration.cluster.describe_cluster(self.asking)
 
     async def describe_features(self) -> dict[str, FeatureDescription]:
-        """Describe what the brokers support, and the finalised level, by the name of the feature."""
+        """Returns the supported levels and the finalized level of each feature, by name."""
         return await administration.cluster.describe_features(self.asking)
 
     async def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
     ) -> None:
-        """Set the finalised levels of these features, of all or of none. Raises ClientError (INVALID_UPDATE_VERSION,
-        FEATURE_UPDATE_FAILED) with the broker's reason."""
+        """Sets the finalized levels of these features, either all of them or none. Raises ClientError
+        (INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED) with the broker's reason."""
         await administration.cluster.update_features(self.asking, levels, kind, validate_only=validate_only)
 
     # Transactions.
@@ -286,12 +299,12 @@ class Admin(ConnectedClient):
         longer_than_ms: int | None = None,
         transactional_id_pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids that match all filters, by id.
+        """Lists the transactional ids that match all filters, sorted by id.
 
-        longer_than_ms   since the start of the last transaction. Ids that never had one match too, as in Kafka:
-                         combine it with the state Ongoing.
+        longer_than_ms   minimum time since the last transaction began. As in Kafka, ids that never had a transaction
+                         match too: combine this filter with the state Ongoing.
 
-        Raises ClientError (UNSUPPORTED_VERSION) for a filter that the brokers do not know.
+        Raises ClientError (UNSUPPORTED_VERSION) if the brokers do not support a filter.
         """
         return await administration.transactions.list_transactions(
             self.asking,
@@ -302,14 +315,16 @@ class Admin(ConnectedClient):
         )
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown transactional id."""
+        """Describes transactions by transactional id. Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown
+        id."""
         describe = administration.transactions.describe_transaction
         return {each: await describe(self.asking, each) for each in transactional_ids}
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Aborts the open transaction of this transactional id, even a prepared one, and fences its owner (KIP-939).
-        Use it when nobody is left who could decide. Returns when the abort is complete; the id is then as a new
-        producer's.
+        """Aborts the open transaction of this transactional id, even a prepared one, and fences its producer (KIP-939).
+
+        Use it if nobody is left who could decide the transaction. It returns when the abort is complete; a new producer
+        can then use the id.
 
         It does not ask an external coordinator: if that has decided to commit, the records of the transaction are lost.
         Raises ClientError (TRANSACTIONAL_ID_AUTHORIZATION_FAILED …).
@@ -317,12 +332,11 @@ class Admin(ConnectedClient):
         await administration.transactions.fence_producer(self.asking, transactional_id)
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
-        """Fences the producers of these transactional ids, and aborts what they have open, like
-        `force_terminate_transaction` for each of them. Returns the producer id and epoch that each id has from
-        now on.
+        """Fences the producers of these transactional ids and aborts their open transactions, like
+        `force_terminate_transaction` for each id. Returns the new producer id and epoch of each.
 
-        An id that no producer has used is created. Raises ClientError for the first that is refused; others may be
-        fenced by then.
+        An id that no producer has used is created. Raises ClientError for the first id that is refused; other ids may
+        already be fenced.
         """
         fence = administration.transactions.fence_producer
         fenced: dict[str, ProducerIdentity] = {}
@@ -337,9 +351,9 @@ class Admin(ConnectedClient):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """The producers that each partition knows, idempotent and transactional ones, with their open transactions.
+        """Returns the idempotent and transactional producers that each partition knows, with their open transactions.
 
-        broker_id   ask this broker, which may be a follower; the leader of each partition if left out
+        broker_id   the broker to ask, which may be a follower; by default, the leader of each partition
 
         Raises ClientError for the first partition that is refused (UNKNOWN_TOPIC_OR_PARTITION,
         TOPIC_AUTHORIZATION_FAILED).
@@ -354,11 +368,14 @@ class Admin(ConnectedClient):
         producer_epoch: int,
         coordinator_epoch: int | None = None,
     ) -> None:
-        """Aborts the open transaction of a producer in one partition, by writing its marker there. This is meant for a
-        hanging transaction, which no coordinator will ever end; find its numbers with `describe_producers`.
+        """Aborts the open transaction of a producer in one partition, by writing an abort marker there.
 
-        It asks no coordinator: if one knows the transaction, its other partitions and its coordinator are not told, and
-        a commit would be torn. Use `fence_producers`, or `odradek transactions abort`, which checks that first.
+        This is meant for a hanging transaction, which no coordinator will ever end. Find its numbers with
+        `describe_producers`.
+
+        It contacts no coordinator. If a coordinator knows the transaction, neither it nor the other partitions learn of
+        the abort, and a later commit would be incomplete. Prefer `fence_producers`, or `odradek transactions abort`,
+        which checks for a coordinator first.
 
         coordinator_epoch   as `describe_producers` returns it
 
@@ -374,12 +391,15 @@ class Admin(ConnectedClient):
         )
 
     async def end_transaction(self, transactional_id: str, state: PreparedTxnState, *, committed: bool) -> None:
-        """End a transaction that another process has prepared, by its name. Returns when it is decided so, now or
-        before: it may be repeated as often as it takes, while the id begins no other transaction.
+        """Commits or aborts a transaction that another process has prepared.
 
-        That it returns is the only proof. Raises ProducerFenced when this transaction was not ended so, and cannot be
-        any more: it ended otherwise, an operator or a newer producer has taken over, or the id has gone on. Other
-        errors leave it open what happened. Nothing is asked for the empty state, which names no transaction.
+        Returns once the transaction has this outcome, whether it was decided now or earlier. The call may be repeated
+        any number of times, as long as the transactional id begins no other transaction. Only a return proves the
+        outcome.
+
+        Raises ProducerFenced if the transaction did not end this way and no longer can: it had the other outcome, an
+        operator or a newer producer has taken over, or the id has begun another transaction. After any other error the
+        outcome is unknown. Does nothing for the empty state, which identifies no transaction.
         """
         if not state.has_transaction:
             return
@@ -410,8 +430,10 @@ class Admin(ConnectedClient):
         await self._patiently(end)
 
     async def end_transactions(self, ends: Iterable[tuple[str, PreparedTxnState, bool]]) -> list[ClientError | None]:
-        """`end_transaction` for all of them at once: (transactional id, state, whether to commit). What became of each,
-        in their order: None, or what `end_transaction` raises."""
+        """Runs `end_transaction` concurrently for each (transactional id, state, whether to commit).
+
+        Returns a list in the same order: None for a success, else the error that `end_transaction` raised.
+        """
 
         async def end(transactional_id: str, state: PreparedTxnState, committed: bool) -> ClientError | None:
             try:
@@ -424,7 +446,7 @@ class Admin(ConnectedClient):
 
 
 def _check_controller(topics: Iterable[tuple[str | None, int]]) -> None:
-    """Raises RetriableError where a topic was refused because the controller has moved: the next one is asked."""
+    """Raises RetriableError if a topic was refused because the controller has moved, so that the request is repeated."""
     for name, error_code in topics:
         if error_code == ErrorCode.NOT_CONTROLLER.value:
             check(error_code, f"the topic {name!r}")

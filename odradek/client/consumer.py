@@ -1,4 +1,4 @@
-"""The consumer: partitions by assignment or in a group, records one by one or many at once."""
+"""The consumer: reads assigned partitions, or shares topics with a group; returns single records or many at once."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Consumer(ConnectedClient):
                 ...
                 await consumer.commit()
 
-    With `group_id` and topics it shares the partitions of these topics with the other members of the group; `assign`
-    takes partitions without a group. Rebalances happen only during calls that ask for records.
-    A consumer belongs to one task at a time.
+    With `group_id` and topics, the consumer shares the partitions of these topics with the other members of the group.
+    With `assign` it reads the given partitions, without a group. Rebalances happen only during calls that return
+    records. A consumer must be used by one task at a time.
     """
 
     def __init__(
@@ -81,17 +81,18 @@ class Consumer(ConnectedClient):
         allow_auto_create_topics: bool = True,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """Settings have Kafka's names and defaults, except three: records of aborted and open transactions are not
-        returned (`isolation_level`), reading begins at the start where no offset is committed (`auto_offset_reset`:
-        earliest, latest or none), and nothing is committed automatically (`enable_auto_commit`).
+        """Creates a consumer that is not connected yet. Raises ValueError for invalid settings.
+
+        Settings have Kafka's names and defaults, with three exceptions. `isolation_level` is read_committed: records of
+        aborted and open transactions are not returned. `auto_offset_reset` is earliest (or latest, or none): without a
+        committed offset the consumer begins at the start. `enable_auto_commit` is False: the application commits.
 
         group_protocol                  classic, or consumer (KIP-848): the broker assigns the partitions, with
-                                        `group_remote_assignor` if that is set, and names the heartbeat interval
-        partition_assignment_strategy   classic: range, roundrobin and cooperative-sticky, by preference;
-                                        cooperative-sticky alone leaves members most of their partitions in a rebalance
-        default_api_timeout_ms          how long calls other than those for records retry
-
-        Raises ValueError for invalid settings.
+                                        `group_remote_assignor` if that is set, and chooses the heartbeat interval
+        partition_assignment_strategy   classic only: range, roundrobin and cooperative-sticky, in order of preference.
+                                        With cooperative-sticky alone, members keep most of their partitions in a
+                                        rebalance.
+        default_api_timeout_ms          how long calls that do not fetch records retry
         """
         unknown = set(partition_assignment_strategy) - ASSIGNORS.keys()
         if unknown or not partition_assignment_strategy:
@@ -176,13 +177,13 @@ class Consumer(ConnectedClient):
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Connect to the cluster. Raises RetriableError when no broker answers; then it may be called again."""
+        """Connects to the cluster. Raises RetriableError if no broker answers; the call can then be repeated."""
         await self._connect()
         self._is_started = True
         self._fetcher.wake()
 
     async def close(self) -> None:
-        """Commit if `enable_auto_commit` is set, and leave the group. A closed consumer cannot be started again."""
+        """Commits if `enable_auto_commit` is set, and leaves the group. A closed consumer cannot be started again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -193,7 +194,7 @@ class Consumer(ConnectedClient):
             await self._fetcher.close()
             await self._cluster.close()
 
-    # Which partitions.
+    # Partitions.
 
     def subscribe(
         self,
@@ -204,14 +205,15 @@ class Consumer(ConnectedClient):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribe to these topics, and no others from now on, as a member of the group.
+        """Joins the group with a subscription to these topics, which replaces any earlier subscription.
 
-        pattern       topics whose whole name matches, in the syntax of RE2; with group_protocol="consumer"
-        on_assigned   called with new partitions before anything is read from them: a place to `seek`
-        on_revoked    before they are given up: a place to commit or to abort
-        on_lost       when other members own them already; without it `on_revoked` is called
+        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Needs
+                      group_protocol="consumer".
+        on_assigned   called with new partitions before any of their records is read; the place to `seek`
+        on_revoked    called before partitions are given up; the place to commit or to abort
+        on_lost       called if other members already own the partitions; defaults to `on_revoked`
 
-        Each may be a coroutine function. They run within the call that asks for records.
+        The callbacks may be coroutine functions. They run within calls that return records.
         """
         if self._offsets is None:
             raise IllegalState("subscribe needs a group_id; assign does not")
@@ -225,7 +227,7 @@ class Consumer(ConnectedClient):
         self._subscription.subscribe(interest, Callbacks(on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, and no others from now on; those that were assigned before keep their positions."""
+        """Reads exactly these partitions from now on. Partitions that were assigned before keep their positions."""
         if self._subscription.is_made:
             raise IllegalState("the consumer has subscribed: unsubscribe first")
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -234,15 +236,15 @@ class Consumer(ConnectedClient):
         self._wake()
 
     async def unsubscribe(self) -> None:
-        """Give up all partitions, and leave the group."""
+        """Gives up all partitions, and leaves the group."""
         await self._subscription.leave()
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that it reads now."""
+        """Returns the partitions that are currently read."""
         return self._positions.partitions
 
     def subscription(self) -> frozenset[str]:
-        """The topics that were named."""
+        """Returns the topics that were passed to `subscribe`."""
         return self._subscription.interest.topics
 
     # Records.
@@ -255,16 +257,16 @@ class Consumer(ConnectedClient):
         return record if record is not None else await self.getone()
 
     async def getone(self) -> ConsumerRecord:
-        """The next record; waits as long as it takes. Raises ClientError, see `getmany`."""
+        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`."""
         while (record := self._delivery.take()) is None:
             await self.wait_ready()
         return record
 
     async def getmany(self, *, timeout_ms: float = 1_000, max_records: int = PER_POLL) -> Records:
-        """Records of some partitions, as soon as there are any; empty when none arrive within `timeout_ms`.
+        """Returns records by partition as soon as some have arrived, or an empty dict after `timeout_ms`.
 
-        Raises OffsetOutOfRange when the application has to choose a position; AuthorizationFailed; ClientError for
-        damaged records (then `seek` past them), or for a group that does not accept this member.
+        Raises OffsetOutOfRange if the application has to choose a position; AuthorizationFailed; ClientError for
+        damaged records (`seek` past them), or if the group does not accept this member.
         """
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
@@ -279,24 +281,26 @@ class Consumer(ConnectedClient):
                 break
             try:
                 taken = self._taking.more(max_records - count)
-            except ClientError:  # the next call tells it: what was taken before has to be given
+            except ClientError:
+                # The next call raises this error; the records that were already taken must be returned first.
                 break
         return found
 
     async def getbatches(self, *, timeout_ms: float = 1_000) -> dict[TopicPartition, RawBatches]:
-        """Returns batches as they lie in the log, for `odradek.client.columns.read_records`; empty when nothing arrives
-        within `timeout_ms`. The position moves behind all of it. CRCs and records are the caller's to check.
+        """Returns undecoded batches for `odradek.client.columns.read_records`, or an empty dict after `timeout_ms`.
 
-        Raises as `getmany`, except for damaged records."""
+        The position moves past all of them. CRCs and records are not checked here; the caller must do it. Raises the
+        errors of `getmany`, except that for damaged records.
+        """
         self._take_back(*self._positions.partitions)
         return await self._poll(timeout_ms, self._taking.batches) or {}
 
     def take_ready(self) -> ConsumerRecord | None:
-        """The next record, if one is ready and nothing else has to be done first; otherwise call `wait_ready`."""
+        """Returns the next record if one is ready and nothing else has to be done first; otherwise call `wait_ready`."""
         return self._delivery.take()
 
     async def wait_ready(self) -> None:
-        """Returns when `take_ready` may have a record. Nothing is lost when it is cancelled."""
+        """Waits until `take_ready` may have a record. Cancelling it loses no record."""
         taken = await self._poll(None, partial(self._taking.first, PER_POLL))
         assert taken is not None
         self._delivery.load(*taken)
@@ -304,7 +308,7 @@ class Consumer(ConnectedClient):
     # Positions.
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue reading at this offset."""
+        """Continues reading this partition at `offset`."""
         if offset < 0:
             raise ValueError(f"the offset {offset}")
         self._take_back(partition)
@@ -312,15 +316,19 @@ class Consumer(ConnectedClient):
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """For these partitions, or for all assigned ones."""
+        """Continues at the start of these partitions, or of all assigned ones if none are given."""
         self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue at the end when records are next asked for: with read_committed, at the last stable offset."""
+        """Continues at the end of these partitions, or of all assigned ones if none are given.
+
+        The end is looked up by the next call that returns records. With read_committed it is the last stable offset.
+        """
         self._reset(partitions, LATEST_TIMESTAMP)
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the record that is returned next. Raises RetriableError if it is not known in time."""
+        """Returns the offset of the next record to be returned. Raises RetriableError if it cannot be determined in
+        time."""
         assigned = self._positions.of(partition)
         ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
         while assigned.offset < 0:
@@ -335,7 +343,7 @@ class Consumer(ConnectedClient):
         return assigned.offset if on_its_way is None else on_its_way
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until `resume`."""
+        """Stops returning records of these partitions until `resume` is called."""
         self._take_back(*partitions)
         for partition in partitions:
             self._positions.of(partition).is_paused = True
@@ -350,17 +358,19 @@ class Consumer(ConnectedClient):
         return {each.topic_partition for each in self._positions if each.is_paused}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that can be read in each partition."""
+        """Returns the log start offset of each partition."""
         return await self._bounds(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each partition: with read_committed the last stable offset, otherwise the high watermark."""
+        """Returns the end offset of each partition: the last stable offset with read_committed, else the high
+        watermark."""
         return await self._bounds(partitions, LATEST_TIMESTAMP)
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition with at least this timestamp; None where there is none."""
+        """Returns offset and timestamp of the first record in each partition with at least the given timestamp, or None
+        if there is no such record."""
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
             raise ValueError("a timestamp before 1970")
         return await list_offsets(
@@ -370,26 +380,28 @@ class Consumer(ConnectedClient):
     # Committed offsets.
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commit these offsets, or the position in every partition: after the records that were returned.
+        """Commits these offsets. By default, commits the position in every partition, which is just after the last
+        returned record.
 
-        Raises CommitFailed when the group has continued without this member, RetriableError when it rebalances (ask for
-        records, then commit) or when its coordinator could not be reached.
+        Raises CommitFailed if the group has continued without this member. Raises RetriableError if the group is
+        rebalancing (fetch records, then commit again) or its coordinator cannot be reached.
         """
         self._need_group("commit")
         with self._metrics.commit:
             await self._commits.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets of the group, whichever member committed them; None where there is none."""
+        """Returns the group's committed offset in each partition, or None if there is none."""
         offsets = self._need_group("committed")
         with self._metrics.committed:
             return await offsets.committed([TopicPartition(*each) for each in partitions])
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Names this member for a producer's `send_offsets_to_transaction`.
+        """Identifies this member for a producer's `send_offsets_to_transaction`.
 
-        Raises IllegalState without a group, and with `enable_auto_commit`: the consumer would commit its position
-        outside the transaction, so that nobody reads the records again if the transaction is aborted.
+        Raises IllegalState without a group. Also raises it with `enable_auto_commit`: the consumer would commit its
+        position outside the transaction, and if the transaction is aborted, the records before that position would
+        never be read again.
         """
         self._need_group("group_metadata")
         if self._commits.is_automatic:
@@ -400,11 +412,11 @@ class Consumer(ConnectedClient):
             )
         return self._subscription.metadata
 
-    # Within.
+    # Internals.
 
     async def _poll(self, timeout_ms: float | None, take: Callable[[], T | None]) -> T | None:
-        """Returns what `take` gives, as soon as it does; None when it does not for so long. Nothing is awaited after
-        that."""
+        """Returns the first result of `take` that is not None, or None after `timeout_ms`. Awaits nothing after `take`
+        has succeeded, so that a cancellation loses no records."""
         if not self._is_started or self._is_closed:
             raise IllegalState("the consumer is not started, or closed")
         if not self._subscription.is_made and not self._positions.partitions:
@@ -414,9 +426,10 @@ class Consumer(ConnectedClient):
         self._is_polling = True
         self._metrics.polls.begins()
         try:
-            await asyncio.sleep(0)  # a loop that only takes records would leave no time for Fetch and Heartbeat
+            # an application that only takes records would otherwise leave no time for Fetch and Heartbeat requests
+            await asyncio.sleep(0)
             while True:
-                self._news.clear()  # what is heard from here on is not to be slept over
+                self._news.clear()  # anything that happens from here on ends the wait below
                 await self._subscription.keep_up()
                 await self._commits.commit_if_due(loop.time())
                 taken = take()
@@ -435,7 +448,7 @@ class Consumer(ConnectedClient):
             self._metrics.polls.ends()
 
     def _readings(self) -> list[PartitionReading]:
-        """For the metrics; any thread may call it."""
+        """Returns lag and lead of every partition for the metrics. Thread-safe."""
         found = []
         for each in self._positions.snapshot():
             on_its_way = self._delivery.position(each.topic_partition)
@@ -451,7 +464,8 @@ class Consumer(ConnectedClient):
         return found
 
     def _take_back(self, *partitions: TopicPartition) -> None:
-        """Records of these that were taken for the application, but not given yet."""
+        """Drops records of these partitions that are buffered for the application, and moves the positions back to
+        them."""
         for partition in partitions:
             position = self._delivery.position(partition)
             if position is not None:
@@ -480,7 +494,7 @@ class Consumer(ConnectedClient):
         return self._offsets
 
     def _progress(self) -> object:
-        """Something new as long as the application asks for records, or takes them."""
+        """Returns a new value whenever the application polls or takes records, which proves that it is alive."""
         return object() if self._is_polling else self._delivery.progress
 
     def _wake(self) -> None:

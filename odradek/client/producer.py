@@ -1,4 +1,5 @@
-"""The producer: idempotent, transactional, or with transactions that an external coordinator decides (KIP-939)."""
+"""The producer: plain, idempotent or transactional, optionally with an external coordinator that decides its
+transactions (KIP-939)."""
 
 from __future__ import annotations
 
@@ -44,19 +45,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-MOST_IN_FLIGHT_IN_ORDER = 5  # a broker remembers so many batches of a producer, and knows them again
-RECORD_OVERHEAD_BYTES = 70  # what a record alone in a batch can take beyond its key, value and headers
+# a broker remembers the last five batches of each producer, and recognises them when they are repeated
+MOST_IN_FLIGHT_IN_ORDER = 5
+RECORD_OVERHEAD_BYTES = 70  # the most that a record alone in its batch takes beyond its key, value and headers
 
 
 class Producer(ConnectedClient):
-    """To be started and closed, best by `async with`. All of it belongs to the event loop on which it was started.
+    """Sends records to topics. Start and close it, best with `async with`.
 
-    Records of one partition arrive in the order of the calls of `send`, each once, whatever is lost on the way; that is
-    what `enable_idempotence` is for. The settings are those of Kafka's Java client and mean the same, except:
+    Each record is written once, and the records of a partition keep the order of the `send` calls, even if requests or
+    responses are lost. `enable_idempotence`, which is on by default, ensures this. All methods belong to the event loop
+    on which the producer was started.
 
-    batch_size      bytes of records before they are compressed
-    partitioner     (topic, key, number of partitions) -> partition; without it records go by the murmur2 hash of their
-                    key, and those without a key to one partition after another, a batch to each
+    The settings have the names and meaning of Kafka's Java client, except:
+
+    batch_size      size of a batch in bytes before compression
+    partitioner     a function (topic, key, number of partitions) -> partition. By default, records with a key go to the
+                    partition of the key's murmur2 hash. Records without a key fill one batch in one partition, then
+                    the next batch in another.
     """
 
     def __init__(
@@ -86,7 +92,7 @@ class Producer(ConnectedClient):
         rng: random.Random | None = None,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """Raises ValueError for settings that contradict one another."""
+        """Creates a producer that is not connected yet. Raises ValueError if settings contradict each other."""
         if acks not in ACKS:
             raise ValueError(f"acks is 0, 1 or 'all', not {acks!r}")
         if compression_type is not None and compression_type not in COMPRESSIONS:
@@ -150,8 +156,11 @@ class Producer(ConnectedClient):
         self._is_closed = False
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when none of the bootstrap servers answers for
-        `bootstrap_timeout_ms`, by default at once: then make a new one."""
+        """Connects to the cluster.
+
+        Raises RetriableError if no bootstrap server answers within `bootstrap_timeout_ms`. The default is 0: each
+        server is tried once. After a failure, create a new producer.
+        """
         if self._sender is not None or self._is_closed:
             raise IllegalState("a producer is started once")
         try:
@@ -180,15 +189,19 @@ class Producer(ConnectedClient):
             self._sender = Sender(self._cluster, self._rules, self._session, self._metrics)
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Send what was given to `send`, then end; at once when `timeout_ms` is over. A transaction that was begun and
-        neither prepared nor decided is aborted; a prepared one stays prepared. Where no broker answers that takes
-        `delivery_timeout_ms` for the records and `max_block_ms` for the abort, as Kafka's `close()` may take."""
+        """Sends everything that was passed to `send`, then closes the producer. Gives up when `timeout_ms` is over.
+
+        An open transaction is aborted, unless it is prepared: a prepared transaction stays prepared. Without
+        `timeout_ms`, and if no broker answers, this takes up to `delivery_timeout_ms` for the records plus
+        `max_block_ms` for the abort, like Kafka's `close()`.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         try:
             if self._sender is not None:
-                # What cannot be aborted now is so by its timeout, or by the next producer of this transactional id.
+                # If the abort fails here, the transaction's timeout or the next producer of this transactional id
+                # aborts it.
                 with suppress(TimeoutError, ClientError):
                     async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                         await self._finish(self._sender)
@@ -208,12 +221,15 @@ class Producer(ConnectedClient):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Take a record; the future is resolved when the broker has it, or fails with a ClientError.
+        """Adds a record to the batch of its partition, and returns a future of its metadata.
 
-        Waits only for room in the buffer, and the first time for what is known of the topic: at most `max_block_ms`,
-        then RetriableError. Raises ClientError for a record larger than `max_request_size` or a topic that cannot be;
-        within a transaction both are AbortableError. Raises IllegalState outside of a transaction if the producer has
-        a transactional id. When the call is cancelled the record may be on its way.
+        The future resolves when the broker has written the record, or fails with a ClientError. The call itself waits
+        only while the buffer is full, and on first use of a topic for its metadata. If it is cancelled, the record may
+        still be sent.
+
+        Raises RetriableError if the wait exceeds `max_block_ms`; ClientError if the record is larger than
+        `max_request_size` or the topic is invalid, or AbortableError instead if a transaction is open; IllegalState if
+        the producer has a transactional id and no transaction is open.
         """
         sender = self._allowed(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
@@ -238,7 +254,8 @@ class Producer(ConnectedClient):
         if self._session is not None:
             self._session.sends()
         if is_batch_full:
-            await asyncio.sleep(0)  # a batch went out: let answers in, however fast records come
+            # a batch has just been sent: let the loop read responses, even if the application sends without a pause
+            await asyncio.sleep(0)
         return cast("asyncio.Future[RecordMetadata]", future)
 
     async def send_batch(
@@ -252,17 +269,17 @@ class Producer(ConnectedClient):
         *,
         batch_bytes: int = COLUMN_BATCH_BYTES,
     ) -> asyncio.Future[list[RecordMetadata]]:
-        """Take columns of Arrow, a row per record, without an object per record; needs `odradek[columns]`.
+        """Sends Arrow columns, one record per row, without creating an object per record. Needs `odradek[columns]`.
 
-        keys, values    binary or string, nulls allowed
-        timestamps_ms   int64; now if left out
+        keys, values    binary or string; nulls are allowed
+        timestamps_ms   int64; the current time if left out
         headers         lists of struct(key: string, value: binary)
-        batch_bytes     of a record batch at most, before compression; at most `max_request_size`. The topic's
+        batch_bytes     size limit of a record batch before compression, capped at `max_request_size`. The topic's
                         max.message.bytes must allow it.
 
-        The rows follow in their order, in as many record batches as it takes, on what was sent before. The future
-        gives the place of the first record of each batch, or fails with a ClientError. Waits and raises as `send`; when
-        a record is too large nothing of the call is sent.
+        The rows are written in order, after everything sent before, in as many record batches as necessary. The future
+        resolves to the metadata of the first record of each batch, or fails with a ClientError. The call waits and
+        raises like `send`. If one record is too large, none of the rows is sent.
         """
         sender = self._allowed(Call.SEND)
         outboxes = await self._wait_to_send(sender, topic, 0)
@@ -286,21 +303,21 @@ class Producer(ConnectedClient):
         return all_of(futures)
 
     def make_futures_with(self, make: Callable[[], SendFuture]) -> None:
-        """For clients of other threads: what `send` gives and resolves is made so, while the call runs."""
+        """Sets the function that creates the futures which `send` returns. Clients for other threads use it."""
         self._make_future = make
 
     async def flush(self) -> None:
-        """Returns when everything that was given to `send` is done: written, or failed."""
+        """Waits until every record that was passed to `send` is written or has failed."""
         with self._metrics.flush:
             await self._allowed(Call.FLUSH).flush()
 
     # Transactions.
 
     async def init_transactions(self, keep_prepared: bool = False) -> PreparedTxnState | None:
-        """Fence earlier producers of this transactional id, and abort the transaction they left open.
+        """Registers the transactional id: fences its earlier producers, and aborts the transaction that they left open.
 
-        keep_prepared   do not abort it: it can then be committed, aborted or completed, and nothing else. Its name is
-                        returned; None if there was none.
+        keep_prepared   do not abort a prepared transaction but return its state, or None if there is none. The
+                        transaction can then only be committed, aborted or completed.
         """
         session = self._transactional()
         session.enter(Call.INIT)
@@ -309,18 +326,23 @@ class Producer(ConnectedClient):
         return session.prepared if session.prepared.has_transaction else None
 
     async def begin_transaction(self) -> None:
-        """Asks the broker only after a transaction that was recovered (`keep_prepared=True`), or when the cluster's
-        transaction.version was changed. Raises RetriableError if it does not answer in `max_block_ms`."""
+        """Begins a transaction.
+
+        This usually needs no request. It contacts the broker only after a transaction was recovered
+        (`keep_prepared=True`), or if the cluster's transaction.version has changed. Raises RetriableError if the broker
+        does not answer within `max_block_ms`.
+        """
         with self._metrics.begin:
             await self._transactional().begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str | ConsumerGroupMetadata
     ) -> None:
-        """Commit offsets of a consumer group with the transaction.
+        """Commits offsets of a consumer group as part of the transaction.
 
-        offsets   of the records to be read next. Give the consumer's `group_metadata()` as `group`: then the offsets of
-                  a consumer that was expelled from its group are refused.
+        offsets   the offset of the next record to read in each partition
+        group     the consumer's `group_metadata()`, or a group id. With the metadata, the broker refuses the offsets of
+                  a consumer that was removed from its group; with a group id it cannot check this.
         """
         session = self._transactional()
         session.enter(Call.SEND_OFFSETS)
@@ -336,17 +358,19 @@ class Producer(ConnectedClient):
     async def send_share_acknowledgements_to_transaction(
         self, records: ToAcknowledge, group: ShareGroupMetadata
     ) -> None:
-        """Acknowledge records of a share group with the transaction (KIP-1289): a commit makes the acknowledgements
-        final together with what the transaction has written, an abort undoes them. Until then the consumer does not
-        acknowledge these records itself.
+        """Acknowledges records of a share group as part of the transaction (KIP-1289).
 
-        records   that are accepted; or ranges of offsets, each with ACCEPT or REJECT
-        group     the `share_group_metadata()` of the consumer that has acquired them; if you build it yourself, make
-                  sure that no consumer with implicit acknowledgement holds these records
+        A commit makes the acknowledgements final together with the records of the transaction; an abort undoes them.
+        Until then the consumer does not acknowledge these records itself.
 
-        Raises AbortableError if a record no longer belongs to the consumer, if the application has acknowledged it
-        through the consumer, or for the types RELEASE, RENEW and gap (all INVALID_RECORD_STATE), and, before anything
-        is sent, if a broker does not serve the request (UNSUPPORTED_VERSION). Then the transaction can only be aborted.
+        records   records to accept, or ranges of offsets, each with ACCEPT or REJECT
+        group     the `share_group_metadata()` of the consumer that has acquired the records. If you build it yourself,
+                  make sure that no consumer with implicit acknowledgement holds these records.
+
+        Raises AbortableError with the code INVALID_RECORD_STATE if a record no longer belongs to the consumer, if the
+        application has already acknowledged it through the consumer, or if the type is RELEASE, RENEW or a gap. Raises
+        AbortableError with UNSUPPORTED_VERSION, before anything is sent, if a broker does not serve the request. After
+        either error the transaction can only be aborted.
         """
         self._metrics.acknowledgements.record()
         try:
@@ -368,10 +392,11 @@ class Producer(ConnectedClient):
         await session.send_acknowledgements(given, group)
 
     async def prepare_transaction(self) -> PreparedTxnState:
-        """Flush; from then on only commit, abort and complete are allowed, now and after any crash.
+        """Flushes, and prepares the transaction for an external coordinator to decide (KIP-939).
 
-        The state names the transaction; it is empty if nothing was sent, since there is no transaction then. Raises
-        AbortableError if a record or an offset could not be written.
+        Afterwards only commit, abort and complete are allowed, even after a crash. The returned state identifies the
+        transaction. It is empty if nothing was sent, because then there is no transaction. Raises AbortableError if a
+        record or an offset could not be written.
         """
         session = self._transactional()
         if not self._two_phase_commit:
@@ -382,9 +407,9 @@ class Producer(ConnectedClient):
             return await session.prepare()
 
     async def complete_transaction(self, state: PreparedTxnState) -> None:
-        """Commit if `state` names the transaction that is prepared, else abort it.
+        """Commits the prepared transaction if `state` identifies it, and aborts it otherwise.
 
-        Nothing happens if `init_transactions(keep_prepared=True)` found none.
+        Does nothing if `init_transactions(keep_prepared=True)` found no prepared transaction.
         """
         session = self._transactional()
         session.raise_error()
@@ -397,8 +422,11 @@ class Producer(ConnectedClient):
                 session.enter(Call.COMPLETE)
 
     async def commit_transaction(self) -> None:
-        """Raises AbortableError if a record or an offset could not be written; RetriableError if the coordinator does
-        not answer in `max_block_ms`: then call it again, since the transaction may be committed already."""
+        """Flushes, then commits the transaction.
+
+        Raises AbortableError if a record or an offset could not be written. Raises RetriableError if the coordinator
+        does not answer within `max_block_ms`: the transaction may be committed already, and calling this again is safe.
+        """
         session = self._transactional()
         session.enter(Call.COMMIT)
         sender = self._sender_of()
@@ -408,13 +436,16 @@ class Producer(ConnectedClient):
             await session.end(committed=True, needs_new_epoch=sender.needs_new_epoch)
 
     async def abort_transaction(self) -> None:
-        """Raises RetriableError if the coordinator does not answer in `max_block_ms`: then call it again."""
+        """Discards unsent records and aborts the transaction.
+
+        Raises RetriableError if the coordinator does not answer within `max_block_ms`; then call it again.
+        """
         session = self._transactional()
         session.enter(Call.ABORT)
         with self._metrics.abort:
             await self._abort(session, self._sender_of())
 
-    # Within.
+    # Internals.
 
     async def _abort(self, session: TransactionSession, sender: Sender) -> None:
         sender.discard(AbortableError("the transaction was aborted"))
@@ -471,7 +502,7 @@ class Producer(ConnectedClient):
             if self._session is None:
                 raise
             raise self._refused(str(error), error.code) from error
-        self._allowed(Call.SEND)  # the transaction may have failed meanwhile
+        self._allowed(Call.SEND)  # the transaction may have failed in the meantime
         return outboxes
 
     async def _wait_for_room(self, sender: Sender, ends_at: float) -> None:
@@ -484,7 +515,8 @@ class Producer(ConnectedClient):
                 raise
 
     def _refused(self, text: str, code: ErrorCode | None) -> ClientError:
-        """A record that was not taken. A transaction must not be committed without it unnoticed."""
+        """The error for a record that was not accepted. In a transaction it also forces an abort: otherwise the
+        transaction could be committed without this record, unnoticed."""
         if self._session is None:
             return ClientError(text, code)
         error = AbortableError(text, code)
@@ -508,7 +540,7 @@ class Producer(ConnectedClient):
         return choice.partition(size_bytes, partition_count)
 
     def _lost(self, error: ClientError) -> None:
-        """Nothing more can be sent, in this transaction or at all."""
+        """Fails all waiting records, because this transaction, or the whole producer, can send nothing more."""
         if self._sender is not None:
             self._sender.discard(error)
 

@@ -1,4 +1,4 @@
-"""The share consumer (KIP-932): records of a queue that several consumers share, each acknowledged by itself."""
+"""The share consumer (KIP-932): several consumers share the records of a topic, and acknowledge each one separately."""
 
 from __future__ import annotations
 
@@ -43,23 +43,25 @@ OnAcknowledged = Callable[[TopicPartition, list[tuple[int, int]], ClientError | 
 
 
 class AcknowledgementMode(Enum):
-    """The origin of acknowledgements of what `getmany` returned."""
+    """How records that `getmany` returned are acknowledged."""
 
-    IMPLICIT = "implicit"  # the next `getmany`, or `commit`, accepts it
-    EXPLICIT = "explicit"  # the application, record by record
-    TRANSACTIONAL = "transactional"  # a producer, within its transaction (KIP-1289)
+    IMPLICIT = "implicit"  # the next `getmany`, or `commit`, accepts them
+    EXPLICIT = "explicit"  # the application acknowledges each record
+    TRANSACTIONAL = "transactional"  # a producer acknowledges them within its transaction (KIP-1289)
 
 
 class ShareConsumer(ConnectedClient):
-    """Takes records of topics for a share group: each record goes to one member at a time, and comes again unless it is
-    acknowledged before its acquisition lock expires.
+    """Receives records of topics as a member of a share group.
+
+    Each record goes to one member at a time. It is delivered again unless it is acknowledged before its acquisition
+    lock expires.
 
         async with ShareConsumer("jobs", bootstrap_servers="localhost:9092", group_id="workers") as consumer:
             while True:
                 for records in (await consumer.getmany()).values():
                     ...
 
-    A consumer belongs to one task at a time.
+    A consumer must be used by one task at a time.
     """
 
     def __init__(
@@ -86,22 +88,23 @@ class ShareConsumer(ConnectedClient):
         on_acknowledged: OnAcknowledged | None = None,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """Settings have Kafka's names and defaults. Where a group begins to read, how long its locks last and how often
-        a record is delivered at most are settings of the group, which the broker keeps.
+        """Creates a share consumer that is not connected yet. Raises ValueError for invalid settings.
 
-        share_acknowledgement_mode  implicit: the next `getmany`, and `commit`, accept what was returned. A consumer in
-                                    this mode cannot take part in a transaction: an abort would not undo that.
-                                    explicit: each record has to be acknowledged before the next `getmany`, by
+        Settings have Kafka's names and defaults. The start offset of a group, the duration of its acquisition locks and
+        its limit on deliveries are settings of the group, which the broker stores.
+
+        share_acknowledgement_mode  implicit: the next `getmany`, and `commit`, accept the records that were returned. A
+                                    consumer in this mode cannot take part in a transaction, because an abort would not
+                                    undo these acknowledgements.
+                                    explicit: each record must be acknowledged before the next `getmany`, by
                                     `acknowledge` or in a producer's transaction
                                     (`send_share_acknowledgements_to_transaction`).
-                                    transactional: like explicit, but `getmany` does not wait: records that nobody has
-                                    acknowledged are delivered again when their lock expires
+                                    transactional: like explicit, but `getmany` does not insist: records that were not
+                                    acknowledged are delivered again when their lock expires.
         share_acquire_mode          batch_optimized: whole batches of the log, which may exceed `max_poll_records`;
-                                    record_limit: never more than that
+                                    record_limit: never more than `max_poll_records`
         on_acknowledged             called with a partition, the ranges of offsets (first and last) that were
                                     acknowledged, and None or the error, from within `getmany`, `commit` and `close`
-
-        Raises ValueError for settings that cannot be.
         """
         if not group_id:
             raise ValueError("a share consumer needs a group_id")
@@ -153,14 +156,14 @@ class ShareConsumer(ConnectedClient):
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when no broker answers; it may be called again then."""
+        """Connects to the cluster. Raises RetriableError if no broker answers; the call can then be repeated."""
         await self._connect()
         self._is_started = True
 
     async def close(self) -> None:
-        """Send the acknowledgements that were made, release everything else that was acquired, and leave the group.
+        """Sends outstanding acknowledgements, releases all other acquired records, and leaves the group.
 
-        Also with implicit acknowledgement, what the last `getmany` returned is released, unless `commit` came first.
+        This also releases the records of the last `getmany` with implicit acknowledgement, unless `commit` was called.
         """
         if self._is_closed:
             return
@@ -174,13 +177,13 @@ class ShareConsumer(ConnectedClient):
     # Topics.
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Share these topics, and no others from now on, with the group."""
+        """Joins the group with a subscription to these topics, which replaces any earlier subscription."""
         if isinstance(topics, str):
             raise TypeError("subscribe takes several topics, not one string")
         self._member.subscribe(frozenset(topics))
 
     async def unsubscribe(self) -> None:
-        """Give everything back as `close` does, and leave the group."""
+        """Sends acknowledgements and releases records like `close`, and leaves the group."""
         await self._leave()
         self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set, metrics=self._metrics)
 
@@ -188,17 +191,19 @@ class ShareConsumer(ConnectedClient):
         return self._member.topics
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that it may fetch, others perhaps as well."""
+        """Returns the partitions that this member may fetch from. Other members may have the same partitions."""
         return set(self._member.assigned.values())
 
     # Records.
 
     async def getmany(self, *, timeout_ms: float = 1_000) -> Records:
-        """Records that were acquired for this member, as soon as there are any; none when there are none for so long.
+        """Returns records that were acquired for this member, as soon as there are some, or an empty dict after
+        `timeout_ms`.
 
-        With implicit acknowledgement it first accepts what the call before returned. Raises IllegalState with explicit
-        acknowledgement while a record is not acknowledged; AuthorizationFailed; ClientError for records that are
-        damaged, which are rejected (a wrong CRC) or released, or for a group that does not take this member.
+        With implicit acknowledgement, it first accepts the records that the previous call returned. With explicit
+        acknowledgement, it raises IllegalState while a record is not acknowledged. Also raises AuthorizationFailed, and
+        ClientError for damaged records or if the group does not accept this member. Damaged records are rejected if
+        their CRC is wrong, and released otherwise.
         """
         self._begin_to_poll()
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -221,11 +226,12 @@ class ShareConsumer(ConnectedClient):
             self._metrics.polls.ends()
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Say what became of a record; it is sent by the next `getmany` or `commit`, and until then may be changed.
+        """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
+        changed.
 
-        RENEW keeps the record: it can be acknowledged again after it was sent. Raises IllegalState with implicit
-        acknowledgement, for a record that is not this member's or was acknowledged before, and for a record that an
-        undecided transaction acknowledges.
+        With RENEW the consumer keeps the record, and can acknowledge it again after the renewal was sent. Raises
+        IllegalState with implicit acknowledgement, if the record does not belong to this member or was already
+        acknowledged, and if an undecided transaction acknowledges it.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             raise IllegalState('with share_acknowledgement_mode="implicit" the next getmany acknowledges')
@@ -241,17 +247,18 @@ class ShareConsumer(ConnectedClient):
         raise IllegalState(f"the record at {record.offset} of {record.topic}-{record.partition} is not to acknowledge")
 
     async def commit(self, *, timeout_ms: float | None = None) -> Results:
-        """Send all acknowledgements, and wait for the answers (`default_api_timeout_ms` at most): by partition None,
-        or what is wrong. With implicit acknowledgement, first accept everything that was returned.
+        """Sends all acknowledgements and waits for the responses. Returns None or an error for each partition.
 
-        The error is a RetriableError where nobody knows whether the broker has stored them. Others say that it has not:
-        mostly INVALID_RECORD_STATE, when the lock had expired; then the record is delivered again, maybe elsewhere.
+        It waits `default_api_timeout_ms` at most, or `timeout_ms`. With implicit acknowledgement it first accepts all
+        records that were returned. A RetriableError means that it is unknown whether the broker stored the
+        acknowledgements. Any other error means that it did not. The most common one is INVALID_RECORD_STATE: the lock
+        had expired, and the record is delivered again, possibly to another member.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             self._accept_all()
         timeout_s = (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
         ends_at = asyncio.get_running_loop().time() + timeout_s
-        self._tell(self._fetcher.take_acknowledged())  # of what was sent before
+        self._tell(self._fetcher.take_acknowledged())  # results of acknowledgements that were sent earlier
         results: Results = {}
         failures = 0
         while True:
@@ -270,17 +277,19 @@ class ShareConsumer(ConnectedClient):
             await self._cluster.pause(failures)
 
     async def share_group_metadata(self, *, timeout_ms: float | None = None) -> ShareGroupMetadata:
-        """Names this member for `Producer.send_share_acknowledgements_to_transaction`, once it has joined its group.
-        Call it anew for each transaction, since the member's epoch changes. It may be called while another task waits
-        in `getmany`.
+        """Identifies this member for `Producer.send_share_acknowledgements_to_transaction`, once it has joined its
+        group.
 
-        timeout_ms   how long to wait for the group to accept the member, and for brokers that cannot be reached;
+        Call it again for each transaction, because the member's epoch changes. It may be called while another task
+        waits in `getmany`.
+
+        timeout_ms   how long to wait until the group accepts the member, and for brokers that cannot be reached;
                      `default_api_timeout_ms` if left out
 
-        Raises IllegalState with implicit acknowledgement, which accepts records outside the transaction, and before
-        `start` or `subscribe`; RetriableError if the member has not joined in time (REQUEST_TIMED_OUT), or if a broker
-        cannot be reached for so long; ClientError with the code UNSUPPORTED_VERSION if a broker does not serve
-        KIP-1289; any other ClientError if the group does not take this member.
+        Raises IllegalState before `start` or `subscribe`, and with implicit acknowledgement, which accepts records
+        outside the transaction. Raises RetriableError if the member has not joined in time (REQUEST_TIMED_OUT) or a
+        broker cannot be reached in time. Raises ClientError with the code UNSUPPORTED_VERSION if a broker does not
+        serve KIP-1289, or with another code if the group does not accept this member.
         """
         self._metrics.metadata_fetches.record()
         group_id = self._settings.group_id
@@ -297,7 +306,7 @@ class ShareConsumer(ConnectedClient):
         if joined is None:
             told = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
             raise RetriableError(told, ErrorCode.REQUEST_TIMED_OUT)
-        await self._cluster.patiently(  # a broker may be starting again
+        await self._cluster.patiently(  # a broker may be restarting
             lambda: self._cluster.check_all_serve(
                 TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS
             ),
@@ -307,11 +316,11 @@ class ShareConsumer(ConnectedClient):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay locked, as a broker last said; None before the first records."""
+        """Duration of acquisition locks, as last reported by a broker; None before the first records."""
         found = [leader.lock_timeout_ms for leader in self._fetcher.leaders if leader.lock_timeout_ms is not None]
         return min(found, default=None)
 
-    # Within.
+    # Internals.
 
     def _check_can_ask(self) -> None:
         if not self._is_started or self._is_closed:
@@ -320,7 +329,7 @@ class ShareConsumer(ConnectedClient):
             raise IllegalState("subscribe first")
 
     def _claim(self, given: Acknowledgements) -> TransactionEnded:
-        """Leaves these records to a transaction until it has ended; see `ShareGroupMetadata.claim`."""
+        """Reserves these records for a transaction until it ends; see `ShareGroupMetadata.claim`."""
         leaders = self._fetcher.leaders
         for leader in leaders:
             if (found := leader.acquired.acknowledged_otherwise(given)) is not None:

@@ -1,6 +1,6 @@
-"""The calls of `Admin`, a file for each kind of thing.
+"""The calls of `Admin`, in one module for each kind of resource.
 
-A file is imported when it is first used, as an attribute of this package: `administration.groups.list_groups`.
+A module is imported on first use as an attribute of this package: `administration.groups.list_groups`.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Requests that are repeated until an answer comes or the time is over."""
+"""Sends requests, and repeats them until they succeed or time out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ COORDINATED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "tra
 
 class Asking:
     def __init__(self, cluster: Cluster, *, timeout_s: float, request_timeout_ms: int) -> None:
-        """timeout_s   how long transient errors are retried"""
+        """
+        timeout_s   how long transient errors are retried
+        """
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.request_timeout_ms = request_timeout_ms
 
     async def patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Retries transient errors until the time is over."""
+        """Repeats `ask` on transient errors until `timeout_s` is over."""
         return await self.cluster.patiently(ask, self.timeout_s)
 
     async def any_broker(
         self, request: Message, answer: type[M], *, max_version: int | None = None, min_version: int = 0
     ) -> M:
-        """The answer of some broker; errors within it are the caller's."""
+        """Returns the response of any broker. The caller checks the errors in it."""
         return await self.patiently(
             lambda: self.cluster.ask(request, answer, max_version=max_version, min_version=min_version)
         )
@@ -42,14 +44,15 @@ class Asking:
         )
 
     async def node_ids(self) -> list[int]:
-        """Lists all brokers, as the cluster tells now."""
+        """Refreshes the metadata and returns the ids of all brokers."""
         await self.patiently(lambda: self.cluster.refresh(()))
         return self.cluster.node_ids
 
     async def group_coordinator(
         self, group_id: str, request: Message, answer: type[M], read: Callable[[M], T], max_version: int | None = None
     ) -> T:
-        """Reads the answer of a group's coordinator; asks again while `read` raises a transient error."""
+        """Returns `read(response)` for the response of a group's coordinator. Repeats the request while `read` raises a
+        transient error."""
 
         async def ask() -> T:
             kind = CoordinatorType.GROUP
@@ -58,7 +61,7 @@ class Asking:
         return await self.patiently(ask)
 
     def check_coordinator(self, kind: CoordinatorType, key: str, error_code: int, message: str | None = None) -> None:
-        """Raises the error of an answer from the coordinator, which is looked for again after some."""
+        """Raises the error of a coordinator's response. After some errors the coordinator is looked up again."""
         if code_of(error_code) in STALE_COORDINATOR:
             self.cluster.forget_coordinator(key, kind)
         check(error_code, f"the {COORDINATED[kind]} {key!r}", message)

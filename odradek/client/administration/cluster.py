@@ -1,4 +1,4 @@
-"""The brokers of a cluster, the features that they support, and the levels that are finalised (KIP-584)."""
+"""The brokers of a cluster, the features that they support, and the finalized feature levels (KIP-584)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.protocol.messages.update_features_response import UpdateFeaturesRes
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """`host` and `port` are the advertised ones, by which clients connect."""
+    """A broker. `host` and `port` are the advertised ones, to which clients connect."""
 
     broker_id: int
     host: str
@@ -29,7 +29,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """`features`: the finalised level of each, by name."""
+    """A cluster. `features` contains the finalized level of each feature by name."""
 
     cluster_id: str
     controller_id: int | None
@@ -56,12 +56,12 @@ async def describe_cluster(asking: Asking) -> ClusterDescription:
     )
 
 
-UPGRADE_TYPES_SINCE = 1  # the version of UpdateFeatures
+UPGRADE_TYPES_SINCE = 1  # first version of UpdateFeatures with upgrade types
 OFF = 0
 
 
 class UpgradeType(Enum):
-    """The numbers of UpdateFeatures."""
+    """How a feature level may change. The values are those of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -70,7 +70,7 @@ class UpgradeType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureDescription:
-    """`level` is the finalised one, 0 for a feature that is off; a broker supports all from `lowest` to `highest`."""
+    """A feature. Brokers support its levels from `lowest` to `highest`; `level` is the finalized one, 0 if it is off."""
 
     lowest: int
     highest: int

@@ -20,7 +20,7 @@ from odradek.protocol.messages.incremental_alter_configs_response import Increme
 
 
 class ConfigType(Enum):
-    """The kinds of things that have settings; the values are those of the wire."""
+    """The kinds of resources that have settings. The values are those of the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -30,7 +30,7 @@ class ConfigType(Enum):
 
 
 class ConfigResource(NamedTuple):
-    """`name`: of the topic or group, the id of a broker; "" are the settings that all brokers share."""
+    """A resource with settings. `name` is a topic, a group or the id of a broker; "" stands for all brokers."""
 
     type: ConfigType
     name: str
@@ -44,14 +44,14 @@ class AlterOperation(Enum):
 
 
 class ConfigChange(NamedTuple):
-    """`value` is None for DELETE, which brings back what holds without the setting."""
+    """A change of one setting. `value` is None for DELETE, which restores the default."""
 
     operation: AlterOperation
     name: str
     value: str | None = None
 
 
-# Where a value comes from, by the number of the wire.
+# The origin of a value, by its number in the protocol.
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -62,13 +62,14 @@ SOURCES = {
     7: "CLIENT_METRICS_CONFIG",
     8: "GROUP_CONFIG",
 }
-DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # not set for the resource itself, nor at run time
+DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # neither set for the resource itself nor at run time
 ASKED_OF_THE_BROKER = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """`value` is None where it is sensitive, or not set. `source` is named as in Kafka: DEFAULT_CONFIG …"""
+    """A setting and its value. `value` is None if it is sensitive or not set. `source` has Kafka's name: DEFAULT_CONFIG
+    …"""
 
     name: str
     value: str | None
@@ -78,7 +79,7 @@ class ConfigEntry:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it was set at run time, which `alter_configs` takes back."""
+        """Whether the setting was made at run time, so that `alter_configs` can remove it."""
         return self.source not in DEFAULTS
 
 
@@ -94,7 +95,7 @@ async def describe_configs(asking: Asking, resource: ConfigResource) -> list[Con
 
 
 async def describe_topic_configs(asking: Asking, topics: Iterable[str]) -> dict[str, list[ConfigEntry]]:
-    """Asks for the settings of all of them at once. Raises ClientError for the first that is refused."""
+    """Returns the settings of all topics with one request. Raises ClientError for the first topic that is refused."""
     resources = [ConfigResource(ConfigType.TOPIC, topic) for topic in topics]
     request = DescribeConfigsRequest(resources=[_described(each) for each in resources])
     answer = await asking.any_broker(request, DescribeConfigsResponse)
@@ -151,7 +152,7 @@ async def alter_configs(
 
 
 def _asked(resource: ConfigResource) -> int | None:
-    """A broker tells and changes its own settings only."""
+    """The broker to ask, or None for any: only the broker itself knows and changes its own settings."""
     return int(resource.name) if resource.type in ASKED_OF_THE_BROKER and resource.name else None
 
 

@@ -1,6 +1,5 @@
-"""Groups of every type, the offsets that consumer groups have committed, and the start offsets of share groups: where
-delivery of a partition's records has come to (KIP-932, KIP-1240).
-"""
+"""Groups of every type, the committed offsets of consumer groups, and the start offsets of share groups, at which the
+delivery of a partition's records begins (KIP-932, KIP-1240)."""
 
 from __future__ import annotations
 
@@ -56,14 +55,15 @@ from odradek.protocol.struct import Message
 
 D = TypeVar("D", ConsumerGroupDescribeResponse, DescribeGroupsResponse, ShareGroupDescribeResponse)
 
-CONSUMER_PROTOCOL = "consumer"  # the protocol type of classic groups whose members are consumers
+CONSUMER_PROTOCOL = "consumer"  # protocol type of classic groups whose members are consumers
 FETCH_OF_ONE_GROUP = 7
 DEAD = "Dead"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """`type`: Classic, Consumer, Share or Streams; "" where the broker does not say. `state` as brokers spell it."""
+    """A group. `type` is Classic, Consumer, Share or Streams, or "" if the broker does not report it. `state` is spelt
+    as brokers spell it."""
 
     group_id: str
     type: str
@@ -83,7 +83,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """`epoch` is None for classic groups, which have no group epoch."""
+    """A group and its members. `epoch` is None for classic groups, which have no group epoch."""
 
     group_id: str
     type: str
@@ -109,12 +109,12 @@ async def list_groups(asking: Asking, *, states: Iterable[str], types: Iterable[
         ]
 
     found = await asyncio.gather(*(ask(node_id) for node_id in await asking.node_ids()))
-    by_id = {each.group_id: each for listed in found for each in listed}  # one that moves may be named by two
+    by_id = {each.group_id: each for listed in found for each in listed}  # two brokers may list a group that is moving
     return [by_id[group_id] for group_id in sorted(by_id)]
 
 
 async def describe_group(asking: Asking, group_id: str) -> GroupDescription:
-    """Whatever its type is. A group that does not exist is GROUP_ID_NOT_FOUND."""
+    """Describes a consumer or a classic group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
     for describe in (_describe_consumer_group, _describe_classic_group):
         try:
             return await describe(asking, group_id)
@@ -152,7 +152,7 @@ async def describe_share_group(asking: Asking, group_id: str) -> GroupDescriptio
 async def _describe_classic_group(asking: Asking, group_id: str) -> GroupDescription:
     request = DescribeGroupsRequest(groups=[group_id])
     told = (await _ask_about(asking, group_id, request, DescribeGroupsResponse)).groups[0]
-    if told.group_state == DEAD:  # before version 6 that is said of a group that does not exist
+    if told.group_state == DEAD:  # before version 6, brokers report this state for a group that does not exist
         raise ClientError(f"the group {group_id!r} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
     has_assignments = told.protocol_type == CONSUMER_PROTOCOL
     members = tuple(
@@ -265,7 +265,8 @@ async def _delete_offsets(asking: Asking, group_id: str, partitions: Iterable[To
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionOffset:
-    """`start_offset` is None before the first delivery, `lag` where the broker does not know it."""
+    """A share partition. `start_offset` is None before the first delivery, `lag` is None if the broker does not know
+    it."""
 
     start_offset: int | None
     leader_epoch: int

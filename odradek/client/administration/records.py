@@ -16,7 +16,7 @@ from odradek.protocol.messages.delete_records_request import (
 )
 from odradek.protocol.messages.delete_records_response import DeleteRecordsResponse
 
-EARLIEST = -2  # in place of a timestamp
+EARLIEST = -2  # these three stand in place of a timestamp
 LATEST = -1
 MAX_TIMESTAMP = -3
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1

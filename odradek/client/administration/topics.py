@@ -1,4 +1,4 @@
-"""Topics as applications give and receive them."""
+"""Topics as applications create and describe them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.messages.metadata_response import MetadataResponseTopic
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. None means the broker's default. `configs` by Kafka's names."""
+    """A topic to create. None means the broker's default. `configs` has Kafka's setting names."""
 
     topic: str
     partitions: int | None = None

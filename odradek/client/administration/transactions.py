@@ -1,6 +1,5 @@
-"""Transactional ids as their coordinators know them, producers as the leaders of partitions know them, and how an
-administrator ends transactions.
-"""
+"""Transactional ids as known to their coordinators, producers as known to the partition leaders, and the ways in which
+an administrator ends transactions."""
 
 from __future__ import annotations
 
@@ -29,15 +28,15 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
-DURATION_SINCE, PATTERN_SINCE = 1, 2  # versions of ListTransactions
-NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka stores it
+DURATION_SINCE, PATTERN_SINCE = 1, 2  # first versions of ListTransactions with these filters
+NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # the value in KIP-939, and the value that Kafka stores
 FIRST_COORDINATOR_EPOCH = 0
-WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer
+WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: later versions require an epoch above that of the producer
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """`state` as brokers spell it: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
+    """A transactional id. `state` is spelt as brokers spell it: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
 
     transactional_id: str
     producer_id: int
@@ -47,10 +46,11 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """`started_ms`: since 1970, None where no transaction is open or being ended. `partitions`, in order, take part in
-    it, or await their marker.
+    """A transactional id with its current transaction.
 
-    `timeout_ms` is None for a two-phase commit (KIP-939), which only its owner ends.
+    timeout_ms   None for a two-phase commit (KIP-939), which only its owner ends
+    started_ms   ms since 1970; None unless a transaction is open or being ended
+    partitions   those that take part in the transaction or still wait for its marker, sorted
     """
 
     transactional_id: str
@@ -78,7 +78,7 @@ async def list_transactions(
     longer_than_ms: int | None = None,
     transactional_id_pattern: str | None = None,
 ) -> list[TransactionListing]:
-    """Asks all brokers; sorted by id: see `Admin.list_transactions`."""
+    """Lists the transactional ids of all brokers, sorted by id; see `Admin.list_transactions`."""
     request = ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
@@ -110,7 +110,7 @@ async def _list_of(
 
 
 async def describe_transaction(asking: Asking, transactional_id: str) -> TransactionDescription:
-    """Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND)."""
+    """Describes one transactional id. Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND)."""
 
     async def ask() -> TransactionDescription:
         node_id = await asking.cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
@@ -122,7 +122,7 @@ async def describe_transaction(asking: Asking, transactional_id: str) -> Transac
 
 
 async def describe_listed(asking: Asking, listed: Iterable[TransactionListing]) -> list[TransactionDescription]:
-    """Leaves out those that their coordinators do not know any more. Raises ClientError."""
+    """Describes listed transactional ids. Leaves out ids that their coordinators no longer know. Raises ClientError."""
     return [
         _description(told, node_id)
         for node_id, transactional_ids in grouped((each.coordinator, each.transactional_id) for each in listed).items()
@@ -154,10 +154,10 @@ def _description(told: TransactionState, node_id: int) -> TransactionDescription
 class ActiveProducer:
     """A producer as the leader of a partition knows it.
 
-    last_sequence             of its last batch there; -1 if that was the marker of a transaction
-    last_timestamp_ms         of its last batch there, in ms since 1970
-    coordinator_epoch         of the last marker of its transactions there; None before the first one
-    transaction_start_offset  the first offset of its open transaction there; None if it has none
+    last_sequence             of its last batch in the partition; -1 if that was a transaction marker
+    last_timestamp_ms         of its last batch in the partition, in ms since 1970
+    coordinator_epoch         of the last marker of its transactions in the partition; None before the first marker
+    transaction_start_offset  first offset of its open transaction in the partition; None if it has none
     """
 
     producer_id: int
@@ -171,7 +171,7 @@ class ActiveProducer:
 async def describe_producers(
     asking: Asking, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """Asks the leader of each partition, or this broker; see `Admin.describe_producers`."""
+    """Describes the producers of each partition by asking its leader, or `broker_id`; see `Admin.describe_producers`."""
     left = dict.fromkeys(TopicPartition(*each) for each in partitions)
     found: dict[TopicPartition, list[ActiveProducer]] = {}
 
@@ -189,7 +189,7 @@ async def describe_producers(
 async def _asked_nodes(
     asking: Asking, partitions: Iterable[TopicPartition], broker_id: int | None
 ) -> dict[int, list[TopicPartition]]:
-    """The partitions by the node to be asked. Raises ClientError (UNKNOWN_TOPIC_OR_PARTITION), and RetriableError if a
+    """Groups the partitions by the node to ask. Raises ClientError (UNKNOWN_TOPIC_OR_PARTITION), or RetriableError if a
     partition has no leader at the moment."""
     partitions = list(partitions)
     if broker_id is not None:
@@ -233,7 +233,7 @@ async def _describe_producers_at(
 async def _check_leader(
     asking: Asking, partition: TopicPartition, what: str, error_code: int, message: str | None = None
 ) -> None:
-    """Raises the error of a partition's leader; asks for the leader again if it has moved."""
+    """Raises the error of a partition's leader. Refreshes the metadata first if the leader has moved."""
     if error_code == ErrorCode.NONE.value:
         return
     code = code_of(error_code)
@@ -250,7 +250,7 @@ async def abort_transaction(
     producer_epoch: int,
     coordinator_epoch: int | None = None,
 ) -> None:
-    """Writes a marker into one partition; see `Admin.abort_transaction`."""
+    """Writes an abort marker into one partition; see `Admin.abort_transaction`."""
     partition = TopicPartition(*partition)
     marker = WritableTxnMarker(
         producer_id=producer_id,
@@ -275,10 +275,10 @@ async def abort_transaction(
 
 
 async def fence_producer(asking: Asking, transactional_id: str, timeout_ms: int | None = None) -> ProducerIdentity:
-    """Initialises the transactional id as a new producer does, which aborts whatever is open and fences its owner;
-    returns when the abort is complete.
+    """Initialises the transactional id like a new producer, which aborts its open transaction and fences its producer.
+    Returns when the abort is complete.
 
-    timeout_ms   the transaction timeout that the id then has, until its next producer sets another one
+    timeout_ms   transaction timeout of the id, until its next producer sets another one
     """
     kind = CoordinatorType.TRANSACTION
     request = InitProducerIdRequest(
@@ -286,7 +286,7 @@ async def fence_producer(asking: Asking, transactional_id: str, timeout_ms: int 
         transaction_timeout_ms=asking.request_timeout_ms if timeout_ms is None else timeout_ms,
     )
 
-    async def fence() -> ProducerIdentity:  # while the abort is under way the answer is CONCURRENT_TRANSACTIONS
+    async def fence() -> ProducerIdentity:  # during the abort the response is CONCURRENT_TRANSACTIONS
         answer = await asking.cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
         asking.check_coordinator(kind, transactional_id, answer.error_code)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
@@ -295,7 +295,7 @@ async def fence_producer(asking: Asking, transactional_id: str, timeout_ms: int 
 
 
 async def ids_by_producer(asking: Asking, producer_ids: Iterable[int]) -> dict[int, str]:
-    """Which transactional id a producer id belongs to; those that no coordinator knows are missing."""
+    """Returns the transactional id of each producer id. Ids that no coordinator knows are missing."""
     wanted = sorted(set(producer_ids))
     if not wanted:
         return {}

@@ -1,4 +1,4 @@
-"""SCRAM credentials, ACLs (who may do what on which resource), and client quotas (how much of it)."""
+"""SCRAM credentials, ACLs and client quotas."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from odradek.protocol.scram import MIN_ITERATIONS, ScramMechanism, salted_passwo
 
 SALT_BYTES = 24
 Credentials = Mapping[ScramMechanism, int]
-"""The number of iterations, by mechanism."""
+"""The number of iterations by mechanism."""
 
 
 async def describe_users(asking: Asking, users: Iterable[str] | None = None) -> dict[str, Credentials]:
-    """All of them with None; one without credentials is left out."""
+    """Returns the credentials of these users, or of all with None. Users without credentials are left out."""
     named = None if users is None else [UserName(name=name) for name in dict.fromkeys(users)]
     answer = await asking.any_broker(
         DescribeUserScramCredentialsRequest(users=named), DescribeUserScramCredentialsResponse
@@ -82,14 +82,15 @@ async def _alter(asking: Asking, request: AlterUserScramCredentialsRequest) -> N
         check(result.error_code, f"the user {result.user!r}", result.error_message)
 
 
-F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # whose fields have the same names
+F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # their fields have the same names
 
-WITH_PATTERN_TYPES = 1  # the version of all three requests
+WITH_PATTERN_TYPES = 1  # first version of all three requests with pattern types
 
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """`principal` as `User:alice`; `host` an address or `*`; `resource` is `kafka-cluster` for the cluster."""
+    """An ACL. `principal` has the form `User:alice`, `host` is an address or `*`, and `resource` is `kafka-cluster` for
+    the cluster."""
 
     resource_type: ResourceType
     resource: str
@@ -102,8 +103,8 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """A field that is left out matches any ACL. `PatternType.MATCH` finds all that apply to the resource of this
-    name."""
+    """Selects ACLs. A field that is left out matches any ACL. `PatternType.MATCH` finds every ACL that applies to a
+    resource with this name."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource: str | None = None
@@ -193,19 +194,21 @@ def _deleted(each: DeleteAclsMatchingAcl) -> Acl:
 EXACT, DEFAULT = 0, 1  # how a component of a filter matches
 
 QuotaEntity = Mapping[str, str | None]
-"""By type, which is `user`, `client-id` or `ip`; a name of None stands for the default of its type."""
+"""The entity of a quota: names by type, which is `user`, `client-id` or `ip`. The name None stands for the default of
+its type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientQuota:
-    """`limits` by name, as in `{"producer_byte_rate": 1048576.0}`."""
+    """Quotas of an entity, by name, such as `{"producer_byte_rate": 1048576.0}`."""
 
     entity: QuotaEntity
     limits: Mapping[str, float]
 
 
 async def describe_quotas(asking: Asking, entity: QuotaEntity, *, strict: bool = False) -> list[ClientQuota]:
-    """Asks for the entities that have these names, and no others if `strict`; for all with an empty mapping."""
+    """Returns the quotas of entities with these names, or of all with an empty mapping. With `strict`, leaves out
+    entities that have further names."""
     components = [
         ComponentData(entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name)
         for kind, name in entity.items()
@@ -223,7 +226,7 @@ async def describe_quotas(asking: Asking, entity: QuotaEntity, *, strict: bool =
 
 
 async def alter_quotas(asking: Asking, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
-    """None removes a limit; those that are not named stay."""
+    """Sets and removes limits of an entity. None removes a limit; limits that are not named do not change."""
     entry = EntryData(
         entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=[

@@ -1,1 +1,1 @@
-"""Values, errors and prepared states: what every part of the client uses."""
+"""Values and errors that all parts of the client use."""

@@ -1,12 +1,12 @@
-"""The errors of the client, by what the application has to do about them.
+"""The errors of the client, by the reaction that they require from the application.
 
 | exception | what to do |
 |---|---|
-| `RetriableError` | nothing was decided against the call: do it again |
-| `AbortableError` | abort the transaction, then go on with the same producer |
+| `RetriableError` | repeat the call: nothing speaks against it |
+| `AbortableError` | abort the transaction, then continue with the same producer |
 | `FatalError` | close this producer; another instance may own its transactional id now |
-| `IllegalState` | a mistake of the program: the call is not allowed now, and nothing was sent |
-| `ClientError` itself | this one thing was refused (a record too large, an offset out of range) |
+| `IllegalState` | correct the program: the call is not allowed now, and nothing was sent |
+| `ClientError` itself | the broker refused this one operation (a record too large, an offset out of range) |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """`code` is what the broker answered; None where no broker said anything."""
+    """Base of all errors of the client. `code` is the broker's error code, or None if no broker answered."""
 
     is_fatal: ClassVar[bool] = False
     is_abortable: ClassVar[bool] = False
@@ -29,19 +29,19 @@ class ClientError(Exception):
 
 
 class RetriableError(ClientError):
-    """A lost connection, a time limit that has passed, or a broker that is not ready: the call may be repeated."""
+    """A connection was lost, a time limit has passed, or a broker is not ready. The call may be repeated."""
 
     is_retriable = True
 
 
 class AbortableError(ClientError):
-    """The transaction cannot be committed any more. `abort_transaction()`, and the producer can be used again."""
+    """The transaction cannot be committed any more. Call `abort_transaction()`; then the producer can be used again."""
 
     is_abortable = True
 
 
 class FatalError(ClientError):
-    """The producer can do nothing more than close."""
+    """The producer cannot continue. Close it."""
 
     is_fatal = True
 
@@ -51,12 +51,14 @@ class ProducerFenced(FatalError):
 
 
 class AuthorizationFailed(FatalError):
-    """The broker does not permit this client what it asked for."""
+    """The broker does not permit the operation to this client."""
 
 
 class AuthenticationFailed(FatalError):
-    """The broker refused the login, or TLS found that one side must not trust the other. The same settings will fail
-    again, so nothing retries it. `code` is None for TLS."""
+    """The broker refused the login, or one side does not trust the other's TLS certificate.
+
+    It is not retried, because the same settings would fail again. `code` is None for TLS errors.
+    """
 
 
 class IllegalState(ClientError):
@@ -72,7 +74,7 @@ AUTHORIZATION = frozenset(
     }
 )
 
-# Kafka's RetriableException and what is below it.
+# The codes of Kafka's RetriableException and its subclasses.
 RETRIABLE = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -106,7 +108,7 @@ RETRIABLE = frozenset(
     }
 )
 
-# After these the client's picture of who leads what is out of date.
+# After these errors, the client's metadata is out of date.
 STALE_METADATA = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -123,12 +125,12 @@ STALE_METADATA = frozenset(
     }
 )
 
-# After these the coordinator is to be looked for again.
+# After these errors, the coordinator must be looked up again.
 STALE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
 
 def code_of(error_code: int) -> ErrorCode:
-    """A broker newer than this client may give codes that it does not know: UNKNOWN_SERVER_ERROR."""
+    """Returns the ErrorCode, or UNKNOWN_SERVER_ERROR for a code of a newer broker that this client does not know."""
     try:
         return ErrorCode(error_code)
     except ValueError:
@@ -136,7 +138,7 @@ def code_of(error_code: int) -> ErrorCode:
 
 
 def refusal(code: ErrorCode, what: str, message: str | None = None) -> ClientError:
-    """The exception for an answer's code, outside of transactions. `what` was asked for."""
+    """Returns the exception for an error code outside of transactions. `what` names the operation or its object."""
     text = f"{what}: {code.name}{f' ({message})' if message else ''}"
     if code in RETRIABLE:
         return RetriableError(text, code)
@@ -146,6 +148,6 @@ def refusal(code: ErrorCode, what: str, message: str | None = None) -> ClientErr
 
 
 def check(error_code: int, what: str, message: str | None = None) -> None:
-    """Raises `refusal` unless the code is that of success."""
+    """Raises `refusal` unless the code is 0."""
     if error_code != 0:
         raise refusal(code_of(error_code), what, message)

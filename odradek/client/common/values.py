@@ -24,8 +24,11 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """The place of a record. `offset` is None where the broker did not return it: with `acks=0`, or when a repeated
-    batch had been in the log for long already. `timestamp_ms` is the broker's in topics of LogAppendTime."""
+    """The position of a written record.
+
+    `offset` is None if the broker did not return it: with `acks=0`, or if a repeated batch had been in the log for
+    long. `timestamp_ms` is the broker's time in topics with LogAppendTime.
+    """
 
     topic: str
     partition: int
@@ -57,16 +60,16 @@ class ShareRecord(NamedTuple):
 
 
 class AcknowledgeType(Enum):
-    """The fate of a record, as a member of a share group says it; the values are those of the wire."""
+    """The result of processing a record of a share group. The values are those of the protocol."""
 
     ACCEPT = 1  # processed
-    RELEASE = 2  # to be delivered again, to any member
-    REJECT = 3  # never to be delivered again
-    RENEW = 4  # still being processed: the acquisition lock begins anew
+    RELEASE = 2  # deliver it again, to any member
+    REJECT = 3  # never deliver it again
+    RENEW = 4  # still being processed: restart the acquisition lock
 
 
 class AcknowledgedRange(NamedTuple):
-    """Offsets of one partition, both ends included."""
+    """A range of offsets in one partition, both ends included."""
 
     first_offset: int
     last_offset: int
@@ -74,7 +77,7 @@ class AcknowledgedRange(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """`offset` is that of the record to be read next."""
+    """A committed position. `offset` is the offset of the next record to read."""
 
     offset: int
     metadata: str = ""
@@ -83,8 +86,11 @@ class OffsetAndMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """The member that commits offsets. With generation and member id, a commit by a member that was expelled from the
-    group is refused; the group id alone asks for no such check."""
+    """The member that commits offsets.
+
+    With generation and member id, the broker refuses a commit by a member that was removed from the group. With the
+    group id alone it does not check this.
+    """
 
     group_id: str
     generation_id: int = -1
@@ -100,23 +106,24 @@ TXN_ACKNOWLEDGE_NEEDS = (
 )
 
 Acknowledgements = Mapping[TopicPartition, Sequence[AcknowledgedRange]]
-"""What a transaction acknowledges: disjoint ranges of offsets in ascending order, by partition."""
+"""The records that a transaction acknowledges: disjoint ranges of offsets in ascending order, by partition."""
 
 TransactionEnded = Callable[[bool], None]
-"""Called with True when the transaction was committed, with False when it was aborted."""
+"""Called with True if the transaction was committed, with False if it was aborted."""
 
 Claim = Callable[[Acknowledgements], TransactionEnded]
 """Called before a transaction acknowledges records, so that their consumer does not acknowledge them as well. Raises
-AbortableError if the consumer has acknowledged one of them already."""
+AbortableError if the consumer has already acknowledged one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupMetadata:
-    """The member of a share group whose records a transaction acknowledges; its epoch changes with the assignment.
+    """Identifies a member of a share group whose records a transaction acknowledges. The epoch changes with the
+    assignment.
 
-    claim   connects the metadata with the consumer that returned them. None in metadata that the application has built
-            itself: then nothing keeps that consumer from acknowledging the same records outside the transaction. The
-            connection is neither compared nor pickled.
+    claim   connects the metadata with the consumer that returned them. It is None in metadata that the application has
+            built itself; then nothing keeps the consumer from acknowledging the same records outside the transaction.
+            It is neither compared nor pickled.
     """
 
     group_id: str
@@ -134,10 +141,10 @@ _LARGEST_ID, _LARGEST_EPOCH = 2**63 - 1, 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class PreparedTxnState:
-    """Names one transaction for good: with transaction.version 2 no two have the same producer id and epoch.
+    """Identifies one transaction permanently: with transaction.version 2, no two have the same producer id and epoch.
 
-    `str(state)` is "producerId:epoch", as Kafka's Java client writes it, at most 25 characters; without arguments the
-    state is that of no transaction, and its text is empty.
+    `str(state)` is "producerId:epoch", as in Kafka's Java client, at most 25 characters. Without arguments, the state
+    stands for no transaction, and its text is empty.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -152,7 +159,7 @@ class PreparedTxnState:
 
     @classmethod
     def parse(cls, text: str) -> PreparedTxnState:
-        """The state whose `str` this is. Raises ValueError."""
+        """Parses the result of `str`. Raises ValueError if the text is not a state."""
         if text == "":
             return cls()
         match = _TEXT.fullmatch(text)
@@ -163,18 +170,19 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
 
 
-ENTRIES_AT_A_TIME = 5_000  # of a request that names partitions: a broker answers it between others, and refuses 20,000
+# limit per request that names partitions: brokers answer it without delaying others, and refuse 20,000
+ENTRIES_AT_A_TIME = 5_000
 
 
 def blocks(items: Iterable[V], size: int = ENTRIES_AT_A_TIME) -> Iterator[list[V]]:
-    """Yields the items in lists of so many, the last of what is left."""
+    """Yields the items in lists of `size`; the last list may be shorter."""
     left = iter(items)
     while block := list(islice(left, size)):
         yield block
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The values of each key, in their order: of partitions, the indexes by topic."""
+    """Groups pairs by key, and keeps their order: partition indexes by topic, for example."""
     found: dict[K, list[V]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

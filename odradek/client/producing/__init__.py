@@ -1,1 +1,1 @@
-"""The parts of a producer: batches, how they reach the leaders, and the states of a transaction."""
+"""The parts of a producer: batches, their delivery to the leaders, and the states of a transaction."""

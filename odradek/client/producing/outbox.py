@@ -1,17 +1,18 @@
-"""The batches of one partition, from the first record until the broker has answered, in the order of their records; and
-the backlog of all of them, with the calls that wait for it.
+"""The unanswered batches of one partition (`Outbox`), and the backlog of all partitions with the calls that wait for it
+(`Backlog`).
 
-`Outbox` decides what may be sent and what an answer means for the other batches; it sends nothing
-and knows no clock. The rules:
+`Outbox` decides which batch may be sent, and what a response means for the other batches. It sends nothing and reads no
+clock. Its rules:
 
 * A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.
-* When a batch has to be sent again, nothing more is sent until everything in flight has been answered. Then the batches
-  are sent again in their order, and new ones wait until these are answered: the broker recognises only the last five.
-* A batch that is too large for the broker is sent in halves, which keep its sequences.
-* Where sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch, under which the
-  broker refuses anything of the old epoch that is still on its way. That is so after a batch that was refused for good
-  while others had already followed it: there is a gap, so none of them is written. It may also be so after a batch that
-  timed out, will not be sent again and may or may not have been written: the answer to the next one tells.
+* If a batch has to be sent again, nothing else is sent until everything in flight has been answered. Then the batches
+  are sent again in order, and new ones wait until these are answered: the broker recognises only the last five.
+* If a batch is too large for the broker, it is sent in halves, which keep its sequences.
+* If the sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch. Under that epoch
+  the broker refuses everything of the old epoch that is still on its way. This is necessary after a batch was refused
+  permanently while later ones had already been sent: because of the gap, none of them is written. It may also be
+  necessary after a batch timed out, will not be sent again and may or may not have been written: the response to the
+  next batch shows which.
 """
 
 from __future__ import annotations
@@ -27,25 +28,28 @@ from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerBatch, 
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1
-MOST_RECORDS = 2**31  # of a batch: its halves have orders of their own before the next batch's
+MOST_RECORDS = 2**31  # more than a batch can have: halves of a batch get orders below that of the next batch
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
 class Gap(Enum):
-    """The meaning of the broker's complaint about a sequence."""
+    """What it means that the broker refuses a batch because of its sequence."""
 
-    SENT_TOO_EARLY = auto()  # something before it is yet to come: send it again
-    WRITTEN_BEFORE = auto()  # something behind it is written, so it is as well
-    REAL = auto()  # the broker and this client do not agree any more on what was written
+    SENT_TOO_EARLY = auto()  # an earlier batch is still missing: send this one again
+    WRITTEN_BEFORE = auto()  # a later batch is written, therefore this one is too
+    REAL = auto()  # the broker and this client no longer agree on what was written
 
 
 class Outbox:
-    """`in_flight` and `waiting` together are all unanswered batches, oldest first; only the last may be open."""
+    """The unanswered batches of one partition, oldest first: those in `in_flight`, then those in `waiting`. Only the
+    last one may be open."""
 
     def __init__(self, partition: TopicPartition, *, is_idempotent: bool, first_alone: Callable[[], bool]) -> None:
-        """first_alone: whether to wait for the first answer of each identity before there are two batches under way. A
-        partition that knows nothing of a producer takes any sequence from it, so a second batch might be written
-        although the first was not. With transaction.version 2 the broker prevents it."""
+        """
+        first_alone   returns whether the first batch of each identity must be answered before a second one is sent. A
+                      partition that does not know the producer accepts any sequence, so the second batch might be
+                      written although the first was not. With transaction.version 2 the broker prevents that.
+        """
         self.partition = partition
         self.in_flight: deque[ProducerBatch] = deque()
         self.waiting: deque[ProducerBatch] = deque()
@@ -55,12 +59,12 @@ class Outbox:
         self._first_alone = first_alone
         self._orders = 0
         self._next_sequence = 0
-        self._written_to = 0  # the sequence behind the last batch that is known to be written
+        self._written_to = 0  # sequence after the last batch that is known to be written
         self._last_written = NONE  # the order of that batch
-        self._is_known = False  # whether the broker has taken a batch of this identity
-        self._is_halted = False  # something has to go again
-        self._unresolved = NONE  # the order of the last batch that was given up without its fate being known
-        self._broken = NONE  # the order of the first batch that the broker will not take in this epoch
+        self._is_known = False  # whether the broker has accepted a batch of this identity
+        self._is_halted = False  # whether a batch has to be sent again
+        self._unresolved = NONE  # order of the last batch that was given up with an unknown outcome
+        self._broken = NONE  # order of the first batch that the broker cannot accept in this epoch
 
     def open_batch(self, created_at: float, timestamp_ms: int) -> ProducerBatch:
         if self.waiting:
@@ -71,17 +75,21 @@ class Outbox:
         return batch
 
     def needs_new_epoch(self, identity: ProducerIdentity) -> bool:
-        """Nothing is under way, and what waits cannot follow on what the broker has: see `begin_epoch`. Under another
-        identity than before, what has no sequence yet begins anew by itself."""
+        """Returns whether nothing is in flight and the waiting batches cannot continue the broker's sequence.
+
+        `begin_epoch` is then necessary. If only the identity has changed, batches without a sequence start at 0 anyway.
+        """
         has_sequence = bool(self.waiting) and self.waiting[0].has_sequence
         if self.in_flight or (identity != self.identity and not has_sequence):
             return False
-        # A batch with a sequence has to try: if what was given up was written, its sequence is right.
+        # A batch with a sequence must be tried first: if the given-up batch was written, its sequence is right.
         return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
 
     def next_to_send(self, identity: ProducerIdentity) -> ProducerBatch | None:
-        """The oldest batch if it may go now, without taking it: see `sent`. Whether it has waited long enough to be
-        sent is the caller's to decide."""
+        """Returns the oldest batch if it may be sent now, and leaves it in place until `sent` is called.
+
+        The caller decides whether the batch has lingered long enough.
+        """
         if not self.waiting or self.needs_new_epoch(identity):
             return None
         if self.in_flight:
@@ -96,13 +104,13 @@ class Outbox:
         batch = self.waiting[0]
         if batch.has_sequence or not self._is_idempotent:
             return batch
-        if identity != self.identity:  # a transaction has ended, or the epoch was bumped for another partition
+        if identity != self.identity:  # a transaction has ended, or another partition has bumped the epoch
             return None if self.in_flight else batch
         goes_again = any(other.attempts > 1 for other in self.in_flight)
         return None if goes_again or self._unresolved != NONE else batch
 
     def sent(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
-        """It is the one that `next_to_send` gave."""
+        """Moves the batch, which `next_to_send` has returned, to those in flight, and gives it a sequence."""
         self.waiting.popleft()
         if self._is_idempotent and not batch.has_sequence:
             if identity != self.identity:
@@ -120,16 +128,16 @@ class Outbox:
         if batch.order > self._last_written:
             self._last_written = batch.order
             self._written_to = batch.end_sequence
-        # The broker takes no batch without those before it.
+        # The broker accepts no batch unless it has all earlier ones.
         if batch.order > self._unresolved:
             self._unresolved = NONE
         if batch.order > self._broken:
             self._broken = NONE
 
     def returned(self, batch: ProducerBatch, retry_at: float, *, was_lost: bool = False) -> None:
-        """It has to go again, not before `retry_at`; one that was given up meanwhile does not.
+        """Queues a batch that has to be sent again, not before `retry_at`, unless it was given up in the meantime.
 
-        was_lost   with its connection: it may still arrive, at any time
+        was_lost   its connection was lost, so that it may still arrive at any time
         """
         self.in_flight.remove(batch)
         self._is_halted = True
@@ -141,7 +149,7 @@ class Outbox:
         self._insert(batch)
 
     def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
-        """The broker refuses the batch as too large: its halves take its place, and go before anything else."""
+        """Replaces a batch that is too large for the broker by its halves, which are sent before anything else."""
         self.in_flight.remove(batch)
         self._is_halted = True
         halves = batch.split()
@@ -150,11 +158,11 @@ class Outbox:
         return halves
 
     def refused(self, batch: ProducerBatch) -> None:
-        """The broker has not written it now, and it will not be sent again."""
+        """Removes a batch that the broker has refused and that will not be sent again."""
         self.in_flight.remove(batch)
         if not batch.has_sequence:
             return
-        if batch.attempts > 1:  # it may have been written the first time
+        if batch.attempts > 1:  # an earlier attempt may have been written
             self._leave_unresolved(batch)
         elif batch.end_sequence == self._next_sequence:
             self._next_sequence = batch.base_sequence
@@ -162,19 +170,19 @@ class Outbox:
             self._break(batch)
 
     def given_up(self, batch: ProducerBatch) -> None:
-        """Its futures have failed. One that is under way stays until it is answered."""
+        """Removes a batch whose futures have failed. If it is in flight, it stays until it is answered."""
         if batch in self.in_flight:
             return
         self.waiting.remove(batch)
         self._leave_unresolved(batch)
 
     def broken_at(self, batch: ProducerBatch, retry_at: float) -> None:
-        """`gap` found that it is real: the batch, and all behind it, is to be sent in a new epoch."""
+        """Queues the batch and all later ones for a new epoch, after `gap` has returned REAL."""
         self.returned(batch, retry_at)
         self._break(batch)
 
     def discard_waiting(self) -> list[ProducerBatch]:
-        """Take out all that is not under way; what was sent before may have been written."""
+        """Removes and returns all batches that are not in flight. Those that were sent before may have been written."""
         discarded = list(self.waiting)
         self.waiting.clear()
         for batch in discarded:
@@ -182,7 +190,7 @@ class Outbox:
         return discarded
 
     def gap(self, batch: ProducerBatch) -> Gap:
-        """Decides what it means that the broker calls the sequence of this batch (in flight) wrong."""
+        """Decides what it means that the broker refuses the sequence of this batch, which is in flight."""
         if batch.order < self._last_written:
             return Gap.WRITTEN_BEFORE
         if batch.base_sequence == self._written_to:
@@ -193,10 +201,10 @@ class Outbox:
         return Gap.SENT_TOO_EARLY if earlier_is_missing else Gap.REAL
 
     def begin_epoch(self, identity: ProducerIdentity) -> list[ProducerBatch]:
-        """Number what waits from 0 in a new epoch; only when nothing is under way.
+        """Numbers the waiting batches from 0 in a new epoch. Allowed only while nothing is in flight.
 
-        Returns batches that are not to be sent again: should one that was given up arrive after all, and a copy of
-        theirs behind it, they would be written before the new epoch begins.
+        Returns the batches that must not be sent again: if a batch that was given up still arrives, followed by an
+        earlier copy of such a batch, both are written before the new epoch begins.
         """
         assert not self.in_flight
         lost = []
@@ -231,8 +239,11 @@ class Outbox:
 
 
 class Backlog:
-    """A batch is *done* when its futures are resolved, which may be before its fate is *settled*: one that was given up
-    under way still gets its answer, or loses it."""
+    """All batches that are not done or not settled, and the calls that wait for them.
+
+    A batch is *done* when its futures are resolved, and *settled* when its outcome is known. A batch that was given up
+    while in flight is done first, and is settled when its response arrives or its connection is lost.
+    """
 
     def __init__(self) -> None:
         self.buffered_bytes = 0  # of records in batches that are not done
@@ -242,7 +253,7 @@ class Backlog:
 
     @property
     def waiting_for_room(self) -> int:
-        """How many calls wait for `room`."""
+        """Number of calls that wait in `room`."""
         return len(self._room_wanted)
 
     @property
@@ -261,7 +272,7 @@ class Backlog:
         return by_age[0] if by_age else None
 
     def split(self, outbox: Outbox, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
-        """The halves take the place of the batch, which is not done, for whoever waits for it."""
+        """Replaces a batch by its halves, also for the calls that wait for it."""
         at = self._by_age.index((outbox, batch))
         self._by_age[at] = (outbox, halves[0])
         self._by_age.insert(at + 1, (outbox, halves[1]))
@@ -285,11 +296,12 @@ class Backlog:
                 finished.set_result(None)
 
     def unsettled(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
-        """Collects batches that are not done, and those under way, which may have been given up."""
+        """Returns the batches that are not done, together with those in flight, which may have been given up."""
         return {batch for _, batch in self._by_age if not batch.is_done}.union(under_way)
 
     def flush(self, unsettled: set[ProducerBatch]) -> asyncio.Future[None]:
-        """Resolved when all of these are settled. Until it is done, or cancelled, `is_flushing`."""
+        """Returns a future that resolves when all these batches are settled. `is_flushing` is true until then, or until
+        the future is cancelled."""
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (unsettled, finished)
         self._flushes.append(entry)
@@ -297,7 +309,7 @@ class Backlog:
         return finished
 
     async def room(self, timeout_s: float) -> None:
-        """Wait until a batch is done, which may give enough room. Raises RetriableError when none is in time."""
+        """Waits until a batch is done, which may free enough room. Raises RetriableError if none is done in time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room_wanted.append(waiter)
         try:

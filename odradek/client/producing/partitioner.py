@@ -1,4 +1,4 @@
-"""The partition of a record, as Kafka's Java client chooses it."""
+"""Chooses the partition of a record, as Kafka's Java client does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int]
-"""(topic, key, how many partitions the topic has) -> index of the partition"""
+"""A function (topic, key, number of partitions of the topic) -> index of the partition."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -15,7 +15,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Austin Appleby's MurmurHash2 of 32 bits with the seed that Kafka's clients use; unsigned."""
+    """Returns the unsigned 32-bit MurmurHash2 by Austin Appleby, with the seed of Kafka's clients."""
     length = len(data)
     hashed = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -30,13 +30,13 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The same partition for the same key, in every client that hashes as the Java client does."""
+    """Returns the partition of a key, the same as in every client that hashes like the Java client."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class StickyChoice:
-    """For records without a key: one partition until about `batch_size` bytes went there, then another, so that
-    batches become full while all partitions get the same share (KIP-794)."""
+    """Chooses partitions for records without a key: stays with one partition for about `batch_size` bytes, then takes
+    another, so that batches become full and all partitions get the same share (KIP-794)."""
 
     __slots__ = ("_batch_size", "_bytes", "_partition", "_rng")
 
@@ -47,7 +47,7 @@ class StickyChoice:
         self._bytes = 0
 
     def partition(self, size_bytes: int, partition_count: int) -> int:
-        """For a record of about this many bytes."""
+        """Returns the partition for a record of about this many bytes."""
         if self._bytes >= self._batch_size or not 0 <= self._partition < partition_count:
             self._partition = self._rng.randrange(partition_count)
             self._bytes = 0

@@ -15,14 +15,14 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 
 LARGEST_EPOCH = 2**15 - 1
-IGNORED_TIMEOUT_MS = 2**31 - 1  # without a transactional id no transaction can time out
+IGNORED_TIMEOUT_MS = 2**31 - 1  # without a transactional id, no transaction can time out
 
 
 class PlainIdentity:
-    """Without idempotence there is none, and none is needed.
+    """Acquires the identity of a producer without transactions. A producer without idempotence needs none.
 
-    A new epoch is not asked for: nobody else can have the id of a producer without a transactional id, so the producer
-    counts up by itself, and asks for a new id when the epochs are used up (KIP-360).
+    New epochs need no request: no other producer can have this producer id, so the producer increments the epoch
+    itself. It requests a new id when the epochs are used up (KIP-360).
     """
 
     is_transaction_v2 = False
@@ -43,7 +43,7 @@ class PlainIdentity:
         self._acquiring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Ask for an id, if one is needed; batches wait until it is there."""
+        """Requests a producer id if one is needed. Batches wait until it has arrived."""
         if self.identity is None and self._acquiring is None and self.error is None:
             self._acquiring = asyncio.get_running_loop().create_task(self._acquire())
 
@@ -61,7 +61,7 @@ class PlainIdentity:
             self._on_error(error)
 
     def sequence_lost(self, _partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
-        if self.identity != identity:  # another partition has brought a new epoch already
+        if self.identity != identity:  # another partition has already bumped the epoch
             return self.identity
         if identity.producer_epoch == LARGEST_EPOCH:
             self.identity = None

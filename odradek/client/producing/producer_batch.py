@@ -1,6 +1,5 @@
-"""A batch of records for one partition, encoded as it is sent; and columns of Arrow as such batches (numpy and pyarrow
-come with `odradek[columns]`).
-"""
+"""A batch of records for one partition, encoded as it is sent, also from Arrow columns (numpy and pyarrow come with
+`odradek[columns]`)."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ NO_LIMIT = 2**31 - 1
 
 
 class SendFuture(Protocol):
-    """Where the application learns what became of a record: a future of asyncio, or of a thread that waits."""
+    """The future of a record, either of asyncio or of a waiting thread."""
 
     def done(self) -> bool: ...
     def set_result(self, result: RecordMetadata, /) -> None: ...
@@ -33,7 +32,7 @@ class SendFuture(Protocol):
 
 
 class EncodedRecords(Protocol):
-    """A batch that was encoded and compressed elsewhere (`odradek.client.columns.EncodedBatch`); times are in ms."""
+    """A batch that was encoded and compressed elsewhere (`odradek.client.columns.EncodedBatch`). Times are in ms."""
 
     @property
     def data(self) -> bytearray: ...
@@ -46,7 +45,7 @@ class EncodedRecords(Protocol):
 
 
 class ProducerIdentity(NamedTuple):
-    """Whose sequences a batch carries."""
+    """The producer id and epoch to which the sequences of a batch belong."""
 
     producer_id: int
     producer_epoch: int
@@ -61,13 +60,14 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-# The numbers in nearly every record: its size, its place in the batch, milliseconds since the first one.
+# Encoded varints for nearly every record: its size, its position in the batch, and its milliseconds since the first.
 _SMALL = 2048
 _VARINTS = tuple(_varint(value) for value in range(_SMALL))
 
 
 class ProducerBatch:
-    """Open while records are added; sealed each time it is sent, since identity and sequence may change in between."""
+    """A batch of records. It is open while records are added, and sealed anew each time it is sent, because its
+    identity and sequence may have changed."""
 
     __slots__ = (
         "attempts",
@@ -90,7 +90,10 @@ class ProducerBatch:
     )
 
     def __init__(self, order: int, created_at: float, timestamp_ms: int) -> None:
-        """order: grows with the records of a partition. created_at: seconds on the loop's clock."""
+        """
+        order        increases with the records of a partition
+        created_at   seconds on the loop's clock
+        """
         self.order = order
         self.created_at = created_at
         self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
@@ -101,7 +104,7 @@ class ProducerBatch:
         self.timestamps_ms: list[int] = []
         self.identity = NO_IDENTITY
         self.base_sequence = NO_SEQUENCE
-        self.attempts = 0  # how often it was sent
+        self.attempts = 0  # how often it has been sent
         self.is_closed = False
         self.is_compressed = False
         self.may_come_late = False  # it was sent on a connection that was lost
@@ -117,7 +120,8 @@ class ProducerBatch:
         limit_bytes: int,
         future: SendFuture,
     ) -> bool:
-        """Whether the record was added: only while the batch stays within `limit_bytes`, but the first one always."""
+        """Adds a record and returns True, unless the batch would exceed `limit_bytes`. The first record is always
+        added."""
         count, delta_ms, buffer = self.record_count, timestamp_ms - self.base_timestamp_ms, self.buffer
         before = len(buffer)
         if key is None and value is not None and not headers and count < _SMALL and 0 <= delta_ms < _SMALL:
@@ -148,7 +152,7 @@ class ProducerBatch:
         return True
 
     def fill(self, encoded: EncodedRecords, future: SendFuture) -> None:
-        """Have these records and no others. The future learns the place of the first one."""
+        """Replaces the content with these records. The future resolves to the metadata of the first one."""
         self.buffer = encoded.data
         self.record_count = encoded.record_count
         self.size_bytes = len(encoded.data)
@@ -158,11 +162,11 @@ class ProducerBatch:
 
     @property
     def can_split(self) -> bool:
-        """Tells whether each of several records has a future. What may still arrive whole is not sent in parts."""
+        """Whether the batch has several records with a future each, and cannot still arrive as a whole."""
         return 1 < self.record_count == len(self.futures) and not self.may_come_late
 
     def split(self) -> tuple[ProducerBatch, ProducerBatch]:
-        """Makes two of a batch that is sealed, each with half of the records and their sequences."""
+        """Splits a sealed batch into two, each with half of the records and their sequences."""
         middle = self.record_count // 2
         halves = (
             ProducerBatch(self.order, self.created_at, self.timestamps_ms[0]),
@@ -186,7 +190,7 @@ class ProducerBatch:
 
     @property
     def end_sequence(self) -> int:
-        """The sequence of the record behind the last one."""
+        """The sequence after that of the last record."""
         return (self.base_sequence + self.record_count) & LARGEST_SEQUENCE
 
     def number(self, identity: ProducerIdentity, base_sequence: int) -> None:
@@ -194,7 +198,7 @@ class ProducerBatch:
         self.base_sequence = base_sequence
 
     def seal(self, compression: Compression, *, is_transactional: bool) -> bytearray:
-        """The batch as it goes out."""
+        """Returns the batch as it is sent, compressed and with its final header."""
         self.is_closed = True
         buffer = self.buffer
         if compression is not Compression.NONE and not self.is_compressed:
@@ -216,7 +220,7 @@ class ProducerBatch:
         return buffer
 
     def succeed(self, topic: str, partition: int, base_offset: int | None, log_append_time_ms: int | None) -> None:
-        """Every record learns its offset."""
+        """Resolves the future of every record with its offset."""
         self.is_done = True
         for index, future in enumerate(self.futures):
             if not future.done():
@@ -229,7 +233,7 @@ class ProducerBatch:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # an application that does not wait for its records is not to be told by asyncio
+                future.exception()  # asyncio must not complain about an application that does not await its records
 
 
 COLUMN_BATCH_BYTES = 256 * 1024
@@ -243,7 +247,8 @@ def encoded(
     batch_bytes: int,
     compression: Compression,
 ) -> list[EncodedBatch]:
-    """All batches, so that a row that cannot be encoded is found before any of them is sent. Raises ValueError."""
+    """Encodes all rows before any batch is sent, so that a row that cannot be encoded is found in time. Raises
+    ValueError."""
     import numpy as np
     import pyarrow as pa
 
@@ -257,7 +262,8 @@ def encoded(
 
 
 def all_of(futures: Sequence[asyncio.Future[RecordMetadata]]) -> asyncio.Future[list[RecordMetadata]]:
-    """Resolved when all are; fails with the first that does. It need not be awaited."""
+    """Returns a future that resolves when all these are resolved, or fails with the first failure. It need not be
+    awaited."""
     together: asyncio.Future[list[RecordMetadata]] = asyncio.gather(*futures)
     together.add_done_callback(lambda done: done.cancelled() or done.exception())
     return together

@@ -1,6 +1,5 @@
-"""The leaders of a producer's topics: their metadata is kept fresh and their connections open; the Produce requests
-that they are sent, and the meaning of their answers.
-"""
+"""The leaders of a producer's topics: keeps their metadata fresh and their connections open, builds Produce requests
+and reads the responses."""
 
 from __future__ import annotations
 
@@ -17,7 +16,10 @@ from odradek.protocol.messages.produce_response import PartitionProduceResponse,
 
 
 class LeaderRoutes:
-    """on_change is called whenever something may have become possible that was not; on_refused when no login is."""
+    """Finds the leader of each partition and connects to it.
+
+    `on_change` is called whenever a batch might have become sendable; `on_refused` when a broker refuses the login.
+    """
 
     def __init__(
         self,
@@ -28,7 +30,9 @@ class LeaderRoutes:
         on_change: Callable[[], None],
         on_refused: Callable[[AuthenticationFailed], None],
     ) -> None:
-        """topics: those to ask about; looked at anew each time."""
+        """
+        topics   the topics to look up; read again at each refresh
+        """
         self._cluster = cluster
         self._topics = topics
         self._max_age_s = max_age_s
@@ -37,11 +41,12 @@ class LeaderRoutes:
         self._loop = asyncio.get_running_loop()
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        self._stale: set[TopicPartition] = set()  # their leaders have sent us away, and metadata is asked for
+        # their leaders have rejected a request; a metadata refresh is under way
+        self._stale: set[TopicPartition] = set()
         self._next_look = self._loop.call_later(max_age_s, self._look_again)
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """The node to send to; None while it is not known, and then it is asked for."""
+        """Returns the node id of the leader. If it is not known, returns None and refreshes the metadata."""
         if partition in self._stale:
             return None
         leader = self._cluster.leader(partition)
@@ -51,26 +56,26 @@ class LeaderRoutes:
         return leader.node_id
 
     def told_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
-        """After `lost_leader`: the answer may tell who it is (KIP-951)."""
+        """Adopts the leader that the response names, if it names one (KIP-951). Called after `lost_leader`."""
         if answer.current_leader is not None:
             told = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
             self._cluster.told_leader(partition, told)
             self._stale.discard(partition)
 
     def lost_leader(self, partition: TopicPartition) -> None:
-        """Whoever is its leader has to be asked for, before it is sent anything."""
+        """Marks the leader of this partition as unknown. Nothing is sent there until the metadata is refreshed."""
         self._stale.add(partition)
         self.refresh()
 
     def connection(self, node_id: int) -> Connection | None:
-        """None while there is none, and then it is opened."""
+        """Returns the open connection to this node. If there is none, returns None and connects."""
         connection = self._cluster.open_connection(node_id)
         if connection is None and node_id not in self._connecting:
             self._connecting[node_id] = self._loop.create_task(self._connect(node_id))
         return connection
 
     def refresh(self) -> None:
-        """Ask who leads what, again and again until a broker answers."""
+        """Starts a metadata refresh, which is repeated until a broker answers."""
         if self._refreshing is None:
             self._refreshing = self._loop.create_task(self._refresh())
 
@@ -101,7 +106,7 @@ class LeaderRoutes:
                 failures += 1
                 await self._cluster.pause(
                     failures
-                )  # also before the first: a broker that has just failed may be back then
+                )  # also before the first attempt: a broker that has just failed may be back by then
                 try:
                     await self._cluster.refresh(self._topics)
                 except AuthenticationFailed as error:
@@ -115,19 +120,19 @@ class LeaderRoutes:
             self._on_change()
 
     def _look_again(self) -> None:
-        """Leaders may have moved, and topics grown, without anything having failed."""
+        """Refreshes the metadata regularly: leaders may move and topics grow without any failed request."""
         self._next_look = self._loop.call_later(self._max_age_s, self._look_again)
         if self._topics:
             self.refresh()
 
 
 NO_OFFSET = -1
-SINCE_TRANSACTION_V2 = 12  # from this version of Produce on the broker itself adds partitions to the transaction
-WITH_NAMES = 12  # from version 13 on topics go by their ids
+SINCE_TRANSACTION_V2 = 12  # from this version of Produce on, the broker itself adds partitions to the transaction
+WITH_NAMES = 12  # from version 13 on, requests name topics by their ids
 
 
 def version_bounds(*, is_transactional: bool, is_transaction_v2: bool) -> tuple[int, int]:
-    """The oldest and the newest version that may be used."""
+    """Returns the oldest and the newest version of Produce that may be used."""
     if not is_transactional:
         return 0, WITH_NAMES
     return (SINCE_TRANSACTION_V2, WITH_NAMES) if is_transaction_v2 else (0, SINCE_TRANSACTION_V2 - 1)
@@ -136,7 +141,7 @@ def version_bounds(*, is_transactional: bool, is_transaction_v2: bool) -> tuple[
 def produce_request(
     batches: Iterable[tuple[TopicPartition, bytearray]], *, transactional_id: str | None, acks: int, timeout_ms: int
 ) -> ProduceRequest:
-    """batches: sealed ones, at most one for each partition."""
+    """Builds a Produce request from sealed batches, at most one for each partition."""
     by_topic = grouped(
         (topic, PartitionProduceData(index=index, records=records)) for (topic, index), records in batches
     )
@@ -157,17 +162,17 @@ def answers_by_partition(response: ProduceResponse) -> Mapping[TopicPartition, P
 
 
 def base_offset(answer: PartitionProduceResponse) -> int | None:
-    """None where the broker knows a repeated batch no more than by its sequence."""
+    """The base offset, or None if the broker recognised a repeated batch only by its sequence."""
     return None if answer.base_offset == NO_OFFSET else answer.base_offset
 
 
 def log_append_time_ms(answer: PartitionProduceResponse) -> int | None:
-    """None where the records keep their own timestamps."""
+    """The broker's timestamp, or None if the records keep their own."""
     return None if answer.log_append_time_ms == NO_TIMESTAMP else answer.log_append_time_ms
 
 
 def explanation(answer: PartitionProduceResponse) -> str:
-    """Tells what the broker says, in its own words where it has some."""
+    """Returns the error as text, including the broker's own message if it sent one."""
     words = [code_of(answer.error_code).name]
     if answer.error_message:
         words.append(answer.error_message)

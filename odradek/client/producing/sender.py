@@ -47,7 +47,7 @@ COMPRESSIONS: Mapping[str, Compression] = {kind.name.lower(): kind for kind in C
 class SendingRules:
     acks: int
     compression: Compression
-    batch_size: int  # bytes, of records before they are compressed
+    batch_size: int  # size of a batch before compression
     linger_s: float
     max_in_flight: int  # requests on one connection
     max_request_size: int  # bytes
@@ -59,28 +59,29 @@ class SendingRules:
 
 
 class SendingPermission(Protocol):
-    """The identity under which batches go, and whether they may."""
+    """The identity under which batches are sent, and whether they may be sent."""
 
     @property
     def identity(self) -> ProducerIdentity | None:
-        """None while there is none, though one is needed."""
+        """None while it is being acquired."""
 
     @property
     def is_transaction_v2(self) -> bool: ...
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Whether batches may go to this partition now; if not, the sender is woken when they may."""
+        """Returns whether batches may be sent to this partition now. If not, the sender is woken as soon as they may."""
 
     def failed(self, verdict: Verdict, error: ClientError) -> None:
-        """A batch got this verdict: ABORT or FATAL."""
+        """Reports that a batch failed with the verdict ABORT or FATAL."""
 
     def sequence_lost(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
-        """Records of this identity were given up, and nobody knows whether they were written. Under whom the partition
-        begins anew; None if it cannot, or not yet."""
+        """Reports that records of this identity were given up with an unknown outcome. Returns the identity with which
+        the partition starts anew, or None if it cannot, or not yet."""
 
 
 class Sender:
-    """Everything happens on the event loop, most of it in `_pump`, which sends whatever may be sent now."""
+    """Sends batches to the leaders and processes their responses. Everything runs on the event loop, most of it in
+    `_pump`, which sends all batches that may be sent now."""
 
     def __init__(
         self, cluster: Cluster, rules: SendingRules, permission: SendingPermission, metrics: ProducerMetrics
@@ -91,8 +92,8 @@ class Sender:
         self._permission = permission
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, list[Outbox]] = {}
-        self._busy: dict[Outbox, None] = {}  # with batches that wait to be sent
-        self._requests: dict[Connection, int] = {}  # how many are under way
+        self._busy: dict[Outbox, None] = {}  # those with batches that wait to be sent
+        self._requests: dict[Connection, int] = {}  # number of requests in flight
         self._routes = LeaderRoutes(
             cluster,
             self._topics.keys(),
@@ -106,14 +107,16 @@ class Sender:
         self._rejects: ClientError | None = None
         self.backlog = Backlog()
 
-    # For the producer.
+    # Methods for the producer.
 
     def outboxes(self, topic: str) -> list[Outbox] | None:
-        """By the index of the partition; None for a topic that has to be asked for first: see `learn`."""
+        """Returns the outboxes of a topic by partition index, or None if the topic must be looked up with `learn`
+        first."""
         return self._topics.get(topic)
 
     async def learn(self, topic: str, timeout_ms: float) -> list[Outbox]:
-        """Raises RetriableError if nothing can be learnt of the topic in time, ClientError for a wrong name."""
+        """Looks up a topic, and returns its outboxes. Raises RetriableError if that takes too long, ClientError for an
+        invalid name."""
         await self._cluster.topic(topic, timeout_ms=timeout_ms)
         return self._grow(topic)
 
@@ -126,7 +129,7 @@ class Sender:
         timestamp_ms: int,
         future: SendFuture,
     ) -> bool:
-        """Whether this record has made a batch full."""
+        """Adds a record to the open batch of this outbox. Returns whether the record has filled a batch."""
         waiting, limit = outbox.waiting, self._rules.batch_size
         if waiting:
             batch = waiting[-1]
@@ -138,7 +141,7 @@ class Sender:
         batch = outbox.open_batch(self.loop.time(), timestamp_ms)
         try:
             batch.append(key, value, headers, timestamp_ms, limit, future)
-        except BaseException:  # what is not bytes
+        except BaseException:  # a key or value that is not bytes
             waiting.pop()
             raise
         self._busy[outbox] = None
@@ -153,7 +156,7 @@ class Sender:
         return False
 
     def add_batch(self, outbox: Outbox, encoded: EncodedRecords, future: SendFuture) -> None:
-        """Send a batch as it is, behind everything that was added before."""
+        """Sends an encoded batch unchanged, after everything that was added before."""
         batch = outbox.open_batch(self.loop.time(), encoded.base_timestamp)
         batch.fill(encoded, future)
         self._busy[outbox] = None
@@ -161,7 +164,7 @@ class Sender:
         self._pump()
 
     async def flush(self) -> None:
-        """Returns when every batch that is there now is settled, well or not."""
+        """Waits until every current batch is settled, whether it is written or has failed."""
         unsettled = self.backlog.unsettled(batch for outbox in self._all_outboxes() for batch in outbox.in_flight)
         if unsettled:
             finished = self.backlog.flush(unsettled)
@@ -169,11 +172,12 @@ class Sender:
             await finished
 
     def discard(self, error: ClientError) -> None:
-        """Fail what is not under way, and from now on what would have to be sent again; until `accept`."""
+        """Fails all batches that are not in flight. Until `accept` is called, also fails those that would have to be
+        sent again."""
         self._rejects = error
         for outbox in self._all_outboxes():
             for batch in outbox.discard_waiting():
-                self._fail(batch, error)  # which is no error of sending
+                self._fail(batch, error)  # without a topic, since this does not count as a send error
                 self.backlog.settled(batch)
         self._busy.clear()
 
@@ -181,11 +185,11 @@ class Sender:
         self._rejects = None
 
     def needs_new_epoch(self, identity: ProducerIdentity) -> bool:
-        """Whether there are sequences of this identity that cannot go on."""
+        """Returns whether any partition has sequences of this identity that cannot continue."""
         return any(outbox.needs_new_epoch(identity) for outbox in self._all_outboxes())
 
     async def close(self) -> None:
-        """Stop; what is not done is failed."""
+        """Stops sending. Fails all batches that are not done."""
         self.discard(RetriableError("the producer was closed"))
         if self._wake is not None:
             self._wake.cancel()
@@ -235,7 +239,7 @@ class Sender:
                 self._send_all(connection, outboxes, identity, now)
 
     def _due_at(self, outbox: Outbox) -> float:
-        """When its oldest batch may go, in seconds on the loop's clock."""
+        """The time at which the oldest batch may be sent, in seconds on the loop's clock."""
         head = outbox.waiting[0]
         if head.attempts:
             return outbox.retry_at
@@ -302,7 +306,7 @@ class Sender:
             metrics.sends(topic, batch.record_count, len(data), len(data) / batch.size_bytes, queued_s)
         metrics.sent(records)
 
-    # Answers.
+    # Responses.
 
     def _answered(
         self,
@@ -342,7 +346,7 @@ class Sender:
     def _not_written(
         self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
     ) -> None:
-        """Not by what is known: with a lost connection it may have been."""
+        """Handles a batch that was not written, as far as is known: after a lost connection it may have been written."""
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:
@@ -380,7 +384,7 @@ class Sender:
             self._permission.failed(decided, error)
 
     def _requeued(self, outbox: Outbox, batch: ProducerBatch) -> None:
-        if batch.is_done:  # it was given up while it was under way
+        if batch.is_done:  # it was given up while it was in flight
             self.backlog.settled(batch)
         elif self._rejects is not None:
             outbox.given_up(batch)
@@ -399,7 +403,7 @@ class Sender:
             self.backlog.settled(batch)
 
     def _give_up(self, now: float) -> None:
-        """Batches older than the delivery timeout fail, also those under way."""
+        """Fails all batches older than the delivery timeout, including those in flight."""
         while (oldest := self.backlog.oldest()) is not None:
             outbox, batch = oldest
             if batch.created_at + self._rules.delivery_timeout_s > now:
@@ -412,7 +416,7 @@ class Sender:
                 self._permission.failed(Verdict.ABORT, AbortableError(text, ErrorCode.REQUEST_TIMED_OUT))
 
     def _login_refused(self, error: AuthenticationFailed) -> None:
-        """It would be refused again: what waits for a connection is told so now, not after the delivery timeout."""
+        """Fails all batches now, not only after the delivery timeout: the login would be refused again."""
         while (oldest := self.backlog.oldest()) is not None:
             self._given_up(*oldest, error)
         if self._rules.transactional_id is not None:
@@ -425,14 +429,16 @@ class Sender:
             self.backlog.settled(batch)
 
     def _fail(self, batch: ProducerBatch, error: ClientError, topic: str | None = None) -> None:
-        """topic   if its records count as given up: not those of a transaction that the application has aborted"""
+        """
+        topic   counts the records as failed for this topic; None for a transaction that the application has aborted
+        """
         if not batch.is_done:
             if topic is not None:
                 self._metrics.gave_up(topic, batch.record_count)
             batch.fail(error)
             self.backlog.done(batch)
 
-    # What is known.
+    # Topics and wake-ups.
 
     def _routes_changed(self) -> None:
         for topic in self._topics:
@@ -440,7 +446,7 @@ class Sender:
         self.pump_soon()
 
     def _grow(self, topic: str) -> list[Outbox]:
-        """Makes as many outboxes as the topic has partitions by what is known of it."""
+        """Creates an outbox for every partition that the topic has according to the current metadata."""
         outboxes = self._topics.setdefault(topic, [])
         known = self._cluster.known_topic(topic)
         permission = self._permission
@@ -465,8 +471,8 @@ class Sender:
                 return
             self._wake.cancel()
         self._wake = self.loop.call_at(when, self._woken)
-        self._wakes_at = when  # uvloop's handle of a time that has passed does not know it
+        self._wakes_at = when  # uvloop does not report the time of a handle whose time has passed
 
     def _woken(self) -> None:
-        self._wake = None  # uvloop wakes a little early: then the same time is waited for again
+        self._wake = None  # uvloop may wake slightly early: `_pump` then waits for the same time again
         self._pump()

@@ -1,8 +1,8 @@
-"""The larger requests of a transaction, each answer of which is reduced to one error code; among them the
-acknowledgements of a share group (KIP-1289).
+"""The larger requests of a transaction, with each response reduced to one error code, and the acknowledgements of a
+share group (KIP-1289).
 
-Acknowledgements go to the brokers that lead the partitions, since the acquired records are there. All of one request
-are pending, or none. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
+Acknowledgements are sent to the leaders of the partitions, because these hold the acquired records. Either all
+acknowledgements of a request become pending, or none. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from odradek.protocol.struct import ZERO_UUID
 def add_partitions(
     transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Builds the request as clients send it, up to version 3."""
+    """Builds the request in the form for clients, which ends with version 3."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
@@ -95,7 +95,7 @@ def commit_offsets(
 
 
 def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
-    """The first; one that only says that another failed counts last."""
+    """Returns the first error. OPERATION_NOT_ATTEMPTED, which only means that another partition failed, counts last."""
     codes = [
         partition.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -107,7 +107,7 @@ def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
 
 
 def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
-    """The first; one that does not pass by itself comes before those that do."""
+    """Returns the first error. Permanent errors take precedence over transient ones."""
     codes = [partition.error_code for topic in answer.topics for partition in topic.partitions if partition.error_code]
     final = [
         code
@@ -117,18 +117,18 @@ def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
     return next(iter(final or codes), 0)
 
 
-# What an application gives: records, all accepted, or ranges of offsets with their types.
+# The application passes either records, which are all accepted, or ranges of offsets with their types.
 ToAcknowledge = Iterable[ShareRecord] | Mapping[TopicPartition, Iterable[AcknowledgedRange]]
 
 PENDING_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
 
 
 def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
-    """Sorts what the application gave into disjoint, ascending ranges for each partition.
+    """Sorts the acknowledgements of the application into disjoint, ascending ranges for each partition.
 
-    Raises AbortableError for types that a transaction cannot undo (INVALID_RECORD_STATE, as the broker answers them),
-    and for ranges that overlap or contain no offset (INVALID_REQUEST): the transaction must not be committed without
-    them unnoticed.
+    Raises AbortableError for types that a transaction cannot undo (INVALID_RECORD_STATE, like the broker), and for
+    ranges that overlap or contain no offset (INVALID_REQUEST). The error is abortable because the transaction must not
+    be committed without these acknowledgements.
     """
     if not isinstance(given, Mapping):
         offsets = grouped((TopicPartition(record.topic, record.partition), record.offset) for record in given)
@@ -152,7 +152,7 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
 
 
 def _name_of(kind: AcknowledgeType | int) -> str:
-    """The name of a type, also of one that applications may take from the wire, where a gap is 0."""
+    """Returns the name of a type. Also accepts the number 0, which stands for a gap in the protocol."""
     if isinstance(kind, AcknowledgeType):
         return kind.name
     return "GAP" if kind == GAP else repr(kind)
@@ -190,7 +190,8 @@ def request(
 
 
 def error_of(asked: TxnShareAcknowledgeRequest, answer: TxnShareAcknowledgeResponse) -> ErrorCode:
-    """The one that decides: what does not pass by itself before what does, and both before "another one failed"."""
+    """Returns the decisive error. Permanent errors take precedence over transient ones, and OPERATION_NOT_ATTEMPTED
+    counts last."""
     if answer.error_code != 0:
         return code_of(answer.error_code)
     told = {
@@ -221,7 +222,7 @@ def not_served(who: str) -> ClientError:
 
 
 class TxnAcknowledgeCall:
-    """Sends what one call acknowledges, to each leader at once; `send` is one attempt."""
+    """Sends the acknowledgements of one call to all leaders concurrently. `send` makes one attempt."""
 
     def __init__(
         self,
@@ -242,10 +243,12 @@ class TxnAcknowledgeCall:
         await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS)
 
     async def send(self, timeout_ms: float) -> ErrorCode:
-        """Returns NONE when all acknowledgements are pending, else the error that decides.
+        """Sends all acknowledgements that are not pending yet. Returns NONE if all of them are pending now, else the
+        decisive error.
 
-        It may be called again after an error that passes: acknowledgements that are pending already stay pending, and
-        are not sent again. Raises RetriableError for a lost connection."""
+        After a transient error it may be called again: acknowledgements that are already pending stay so, and are not
+        sent again. Raises RetriableError if a connection is lost.
+        """
         topics = {partition.topic for partition in self._left}
         for topic in topics:
             await self._cluster.topic(topic, timeout_ms=timeout_ms)

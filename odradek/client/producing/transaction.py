@@ -1,7 +1,7 @@
-"""The states of a transactional producer and the calls that each of them allows (KIP-98, KIP-939).
+"""The states of a transactional producer, and the calls that are allowed in each of them (KIP-98, KIP-939).
 
-One rule is not in the table: on a prepared transaction, `complete` means commit or abort, depending on the state that
-it is given; see `completion`.
+One rule is not in the table: for a prepared transaction, `complete` means commit or abort, depending on its argument;
+see `completion`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class ProducerTxnState(Enum):
     UNINITIALIZED = auto()
     INITIALIZING = auto()
     READY = auto()
-    NOTHING_KEPT = auto()  # initialised to complete what was prepared, and there was nothing
+    NOTHING_KEPT = auto()  # initialised with keep_prepared, but there was no prepared transaction
     IN_TRANSACTION = auto()
-    PREPARING = auto()  # no more records; what was sent is being flushed
+    PREPARING = auto()  # accepts no more records, and flushes
     PREPARED = auto()
     COMMITTING = auto()
     ABORTING = auto()
@@ -44,7 +44,7 @@ class Call(Enum):
 
 S, C = ProducerTxnState, Call
 
-# A call that did not come to its end, because its time was over or because it was cancelled, may be made again.
+# A call that timed out or was cancelled may be repeated.
 NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
     S.UNINITIALIZED: {C.INIT: S.INITIALIZING},
     S.INITIALIZING: {C.INIT: S.INITIALIZING},
@@ -67,20 +67,20 @@ NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
     S.FATAL_ERROR: {},
 }
 
-# Where a failed batch or request can still turn a transaction into one that has to be aborted.
+# States in which a failed batch or request can still force an abort of the transaction.
 UNDECIDED = frozenset({S.INITIALIZING, S.IN_TRANSACTION, S.PREPARING, S.PREPARED, S.COMMITTING})
-# Where `close` aborts, unless the transaction is or was prepared: then only its owner may.
+# States in which `close` aborts, unless the transaction is or was prepared: then only its owner may decide.
 ABORTED_BY_CLOSE = frozenset({S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR})
 
 
 class Completion(Enum):
     COMMIT = auto()
     ABORT = auto()
-    NOTHING = auto()  # there is no transaction: nothing is asked of the broker
+    NOTHING = auto()  # there is no transaction, so no request is sent
 
 
 def next_state(state: ProducerTxnState, call: Call) -> ProducerTxnState:
-    """Where the call leads. Raises IllegalState for one that the state does not allow."""
+    """Returns the state to which the call leads. Raises IllegalState if the current state does not allow it."""
     allowed = NEXT[state].get(call)
     if allowed is None:
         raise IllegalState(f"{call.value} is not allowed in state {state.name}")
@@ -88,7 +88,7 @@ def next_state(state: ProducerTxnState, call: Call) -> ProducerTxnState:
 
 
 def after_error(state: ProducerTxnState, verdict: Verdict) -> ProducerTxnState:
-    """Where the verdict on a batch or a request leads."""
+    """Returns the state after a batch or request has failed with this verdict."""
     if verdict is Verdict.FATAL:
         return S.FATAL_ERROR
     if verdict is Verdict.ABORT and state in UNDECIDED:
@@ -97,10 +97,11 @@ def after_error(state: ProducerTxnState, verdict: Verdict) -> ProducerTxnState:
 
 
 def completion(state: ProducerTxnState, prepared: PreparedTxnState, given: PreparedTxnState) -> Completion:
-    """Decides what `complete_transaction(given)` does: commit if `given` names the prepared transaction, else abort.
+    """Decides what `complete_transaction(given)` does: commit if `given` identifies the prepared transaction, else
+    abort.
 
-    Called again after it did not come to its end, it must decide as before. Raises IllegalState (INVALID_TXN_STATE)
-    where nothing is prepared. Source: KIP-939, KafkaProducer API changes.
+    If the call is repeated because it did not finish, the decision is the same. Raises IllegalState (INVALID_TXN_STATE)
+    if no transaction is prepared. Source: KIP-939, KafkaProducer API changes.
     """
     if state is S.NOTHING_KEPT:
         return Completion.NOTHING

@@ -1,4 +1,4 @@
-"""The requests of a transactional producer to its coordinators, and the state that their answers lead to."""
+"""Sends the requests of a transactional producer to its coordinators, and keeps the state that results."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ from odradek.protocol.struct import Message
 
 M = TypeVar("M", bound=Message)
 
-TRANSACTION_V2 = 2  # of the feature transaction.version
-# The versions that go with it: KIP-890 part 2.
+TRANSACTION_V2 = 2  # level of the feature transaction.version
+# The request versions for that level: KIP-890 part 2.
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
-ADD_PARTITIONS_OF_CLIENTS = 3  # from 4 on it is a request between brokers
-TWO_PHASE_COMMIT = 6  # InitProducerId since KIP-939
-# A coordinator is done with the transaction before within milliseconds.
+ADD_PARTITIONS_OF_CLIENTS = 3  # from version 4 on, the request is for brokers only
+TWO_PHASE_COMMIT = 6  # version of InitProducerId with KIP-939
+# A coordinator finishes the previous transaction within milliseconds.
 CONCURRENT_BACKOFF_MS = 20
 
 
 class TransactionSession:
-    """One per producer. Its calls are made one at a time."""
+    """The transactions of one producer. Its methods are called one at a time."""
 
     def __init__(
         self,
@@ -79,7 +79,10 @@ class TransactionSession:
         on_error: Callable[[ClientError], None],
         on_progress: Callable[[], None],
     ) -> None:
-        """on_error: the transaction, or the producer, is lost. on_progress: more batches may go."""
+        """
+        on_error      called if the transaction or the producer is lost
+        on_progress   called if more batches may be sent
+        """
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._two_phase_commit = two_phase_commit
@@ -94,17 +97,19 @@ class TransactionSession:
         self.identity: ProducerIdentity | None = None
         self.prepared = PreparedTxnState()
         self.is_transaction_v2 = False
-        self.has_begun = False  # whether the coordinator may know of a transaction that has to be ended
+        self.has_begun = False  # whether the coordinator may know a transaction, which then must be ended
         self._must_init_anew = False  # before the next transaction
         self._added: set[TopicPartition] = set()
         self._to_add: set[TopicPartition] = set()
         self._added_groups: set[str] = set()
         self._adding: asyncio.Task[None] | None = None
-        self._ended: list[TransactionEnded] = []  # share consumers that wait for the end of the transaction
-        self._asking = asyncio.Lock()  # offsets of one task are not sent while another ends the transaction
+        # callbacks of share consumers that wait for the end of the transaction
+        self._ended: list[TransactionEnded] = []
+        self._asking = asyncio.Lock()  # keeps one task from sending offsets while another ends the transaction
 
     def enter(self, call: Call) -> None:
-        """Go where the call leads. Raises IllegalState; after an error that has not been dealt with, that error."""
+        """Changes to the state to which the call leads. Raises IllegalState if that is not allowed, or the pending
+        error if there is one."""
         try:
             self.state = next_state(self.state, call)
         except IllegalState as illegal:
@@ -113,14 +118,14 @@ class TransactionSession:
             raise type(self.error)(f"{illegal}: {self.error}", self.error.code) from self.error
 
     def failed(self, verdict: Verdict, error: ClientError) -> None:
-        """Takes in what became of a batch or a request of this transaction."""
+        """Records that a batch or a request of this transaction has failed with this verdict."""
         before, self.state = self.state, after_error(self.state, verdict)
         if self.state is not before:
             self.error = error
             self._on_error(error)
 
     def raise_error(self) -> None:
-        """Raises what `failed` was told, if it ended the transaction."""
+        """Raises the error that was passed to `failed`, if it ended the transaction."""
         if self.error is not None and self.state in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.FATAL_ERROR):
             raise type(self.error)(str(self.error), self.error.code) from self.error
 
@@ -132,7 +137,8 @@ class TransactionSession:
     # Initialising.
 
     async def init(self, *, keep_prepared: bool) -> None:
-        """After it `state` is READY, or PREPARED with `prepared` set; NOTHING_KEPT if there was nothing to keep."""
+        """Acquires a producer id. `state` is READY afterwards, or PREPARED with `prepared` set, or NOTHING_KEPT if
+        there was no transaction to keep."""
         needs_version = TWO_PHASE_COMMIT if keep_prepared or self._two_phase_commit else 0
         self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
         if needs_version and not self.is_transaction_v2:
@@ -144,7 +150,7 @@ class TransactionSession:
         if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
             self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
             self.has_begun = True
-            # KIP-939 says nothing of the timeout that the next transaction has after one that was recovered.
+            # KIP-939 does not define the timeout of the transaction that follows a recovered one.
             self._must_init_anew = True
             self.state = ProducerTxnState.PREPARED
         else:
@@ -171,8 +177,11 @@ class TransactionSession:
         )
 
     async def prepare(self) -> PreparedTxnState:
-        """Names a transaction whose records are flushed. One in which nothing was sent does not exist for the
-        coordinator, and the next one will have the same producer epoch: so it has no name."""
+        """Returns the state that identifies the flushed transaction.
+
+        If nothing was sent, the state is empty: the coordinator does not know such a transaction, and the next one has
+        the same producer epoch.
+        """
         async with self._asking:
             self.raise_error()
             assert self.identity is not None
@@ -181,14 +190,17 @@ class TransactionSession:
             return self.prepared
 
     async def begin(self) -> None:
-        """IN_TRANSACTION afterwards. Asks the coordinator only after a transaction that was recovered, or when the
-        protocol has changed. Raises RetriableError if that takes longer than `max_block_ms`: then call it again."""
+        """Changes to IN_TRANSACTION.
+
+        Sends a request only after a transaction that was recovered, or if the protocol has changed. Raises
+        RetriableError if that takes longer than `max_block_ms`; then call it again.
+        """
         if self._must_init_anew and self.state is ProducerTxnState.READY:
             await self._init_anew()
         self.enter(Call.BEGIN)
 
     async def _init_anew(self) -> None:
-        """Under the next epoch, unless a newer producer has taken over."""
+        """Acquires the next epoch, unless a newer producer has taken over."""
         bumped = await self._init_producer_id(0, expected=self.identity)
         self.identity = ProducerIdentity(bumped.producer_id, bumped.producer_epoch)
         self._must_init_anew = False
@@ -202,12 +214,13 @@ class TransactionSession:
         return None
 
     def sends(self) -> None:
-        """A record is about to be sent: from here on the broker may open the transaction by itself."""
+        """Reports that a record is about to be sent: from now on the broker may open the transaction by itself."""
         if self.is_transaction_v2:
             self.has_begun = True
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Whether batches may go to this partition. With transaction.version 2 the broker adds it by itself."""
+        """Returns whether batches may be sent to this partition. With transaction.version 2 the broker itself adds it
+        to the transaction; otherwise it is added first."""
         if self.is_transaction_v2 or partition in self._added:
             return True
         if self.state in (ProducerTxnState.IN_TRANSACTION, ProducerTxnState.PREPARING, ProducerTxnState.COMMITTING):
@@ -230,10 +243,10 @@ class TransactionSession:
                 )
                 self._added |= partitions
                 self.has_begun = True
-        except RetriableError as error:  # its time is over
+        except RetriableError as error:  # it has timed out
             self.failed(Verdict.ABORT, AbortableError(str(error), error.code))
         except ClientError:
-            pass  # `failed` has been told
+            pass  # `_ask` has already called `failed`
         finally:
             self._adding = None
             self._on_progress()
@@ -241,8 +254,11 @@ class TransactionSession:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Raises AbortableError also when there is no answer in time: the offsets may be in the transaction or not. So
-        it is when the call is cancelled, and the transaction has to be aborted."""
+        """Commits offsets as part of the transaction.
+
+        If no response arrives in time, or if the call is cancelled, it is unknown whether the transaction contains the
+        offsets. Then it can only be aborted; the timeout raises AbortableError.
+        """
         if not offsets:
             return
         async with self._adding_to_the_transaction("offsets"):
@@ -251,8 +267,11 @@ class TransactionSession:
             await self._commit_offsets(offsets, group)
 
     async def send_acknowledgements(self, given: Acknowledgements, group: ShareGroupMetadata) -> None:
-        """Raises as `send_offsets`. Nothing is sent unless every broker serves the request; the transaction has to be
-        aborted all the same, since it would be committed without the acknowledgements."""
+        """Acknowledges records as part of the transaction, with the errors of `send_offsets`.
+
+        Nothing is sent unless every broker serves the request. The transaction must then be aborted all the same,
+        because it would otherwise be committed without the acknowledgements.
+        """
         if not given:
             return
         async with self._adding_to_the_transaction("acknowledgements"):
@@ -262,11 +281,12 @@ class TransactionSession:
             )
 
     def on_end(self, call: TransactionEnded) -> None:
-        """Calls it once the transaction is committed or aborted; never if the producer cannot learn which."""
+        """Registers a callback for the commit or abort of the transaction. It is not called if the producer never
+        learns the outcome."""
         self._ended.append(call)
 
     async def _make_pending(self, call: TxnAcknowledgeCall) -> None:
-        """Until it is done; raises as `_ask`."""
+        """Repeats the request until all acknowledgements are pending. Raises the errors of `_ask`."""
         ends_at = time.monotonic() + self._max_block_s
         failures = 0
         while True:
@@ -296,7 +316,7 @@ class TransactionSession:
 
     @asynccontextmanager
     async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
-        """Makes requests wait for one another, and the end of the transaction for them."""
+        """Runs such requests one at a time, and makes the end of the transaction wait for them."""
         self.sends()
         try:
             async with self._asking:
@@ -339,18 +359,19 @@ class TransactionSession:
     # Ending.
 
     async def end(self, *, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
-        """READY afterwards. Nothing is asked when the coordinator cannot know of a transaction.
+        """Ends the transaction, and changes to READY. Sends no request if the coordinator cannot know the transaction.
 
-        needs_new_epoch   whether sequences of this identity cannot go on; with transaction.version 2 they never do
+        needs_new_epoch   whether sequences of this identity cannot continue. Not used with transaction.version 2, where
+                          each transaction has a new epoch.
         """
         async with self._asking:
-            self.raise_error()  # of what was still being asked
+            self.raise_error()  # the error of a request that was still in flight
             await self._end(committed, needs_new_epoch)
 
     async def _end(self, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
         if self._adding is not None:
             await asyncio.wait([self._adding])
-        if self.identity is None:  # what has to be aborted is that nothing could be initialised
+        if self.identity is None:  # the abort follows a failed initialisation, so there is no transaction
             self.error = None
             self.state = ProducerTxnState.UNINITIALIZED
             return
@@ -370,9 +391,11 @@ class TransactionSession:
                 min_version=END_TXN_V2 if self.is_transaction_v2 else 0,
                 is_aborting=not committed,
             )
-            if answer.producer_id != NO_PRODUCER_ID:  # which a cluster of version 0 says, also to EndTxn v5
+            # a cluster with version 0 returns no producer id, even for EndTxn v5
+            if answer.producer_id != NO_PRODUCER_ID:
                 self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            self.has_begun = False  # when what follows fails, and this is called again, it is not ended twice
+            # so that the transaction is not ended again if a later step fails and the call is repeated
+            self.has_begun = False
             await self._follow_the_cluster(is_sure=self.is_transaction_v2 and answer.producer_id != NO_PRODUCER_ID)
         if not self.is_transaction_v2 and needs_new_epoch(self.identity):
             await self._init_anew()
@@ -390,19 +413,19 @@ class TransactionSession:
             self.failed(Verdict.FATAL, _needs_version_2())
 
     async def _follow_the_cluster(self, *, is_sure: bool) -> None:
-        """The protocol of the next transaction: transaction.version may be another by now.
+        """Chooses the protocol of the next transaction, because transaction.version may have changed.
 
-        is_sure   what was just answered says that it is 2; then it is asked for only now and then
+        is_sure   the last response shows that the version is 2; then the features are requested only occasionally
         """
         if not is_sure or self._cluster.are_features_stale:
-            with suppress(ClientError):  # a cluster that does not answer is met again by the next request
+            with suppress(ClientError):  # the next request will find out that the cluster does not answer
                 await self._cluster.refresh_features()
         is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
-        # What partitions know of this epoch is of the old protocol: the new one begins with an epoch of its own.
+        # Partitions know this epoch from the old protocol: the new protocol begins with a new epoch.
         self._must_init_anew |= is_transaction_v2 and not self.is_transaction_v2
         self.is_transaction_v2 = is_transaction_v2
 
-    # Asking.
+    # Requests.
 
     async def _ask(
         self,
@@ -417,8 +440,11 @@ class TransactionSession:
         min_version: int = 0,
         is_aborting: bool = False,
     ) -> M:
-        """Until it is done. Raises RetriableError when that takes longer than `max_block_ms`: then nobody knows; what
-        else it raises `failed` has been told."""
+        """Repeats a request until it succeeds.
+
+        Raises RetriableError if that takes longer than `max_block_ms`; the outcome is then unknown. Every other error
+        that it raises has been passed to `failed`.
+        """
         key = self._transactional_id if key is None else key
         ends_at = time.monotonic() + self._max_block_s
         failures = 0
@@ -442,7 +468,7 @@ class TransactionSession:
                 decided = verdict(api, code, is_transactional=True, is_aborting=is_aborting)
             except RetriableError as lost:
                 code, text, decided = lost.code or ErrorCode.NETWORK_EXCEPTION, str(lost), Verdict.RETRY
-            except ClientError as refused:  # no common version, or no coordinator for us
+            except ClientError as refused:  # no common version, or no coordinator for this client
                 code, text = refused.code or ErrorCode.UNKNOWN_SERVER_ERROR, str(refused)
                 decided = verdict(ApiKey.FIND_COORDINATOR, code, is_transactional=True)
             error = as_exception(decided, code, text)

@@ -1,4 +1,4 @@
-"""The meaning of each error code for a producer, by request: the table of Kafka's Java client, and of KIP-1289."""
+"""The meaning of each error code for a producer, by request, as in Kafka's Java client and KIP-1289."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from odradek.protocol.errors import ErrorCode as E
 
 class Verdict(Enum):
     FINE = auto()
-    RETRY = auto()  # the client does it again by itself, as long as there is time
-    ABORT = auto()  # the transaction is lost, the producer is not
+    RETRY = auto()  # the client repeats the request while there is time
+    ABORT = auto()  # the transaction is lost, but not the producer
     FATAL = auto()  # the producer is lost
-    REFUSED = auto()  # this batch is lost, and nothing else: only without transactions
+    REFUSED = auto()  # only this batch is lost; possible only without transactions
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRules:
-    """Codes that are named nowhere get `otherwise`; those of `retry` are retried unless they stand elsewhere."""
+    """The verdicts for one request. `abort` and `fatal` take precedence over `retry`; all other codes get `otherwise`."""
 
     abort: frozenset[E] = frozenset()
     fatal: frozenset[E] = frozenset()
@@ -93,7 +93,7 @@ TRANSACTIONAL: Mapping[ApiKey, VerdictRules] = {
     ),
 }
 
-# Without a transactional id there is nothing to abort, and nobody who could fence.
+# Without a transactional id there is nothing to abort, and no producer can be fenced.
 PLAIN: Mapping[ApiKey, VerdictRules] = {
     ApiKey.INIT_PRODUCER_ID: VerdictRules(),
     ApiKey.PRODUCE: VerdictRules(
@@ -103,7 +103,10 @@ PLAIN: Mapping[ApiKey, VerdictRules] = {
 
 
 def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool = False) -> Verdict:
-    """is_aborting: for EndTxn. An abort that cannot be carried out leaves nothing that could be aborted."""
+    """Returns the verdict for an error code.
+
+    is_aborting   for EndTxn: if an abort fails, nothing is left that could be aborted, so the error is fatal
+    """
     if code is E.NONE:
         return Verdict.FINE
     rules = (TRANSACTIONAL if is_transactional else PLAIN)[api]
@@ -115,7 +118,7 @@ def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool =
 
 
 def as_exception(verdict: Verdict, code: E, text: str) -> ClientError:
-    """The exception that says the verdict. `text` names what was asked for and what was answered."""
+    """Returns the exception for a verdict. `text` names the request and its response."""
     match verdict:
         case Verdict.RETRY:
             return RetriableError(text, code)

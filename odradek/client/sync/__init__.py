@@ -1,6 +1,6 @@
 """The clients of `odradek.client` for programs without an event loop: the same names, without `await`.
 
-One event loop in a daemon thread serves all of them. A client does not survive a fork: create it in the child.
+All of them share one event loop in a daemon thread. A client does not survive a fork: create it in the child.
 """
 
 from odradek.client.sync.admin import Admin

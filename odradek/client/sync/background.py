@@ -1,7 +1,7 @@
-"""The event loop of all blocking clients of a process, in its own thread, and how calls are handed to it.
+"""The event loop that serves all blocking clients of a process in its own thread, and the way to call it.
 
-The blocking classes do not repeat the asynchronous ones: `blocking(Producer.flush)` turns a coroutine function into a
-method with the same parameters and the same documentation that waits for its result.
+The blocking classes do not repeat the asynchronous ones. `blocking(Producer.flush)` turns a coroutine function into a
+method that waits for its result, with the same parameters and the same documentation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ A = TypeVar("A", bound=ConnectedClient)
 S = TypeVar("S", bound="Blocking[Any]")
 
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 5.0  # at the end of the process
+STOP_TIMEOUT_S = 5.0  # how long the end of the process waits for the loop
 
 Errand = Callable[[], None]
 Work = Callable[[], Coroutine[Any, Any, R]]
@@ -37,19 +37,19 @@ Work = Callable[[], Coroutine[Any, Any, R]]
 
 class BackgroundLoop:
     def __init__(self) -> None:
-        """Returns when the loop runs."""
+        """Starts the thread, and returns when its loop runs."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_over: asyncio.Event | None = None
         self._is_ready = threading.Event()
-        self.was_forked = False  # threads do not survive a fork: this is the child's copy
+        self.was_forked = False  # threads do not survive a fork: if True, this is the child's copy
         self._thread = threading.Thread(target=self._run, name="odradek-client", daemon=True)
         self._thread.start()
         self._is_ready.wait(START_TIMEOUT_S)
 
     def run(self, work: Work[R], errands: SimpleQueue[Errand | None]) -> R:
-        """The result of `work()`, done on the loop. Interrupting the wait (Ctrl-C) cancels the work.
+        """Runs `work()` on the loop and returns its result. Interrupting the wait (Ctrl-C) cancels the work.
 
-        errands   what the work puts here is done by this thread meanwhile
+        errands   functions that the work puts here are called by this thread while it waits
         """
         self._check()
         assert self._loop is not None
@@ -64,13 +64,13 @@ class BackgroundLoop:
         return future.result()
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Without waiting. Raises IllegalState after a fork."""
+        """Schedules `function` on the loop without waiting. Raises IllegalState after a fork."""
         self._check()
         assert self._loop is not None
         self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
-        """Whatever still runs there is cancelled."""
+        """Stops the loop, and cancels everything that still runs on it."""
         if self._thread.is_alive() and self._loop is not None and self._is_over is not None:
             self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(STOP_TIMEOUT_S)
@@ -105,7 +105,7 @@ _shared: BackgroundLoop | None = None
 
 
 def background_loop() -> BackgroundLoop:
-    """The one of this process; begun with the first client."""
+    """The loop of this process, which is started by the first client."""
     global _shared
     with _lock:
         if _shared is None:
@@ -132,11 +132,14 @@ if sys.platform != "win32":
 
 
 class Blocking(ABC, Generic[A]):
-    """A client of asyncio, called from threads. Not for two threads at once, but for what says so."""
+    """Base of the blocking clients: an asyncio client that is called from threads.
+
+    Not thread-safe, except for methods that say so.
+    """
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._background = background_loop()
-        self._errands: SimpleQueue[Errand | None] | None = None  # of the call that is under way
+        self._errands: SimpleQueue[Errand | None] | None = None  # the queue of the current call
         self._client = self._wait(partial(in_a_coroutine, make))
 
     @abstractmethod
@@ -155,8 +158,10 @@ class Blocking(ABC, Generic[A]):
         self.close()
 
     def metrics(self) -> Metrics:
-        """Reads the metrics of this client, which have the names, groups and units of Kafka's Java clients. They begin
-        with the client, and can still be read when it is closed. Any thread may call it, and it waits for nothing."""
+        """Returns the metrics of this client, with the names, groups and units of Kafka's Java clients.
+
+        They begin with the client, and can still be read after it is closed. Thread-safe; never waits.
+        """
         return self._client.metrics()
 
     def _wait(self, work: Work[R]) -> R:
@@ -173,17 +178,17 @@ async def in_a_coroutine(function: Callable[[], R]) -> R:
 
 
 def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Blocking[A], P], R]:
-    """The method of a blocking client that waits for this one."""
+    """Turns a coroutine method of the asyncio client into a method that waits for its result."""
 
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._wait(lambda: method(self._client, *args, **kwargs))
 
-    functools.update_wrapper(call, method)  # its documentation and signature
+    functools.update_wrapper(call, method)  # copies its documentation and signature
     return call
 
 
 def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Blocking[A], P], R]:
-    """The same for a method that is no coroutine: it too belongs to the loop."""
+    """Like `blocking`, for a method that is no coroutine but must run on the loop as well."""
 
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._wait(partial(in_a_coroutine, lambda: method(self._client, *args, **kwargs)))
@@ -193,7 +198,7 @@ def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[
 
 
 def taking(made: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
-    """For `__init__`: it takes what `made` takes, and is given a function that makes it."""
+    """Decorates `__init__` with the parameters of `made`. The decorated function receives a factory instead of them."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:
         def construct(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -23,7 +23,7 @@ class Consumer(Blocking[consumer.Consumer]):
                 ...
                 consumer.commit()
 
-    It fetches ahead, and sends heartbeats in the background. It belongs to one thread at a time.
+    It fetches ahead and sends heartbeats in the background. It must be used by one thread at a time.
     """
 
     @taking(consumer.Consumer)
@@ -35,11 +35,11 @@ class Consumer(Blocking[consumer.Consumer]):
 
     def __next__(self) -> ConsumerRecord:
         while (record := self._client.take_ready()) is None:
-            self._wait(self._client.wait_ready)  # which Ctrl-C may end at any moment, without losing a record
+            self._wait(self._client.wait_ready)  # Ctrl-C may interrupt this at any moment without losing a record
         return record
 
     def getone(self) -> ConsumerRecord:
-        """The next record; waits as long as it takes. Raises ClientError, see `getmany`."""
+        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`."""
         return self.__next__()
 
     def subscribe(
@@ -51,8 +51,8 @@ class Consumer(Blocking[consumer.Consumer]):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """See `odradek.client.Consumer.subscribe`. The callbacks of a rebalance run in the thread that asks for
-        records, and may call this consumer."""
+        """See `odradek.client.Consumer.subscribe`. The rebalance callbacks run in the thread that fetches records, and
+        may call this consumer."""
         self._wait(
             partial(
                 in_a_coroutine,
@@ -89,7 +89,7 @@ class Consumer(Blocking[consumer.Consumer]):
     group_metadata = on_the_loop(consumer.Consumer.group_metadata)
 
     def _in_the_thread(self, callback: OnRebalance | None) -> AsyncOnRebalance | None:
-        """`callback`, run by the thread whose call is under way, while the loop waits for it."""
+        """Returns a coroutine function that lets the thread of the current call run `callback`, and waits for it."""
         if callback is None:
             return None
 
@@ -116,15 +116,16 @@ class Consumer(Blocking[consumer.Consumer]):
 
 
 class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
-    """Takes records of a share group in a program without event loop; for the settings see
-    `odradek.client.ShareConsumer`. `on_acknowledged` runs in the thread of the event loop, and must not call this.
+    """Receives records of a share group in a program without an event loop; for the settings see
+    `odradek.client.ShareConsumer`.
 
         with ShareConsumer("jobs", bootstrap_servers="localhost:9092", group_id="workers") as consumer:
             for records in consumer.getmany().values():
                 ...
 
-    Heartbeats continue in the background. It belongs to one thread at a time, except `share_group_metadata`, which any
-    thread may call.
+    Heartbeats continue in the background. `on_acknowledged` runs in the thread of the event loop, and must not call
+    this consumer. The consumer must be used by one thread at a time, except `share_group_metadata`, which is
+    thread-safe.
     """
 
     @taking(share_consumer.ShareConsumer)
@@ -133,7 +134,7 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay locked, as a broker last said; None before the first records."""
+        """Duration of acquisition locks, as last reported by a broker; None before the first records."""
         return self._client.acquisition_lock_timeout_ms
 
     start = blocking(share_consumer.ShareConsumer.start)
@@ -147,5 +148,5 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
     share_group_metadata = blocking(share_consumer.ShareConsumer.share_group_metadata)
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """See `odradek.client.ShareConsumer.acknowledge`. Waits for nothing."""
+        """See `odradek.client.ShareConsumer.acknowledge`. Never waits."""
         self._client.acknowledge(record, kind)

@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-MOST_WAITING_BYTES = 1024 * 1024  # that `send` has taken and the loop has not
-OVERHEAD_BYTES = 100  # of a record, beside key and value
+MOST_WAITING_BYTES = 1024 * 1024  # limit of bytes that `send` has accepted and the loop has not yet read
+OVERHEAD_BYTES = 100  # estimate of a record's size beside its key and value
 
 
 class Sent(Future[RecordMetadata]):
-    """The outcome of a record. It cannot be cancelled."""
+    """Future of a record's metadata. It cannot be cancelled."""
 
     def cancel(self) -> bool:
         return False
 
 
 Sending = tuple[int, Sent, str, bytes | None, bytes | None, int | None, int | None, Iterable[tuple[str, bytes | None]]]
-"""About how many bytes, the future, and what `send` takes: topic, value, key, partition, timestamp, headers."""
+"""A record on its way to the loop: its approximate size, its future, then topic, value, key, partition, timestamp and
+headers as passed to `send`."""
 
 
 class Producer(Blocking[producer.Producer]):
@@ -41,19 +42,19 @@ class Producer(Blocking[producer.Producer]):
         with Producer(bootstrap_servers="localhost:9092") as producer:
             producer.send("orders", b"value", key=b"key")
 
-    Calls may come from several threads; transactions, however, are the producer's, not a thread's.
+    Several threads may call it. A transaction, however, belongs to the producer, not to a thread.
     """
 
     @taking(producer.Producer)
     def __init__(self, make: Callable[[], producer.Producer]) -> None:
         self._sendings: deque[Sending] = deque()
         self._lock = threading.Lock()
-        self._taken_bytes = 0  # by `send`, and by the loop: what is between the two is limited
+        self._taken_bytes = 0  # accepted by `send`, and read by the loop: the difference is limited
         self._passed_bytes = 0
         self._is_passing = False
         self._passing: asyncio.Task[None] | None = None
         self._refused: Exception | None = None
-        self._next = Sent()  # of the record that is being passed on
+        self._next = Sent()  # the future of the record that is being passed on
         super().__init__(make)
         self._client.make_futures_with(lambda: self._next)
 
@@ -73,11 +74,11 @@ class Producer(Blocking[producer.Producer]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> Future[RecordMetadata]:
-        """Send a record; waits only while too much is already on its way to the loop or to the broker.
+        """Sends a record. Waits only while too many bytes are on their way to the loop or to the broker.
 
-        The future gets the record's metadata, or a ClientError. An error of the call itself (a record too large, no
-        transaction begun) is in the future as well, and is raised again by the next call of this producer other than
-        `abort_transaction` and `close`, so that it cannot go unnoticed.
+        The future resolves to the record's metadata, or fails with a ClientError. Errors of the call itself (the record
+        is too large, no transaction is open) fail the future as well. So that they cannot go unnoticed, the next call
+        of this producer other than `abort_transaction` and `close` raises them again.
         """
         future = Sent()
         size_bytes = OVERHEAD_BYTES + len(key or b"") + len(value or b"")
@@ -102,7 +103,7 @@ class Producer(Blocking[producer.Producer]):
         *,
         batch_bytes: int = COLUMN_BATCH_BYTES,
     ) -> Future[list[RecordMetadata]]:
-        """See `odradek.client.Producer.send_batch`: errors of the call itself are raised here."""
+        """See `odradek.client.Producer.send_batch`. Errors of the call itself are raised here."""
         sent: Future[list[RecordMetadata]] = Future()
 
         async def send() -> None:
@@ -124,17 +125,17 @@ class Producer(Blocking[producer.Producer]):
     commit_transaction = blocking(producer.Producer.commit_transaction)
 
     def abort_transaction(self) -> None:
-        """See `odradek.client.Producer.abort_transaction`. Errors of `send` are forgotten with the transaction."""
+        """See `odradek.client.Producer.abort_transaction`. Also forgets pending errors of `send`."""
         super()._wait(lambda: self._after_sending(self._client.abort_transaction, raises=False))
         self._refused = None
 
     def _wait(self, work: Work[R]) -> R:
         return super()._wait(lambda: self._after_sending(work, raises=True))
 
-    # On the loop.
+    # Methods that run on the loop.
 
     async def _after_sending(self, work: Work[R], *, raises: bool) -> R:
-        """`work()`, once everything that was sent before has been passed on."""
+        """Returns the result of `work()`, which runs after all earlier records have been passed on."""
         while self._sendings or self._passing is not None:
             self._begin_to_pass()
             assert self._passing is not None
@@ -163,7 +164,7 @@ class Producer(Blocking[producer.Producer]):
                         self._refused = error
                         self._next.set_exception(error)
                 self._is_passing = False
-                if not sendings:  # or `send` has come between, and saw that somebody is at it
+                if not sendings:  # otherwise `send` added a record while it believed that this task still runs
                     return
                 self._is_passing = True
         finally:
