@@ -53,7 +53,7 @@ M = TypeVar("M", bound=Message)
 THE_BROKERS_DEFAULT = -1
 FENCED_AT_ONCE = 500  # producers; each needs a request of its own
 DELETED_BY_NAME = 5  # last version of DeleteTopics with a plain list of topic names
-# first version of EndTxn that a broker can recognise when repeated, until the next transaction has ended
+# First version of EndTxn that a broker can recognise when repeated, until the next transaction has ended.
 END_TXN_OF_ONE_EPOCH = 5
 EPOCHS_PER_TRANSACTION = 2  # level of transaction.version from which every transaction has its own epoch
 NOT_ENDED_SO = frozenset(
@@ -244,7 +244,8 @@ class Admin(ConnectedClient):
         return await administration.groups.list_share_group_offsets(self.asking, group_id)
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets the start offsets of share partitions. Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
+        """Sets the start offsets of share partitions. Raises ClientError (NON_EMPTY_GROUP while the group
+        has members)."""
         await administration.groups.alter_share_group_offsets(self.asking, group_id, offsets)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
@@ -446,7 +447,8 @@ class Admin(ConnectedClient):
 
 
 def _check_controller(topics: Iterable[tuple[str | None, int]]) -> None:
-    """Raises RetriableError if a topic was refused because the controller has moved, so that the request is repeated."""
+    """Raises RetriableError if a topic was refused because the controller has moved, so that the request is
+    repeated."""
     for name, error_code in topics:
         if error_code == ErrorCode.NOT_CONTROLLER.value:
             check(error_code, f"the topic {name!r}")

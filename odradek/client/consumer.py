@@ -296,7 +296,8 @@ class Consumer(ConnectedClient):
         return await self._poll(timeout_ms, self._taking.batches) or {}
 
     def take_ready(self) -> ConsumerRecord | None:
-        """Returns the next record if one is ready and nothing else has to be done first; otherwise call `wait_ready`."""
+        """Returns the next record if one is ready and nothing else has to be done first; otherwise call
+        `wait_ready`."""
         return self._delivery.take()
 
     async def wait_ready(self) -> None:
@@ -426,7 +427,7 @@ class Consumer(ConnectedClient):
         self._is_polling = True
         self._metrics.polls.begins()
         try:
-            # an application that only takes records would otherwise leave no time for Fetch and Heartbeat requests
+            # An application that only takes records would otherwise leave no time for Fetch and Heartbeat requests.
             await asyncio.sleep(0)
             while True:
                 self._news.clear()  # anything that happens from here on ends the wait below

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-# a broker remembers the last five batches of each producer, and recognises them when they are repeated
+# A broker remembers the last five batches of each producer, and recognises them when they are repeated.
 MOST_IN_FLIGHT_IN_ORDER = 5
 RECORD_OVERHEAD_BYTES = 70  # the most that a record alone in its batch takes beyond its key, value and headers
 
@@ -254,7 +254,7 @@ class Producer(ConnectedClient):
         if self._session is not None:
             self._session.sends()
         if is_batch_full:
-            # a batch has just been sent: let the loop read responses, even if the application sends without a pause
+            # A batch has just been sent: let the loop read responses, even if the application sends without a pause.
             await asyncio.sleep(0)
         return cast("asyncio.Future[RecordMetadata]", future)
 

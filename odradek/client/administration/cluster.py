@@ -70,7 +70,8 @@ class UpgradeType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureDescription:
-    """A feature. Brokers support its levels from `lowest` to `highest`; `level` is the finalized one, 0 if it is off."""
+    """A feature. Brokers support its levels from `lowest` to `highest`; `level` is the finalized one, 0 if it is
+    off."""
 
     lowest: int
     highest: int

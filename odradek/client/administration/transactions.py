@@ -171,7 +171,8 @@ class ActiveProducer:
 async def describe_producers(
     asking: Asking, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """Describes the producers of each partition by asking its leader, or `broker_id`; see `Admin.describe_producers`."""
+    """Describes the producers of each partition by asking its leader, or `broker_id`; see
+    `Admin.describe_producers`."""
     left = dict.fromkeys(TopicPartition(*each) for each in partitions)
     found: dict[TopicPartition, list[ActiveProducer]] = {}
 

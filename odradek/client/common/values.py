@@ -170,7 +170,7 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
 
 
-# limit per request that names partitions: brokers answer it without delaying others, and refuse 20,000
+# Limit per request that names partitions: brokers answer it without delaying others, and refuse 20,000.
 ENTRIES_AT_A_TIME = 5_000
 
 

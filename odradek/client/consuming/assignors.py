@@ -1,8 +1,8 @@
-"""How the leader of a group distributes partitions: the assignors that Kafka's own clients know by these names.
+"""The assignors with which the leader of a classic group distributes partitions, as Kafka's own clients know them.
 
-A group uses one that all its members offer. `range` and `roundrobin` are eager: a member gives up all its partitions
-before it rejoins. `cooperative-sticky` leaves members what they have as far as that is fair.
-Source: the documentation of Kafka's RangeAssignor, RoundRobinAssignor and CooperativeStickyAssignor.
+A group uses an assignor that all its members support. `range` and `roundrobin` are eager: a member gives up all its
+partitions before it rejoins. `cooperative-sticky` lets members keep as many of their partitions as is fair. Source: the
+documentation of Kafka's RangeAssignor, RoundRobinAssignor and CooperativeStickyAssignor.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from odradek.protocol.messages.consumer_protocol_subscription import TopicPartit
 class Subscribed:
     """The subscription of a member that joins.
 
-    owned           what it has not given up; nothing with an eager assignor
-    generation_id   in which it was given that; -1 if it does not say
+    owned           partitions that it has not given up; empty with an eager assignor
+    generation_id   generation in which it received them; -1 if not reported
     """
 
     topics: frozenset[str]
@@ -45,16 +45,17 @@ class Assignor:
 
 
 PROTOCOL_TYPE = "consumer"
-_SUBSCRIPTION_VERSION = 2  # the first with the generation of what is owned; older readers take what they know
+_SUBSCRIPTION_VERSION = 2  # the first version with the generation of `owned`; older readers ignore it
 _ASSIGNMENT_VERSION = 1
 _VERSION_BYTES = 2
 _GENERATION_BYTES = 4
 
 
 def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """Topic by topic: each member gets neighbours, and the first ones one more where it does not come out even.
+    """Assigns each topic separately: every member gets consecutive partitions, and the first members get one more if
+    the number of partitions requires it.
 
-    partition_counts   of all topics that exist; one that is missing has none
+    partition_counts   of all existing topics; a missing topic counts as empty
     """
     found: Assignments = {member: [] for member in subscriptions}
     for topic in _topics(subscriptions):
@@ -69,7 +70,7 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
 
 
 def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """All partitions one after the other to the next member that wants the topic."""
+    """Assigns all partitions in turn to the next member that has subscribed to the topic."""
     found: Assignments = {member: [] for member in subscriptions}
     turns = cycle(sorted(subscriptions))
     for topic in _topics(subscriptions):
@@ -80,10 +81,11 @@ def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, 
 
 
 def assign_sticky(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """Distributes as evenly as it goes, and so that the fewest partitions move.
+    """Assigns partitions as evenly as possible, with as few moves as possible.
 
-    A partition that is to go from one member to another is given to nobody yet: its owner is to give it up and join
-    again first. Of two members that claim a partition the one with the later generation has it; of equals neither.
+    A partition that moves between members is not assigned yet: its owner must first give it up and rejoin. If two
+    members claim a partition, the one with the later generation owns it. If both claim it in the same generation,
+    neither does.
     """
     partitions = [
         TopicPartition(topic, index)
@@ -115,7 +117,7 @@ def assign_sticky(subscriptions: Subscriptions, partition_counts: Mapping[str, i
 
 
 def _owners(subscriptions: Subscriptions) -> dict[TopicPartition, str | None]:
-    """By partition; None where two members claim it alike."""
+    """Returns the owner of each partition. Leaves out partitions that two members claim in the same generation."""
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, subscribed in sorted(subscriptions.items()):
         for partition in subscribed.owned:
@@ -130,7 +132,8 @@ def _owners(subscriptions: Subscriptions) -> dict[TopicPartition, str | None]:
 def _fairer(
     held: Mapping[str, set[TopicPartition]], fewest: Callable[[str], str]
 ) -> tuple[TopicPartition, str, str] | None:
-    """A partition, who has it, and who has at least two less and wants it; None when there is no such."""
+    """Finds a move that makes the assignment fairer: a partition, its owner, and a subscribed member with at least two
+    partitions less. Returns None if there is no such move."""
     for giver in sorted(held, key=lambda member: -len(held[member])):
         takers = {topic: fewest(topic) for topic in {partition.topic for partition in held[giver]}}
         for partition in sorted(held[giver], reverse=True):
@@ -163,13 +166,13 @@ def subscription_bytes(subscribed: Subscribed) -> bytes:
 
 
 def subscription_of(metadata: bytes) -> Subscribed:
-    """Reads a subscription, whatever client wrote it. Raises MalformedMessage."""
+    """Reads a subscription written by any client. Raises MalformedMessage."""
     version = min(_version(metadata), ConsumerProtocolSubscription.MAX_VERSION)
     told = decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES)
     owned = frozenset(TopicPartition(each.topic, index) for each in told.owned_partitions for index in each.partitions)
     generation_id = told.generation_id
     if version < _SUBSCRIPTION_VERSION and len(told.user_data or b"") == _GENERATION_BYTES:
-        # Where older clients with this assignor put it.
+        # Older clients with this assignor store the generation here.
         generation_id = int.from_bytes(bytes(told.user_data or b""), "big", signed=True)
     return Subscribed(frozenset(told.topics), owned, generation_id)
 
@@ -182,7 +185,7 @@ def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """Reads what the leader gave; nothing where it wrote nothing. Raises MalformedMessage."""
+    """Reads the assignment of a member. Empty bytes mean no partitions. Raises MalformedMessage."""
     if not assignment:
         return []
     version = min(_version(assignment), ConsumerProtocolAssignment.MAX_VERSION)

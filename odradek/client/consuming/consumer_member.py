@@ -1,8 +1,9 @@
-"""A member of a consumer group (KIP-848): heartbeats in the background, partitions while records are asked for.
+"""A member of a consumer group (KIP-848): sends heartbeats in the background, and changes its partitions only while the
+application waits for records.
 
-`ConsumerMembership` decides and sends nothing: the heartbeats' contents, and the consequences of their answers. The
-coordinator computes the assignment. A member gives up first what is no longer its own, then says so in a heartbeat, and
-takes what it is given. Source: docs/spec/consumer-groups.md#s2.
+The coordinator computes the assignment. A member first gives up the partitions that it has lost, reports that in a
+heartbeat, and then takes over the new ones. `ConsumerMembership` decides the content of heartbeats and the consequences
+of responses, but sends nothing. Source: docs/spec/consumer-groups.md#s2.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2  # the member comes back: its partitions wait for it
+STATIC_LEAVE_EPOCH = -2  # the member will come back: its partitions are reserved for it
 
 Assigned = Mapping[bytes, frozenset[int]]  # partitions by topic id
 
@@ -31,10 +32,10 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerG
     instance_id: str | None = None
     rack_id: str | None = None
     server_assignor: str | None = None
-    target: Assigned | None = None  # what it was given last and has not taken over yet
+    target: Assigned | None = None  # the latest assignment, if it has not been taken over yet
     owned: Assigned = field(default_factory=dict)
-    is_lost: bool = False  # others have what it had
-    incarnation: int = 0  # how often it was expelled, or left
+    is_lost: bool = False  # its partitions were given to other members
+    incarnation: int = 0  # how often it was removed from the group, or left it
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         told, is_full = self._told, self._told is None or self.epoch == JOIN_EPOCH
@@ -48,7 +49,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerG
         if is_full or told is None or told[0] != self.interest:
             before = Interest() if told is None else told[0]
             topics, regex = self.interest.topics, self.interest.regex
-            # Null means: as before. A subscription to nothing names no topics.
+            # Null means unchanged. A subscription to nothing names no topics.
             request.subscribed_topic_names = sorted(topics) if topics or before.topics or regex is None else None
             request.subscribed_topic_regex = "" if regex is None and before.regex is not None else regex
         if is_full or told is None or told[1] != self.owned:
@@ -66,13 +67,14 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerG
             self.target = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
 
     def expelled(self) -> None:
-        """Forgets what it owned, too, which is lost."""
+        """Prepares to join again without partitions, because its own are lost."""
         self.is_lost = True
         self.incarnation += 1
         self.epoch, self.owned, self.target, self._told = JOIN_EPOCH, {}, None, None
 
     def taken_over(self, owned: Assigned) -> None:
-        """It owns just these now, of its target those whose topic is known. The next heartbeat says so."""
+        """Sets the partitions that it owns now: those of its target whose topic names are known. The next heartbeat
+        reports them."""
         if self.target == owned:
             self.target = None
         self.owned = owned
@@ -88,7 +90,7 @@ EXPELLED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH
 
 
 class ConsumerMember:
-    """Joins with the first `keep_up`, and again after it was expelled or stayed away for too long."""
+    """A member that joins with the first `keep_up`, and joins again after it was removed or absent for too long."""
 
     def __init__(
         self,
@@ -99,10 +101,11 @@ class ConsumerMember:
         progress: Callable[[], object],
         news: Callable[[], None],
     ) -> None:
-        """progress   see GroupMember
-        news       called when `keep_up` has something to do
         """
-        from uuid import uuid4  # slow to import, and few commands have groups
+        progress   see GroupMember
+        news       called when `keep_up` has work to do
+        """
+        from uuid import uuid4  # this import is slow, and few commands use groups
 
         self._cluster = cluster
         self._settings = settings
@@ -116,7 +119,8 @@ class ConsumerMember:
             rack_id=settings.client_rack,
             server_assignor=settings.remote_assignor,
         )
-        self._offer: dict[TopicPartition, bytes] | None = None  # what it may own from now on, with topic ids
+        # The partitions that it may own from now on, with topic ids.
+        self._offer: dict[TopicPartition, bytes] | None = None
         self._heartbeats = Heartbeats(
             cluster,
             self._membership,
@@ -144,7 +148,8 @@ class ConsumerMember:
         self._heartbeats.hasten()
 
     async def keep_up(self, handover: Handover) -> None:
-        """Take over what the coordinator has assigned. Raises ClientError when the group does not take this member."""
+        """Takes over the partitions that the coordinator has assigned. Raises ClientError if the group does not accept
+        this member."""
         if self._membership.is_lost:
             await handover.lose_all()
             self._membership.is_lost = False
@@ -163,25 +168,26 @@ class ConsumerMember:
         handover.release()
 
     def refused_commit(self, code: ErrorCode) -> None:
-        """The coordinator refused a commit so."""
+        """Reports that the coordinator refused a commit with this code."""
         if code in EXPELLED:
             self._membership.expelled()
             self._heartbeats.hasten()
             self._news()
 
     async def leave(self) -> None:
-        """At once, so that others need not wait for the session to run out; a static member is waited for."""
+        """Leaves the group immediately, so that the other members need not wait until the session expires. The
+        coordinator reserves the partitions of a static member until it comes back."""
         await self._heartbeats.leave()
 
-    # In the background.
+    # Background work.
 
     def _expelled(self) -> None:
         self._offer = None
         self._news()
 
     async def _offer_target(self) -> None:
-        """Offers what was assigned, as far as the names of the topics are known; the rest is looked for at each
-        heartbeat."""
+        """Offers the assigned partitions whose topic names are known to `keep_up`. Unknown names are looked up again at
+        each heartbeat."""
         target = self._membership.target
         if target is None:
             return

@@ -1,6 +1,4 @@
-"""Records on their way to the application: taken from the fetched ones, and handed over one by one. Where a partition
-runs empty, more is fetched.
-"""
+"""Hands fetched records to the application one by one, and fetches more when a partition runs empty."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ from odradek.protocol.errors import ErrorCode, MalformedMessage
 
 
 class Delivery:
-    """Records of one partition that were taken and not given yet. `take` is what each record passes through: it does
-    little.
+    """The records of one partition that have been taken out but not yet returned.
 
-    It may be called from another thread than everything else, as long as nothing else happens meanwhile but `hold`.
+    `take` is called for every record, so it does as little as possible. It may run in a different thread from the other
+    methods, provided that only `hold` happens at the same time.
     """
 
     __slots__ = ("_given", "_records", "_topic_partition", "is_held")
@@ -27,7 +25,7 @@ class Delivery:
         self._topic_partition: TopicPartition | None = None
         self._records: Sequence[ConsumerRecord] = ()
         self._given = 0
-        self.is_held = False  # nothing is given until the consumer has looked after its group
+        self.is_held = False  # no records are returned until the consumer has attended to its group
 
     def load(self, topic_partition: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
         self._topic_partition, self._records, self._given = topic_partition, records, 0
@@ -52,11 +50,11 @@ class Delivery:
 
     @property
     def progress(self) -> tuple[TopicPartition | None, int, int]:
-        """Something else after every `take`."""
+        """A value that changes with every `take`."""
         return self._topic_partition, id(self._records), self._given
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """The offset of the next record of this partition; None where that is not on its way here."""
+        """Returns the offset of the next record of this partition, or None if none of its records is waiting here."""
         if topic_partition != self._topic_partition or self._given == len(self._records):
             return None
         return self._records[self._given].offset
@@ -66,34 +64,37 @@ class Taking:
     def __init__(
         self, positions: Positions, delivery: Delivery, fetcher: Fetcher, returned: Callable[[str, int], None]
     ) -> None:
-        """returned   called with the topic and the number of records that were taken"""
+        """
+        returned   called with the topic and the number of records that were taken
+        """
         self._returned = returned
         self._positions = positions
         self._delivery = delivery
         self._fetcher = fetcher
 
     def first(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Records of one partition, those first that `getone` has left over. Raises as `more`."""
+        """Returns records of one partition, first those that `getone` has left over. Raises the errors of `more`."""
         return self._delivery.take_rest(max_records) or self.more(max_records)
 
     def more(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Records of the partition whose turn it is. Raises ClientError for damaged ones."""
+        """Returns records of the partition whose turn it is. Raises ClientError for damaged records."""
         emptied = self._positions.emptied
         try:
             taken = self._positions.take(max_records)
         except MalformedMessage as error:
             raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
-        if self._positions.emptied != emptied:  # which is much rarer than a take
+        if self._positions.emptied != emptied:  # much rarer than a take
             self._fetcher.wake()
         if taken is not None:
             self._returned(taken[0].topic, len(taken[1]))
         return taken
 
     def batches(self) -> dict[TopicPartition, RawBatches] | None:
-        """Takes what one Fetch brought of each partition."""
+        """Takes the result of one Fetch for each partition."""
         taken = self._positions.take_batches()
         if taken:
             self._fetcher.wake()
-        for partition, each in taken.items():  # unopened: nobody has counted their records
+        # The batches are still encoded, so the offsets have to serve as the number of records.
+        for partition, each in taken.items():
             self._returned(partition.topic, each.end_offset - each.start_offset)
         return taken or None

@@ -1,9 +1,8 @@
-"""Records that one Fetch returned for one partition, handed out piece by piece; of transactions only the committed
-ones.
+"""The records that one Fetch returned for one partition, returned in portions, without those of aborted transactions.
 
-Everything that a consumer returns passes through here, so this is written for speed. Records of one topic tend to look
-alike, and such records are taken out of the batch by columns: all values at once, all keys at once (0.2 µs for a record
-of 100 bytes). Other records are read one by one (1 µs).
+Every record that a consumer returns passes through here, so this module is written for speed. The records of a topic
+tend to have the same layout. A run of such records is read column by column: all values at once, all keys at once (0.2
+µs for a record of 100 bytes). Other records are read one by one (1 µs).
 """
 
 from __future__ import annotations
@@ -26,16 +25,19 @@ from odradek.protocol.records import read_varint, read_varlong, records_of
 from odradek.protocol.struct import Buffer
 
 _SMALLEST_RECORD_BYTES = 7
-_PAUSE = 64  # records that are read one by one before a run of alike ones is looked for again
-_NOT_UTF8 = "surrogateescape"  # header keys are text; bytes that are not UTF-8 survive a round trip
+_PAUSE = 64  # records to read one by one before trying to find a run again
+# Header keys are text; this error handler lets bytes that are not UTF-8 survive a round trip.
+_NOT_UTF8 = "surrogateescape"
 
-_record_of = partial(tuple.__new__, ConsumerRecord)  # what ConsumerRecord(...) ends in, without its arguments' names
+# What ConsumerRecord(...) does, without the cost of keyword arguments.
+_record_of = partial(tuple.__new__, ConsumerRecord)
 
 
 def records_in(batch: memoryview, header: BatchHeader, topic: str, partition: int) -> list[ConsumerRecord]:
-    """All records of one batch (exactly), opened when they are compressed.
+    """Decodes all records of one batch, and decompresses it if necessary. `batch` must contain exactly the batch.
 
-    Raises MalformedMessage. The CRC is the caller's to check. Keys and values are copies: nothing keeps `batch`.
+    Raises MalformedMessage. The caller checks the CRC. Keys and values are copies, so that they do not keep `batch`
+    alive.
     """
     payload = batch[HEADER_BYTES:]
     data = bytes(decompress(header.compression, payload, DECOMPRESSED_LIMIT_BYTES) if header.is_compressed else payload)
@@ -56,7 +58,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
     at = last_size = next_try = 0
     while len(found) < count:
         start = at
-        size = data[at]  # in zigzag
+        size = data[at]  # zigzag-encoded
         if size < 0x80:
             at += 1
         elif data[at + 1] < 0x80:
@@ -67,7 +69,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
         stop = at + (size >> 1)
         if size & 1 or stop > end:
             raise MalformedMessage("a record that has less than no bytes, or reaches beyond its batch")
-        delta = data[at + 1]  # of the timestamp; the byte before it, the attributes, means nothing
+        delta = data[at + 1]  # of the timestamp; the attributes byte before it has no meaning
         if delta < 0x80:
             delta = delta >> 1 ^ -(delta & 1)
             at += 2
@@ -93,7 +95,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
             size, at = read_varint(data, at)
         key_at, key_size = at, size
         key = None
-        if size >= 0:  # any negative size means null
+        if size >= 0:  # any negative size stands for null
             at += size
             key = data[key_at:at]
         size = data[at]
@@ -136,7 +138,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
                         _column(alike, size, key_at - start, key_size),
                         _column(alike, size, value_at - start, value_size),
                         repeat(()),
-                        strict=False,  # some are infinite
+                        strict=False,  # some of the iterables are infinite
                     ),
                 )
             else:
@@ -154,7 +156,7 @@ def _timestamps(run: AlikeRecords, base_timestamp: int) -> Iterable[int]:
 
 
 def _column(records: memoryview, size: int, at: int, width: int) -> Iterable[bytes | None]:
-    """Reads what stands at `at` of each of the records, which have `size` bytes; a negative width means null."""
+    """Reads the `width` bytes at position `at` of each record of `size` bytes. A negative width stands for null."""
     if width < 0:
         return repeat(None)
     return [cell for (cell,) in struct.iter_unpack(f"{at}x{width}s{size - at - width}x", records)]
@@ -166,7 +168,7 @@ def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _headers(data: bytes, at: int, stop: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """The headers whose count stands at `at`, and the position behind them."""
+    """Reads the headers at `at`, where their number is stored. Returns them and the position after them."""
     count, at = read_varint(data, at)
     if count < 0 or count > stop - at:
         raise MalformedMessage(f"{count} headers")
@@ -187,20 +189,23 @@ def _headers(data: bytes, at: int, stop: int) -> tuple[tuple[tuple[str, bytes | 
 
 
 class AbortedFilter:
-    """Which batches of a fetched stretch of log belong to aborted transactions.
+    """Decides which fetched batches belong to aborted transactions.
 
-    The broker says with each answer which transactions that reach into it were aborted: by producer id, and the offset
-    of their first record. A transaction's batches are those of its producer from there to its ABORT marker.
-    To be asked about every batch, in the order of the log.
+    Each Fetch response lists the aborted transactions of its range, by producer id and first offset. A transaction
+    consists of the batches of its producer from that offset to its ABORT marker. `hides` must be called for every
+    batch, in the order of the log.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = [(each.first_offset, each.producer_id) for each in aborted]
         heapify(self._coming)
-        self._open: set[int] = set()  # producer ids, within their aborted transaction
+        self._open: set[int] = set()  # ids of producers with a current aborted transaction
 
     def hides(self, header: BatchHeader, marker: ControlType | None) -> bool:
-        """marker   the type of a control batch"""
+        """Returns whether the batch belongs to an aborted transaction.
+
+        marker   the type of a control batch
+        """
         if not header.has_producer_id:
             return False
         while self._coming and self._coming[0][0] <= header.last_offset:
@@ -213,12 +218,12 @@ class AbortedFilter:
 
 @dataclass(frozen=True, slots=True)
 class RawBatches:
-    """Batches of one partition as they lie in the log, for `odradek.client.columns.read_records`.
+    """Batches of one partition as they are stored in the log, for `odradek.client.columns.read_records`.
 
-    data           the first batch may begin before `start_offset`; control batches are among the others
-    aborted        the transactions whose records are not to be seen; none with read_uncommitted
-    start_offset   of the first record that is wanted
-    end_offset     where reading goes on
+    data           encoded batches, including control batches; the first batch may begin before `start_offset`
+    aborted        transactions whose records must be left out; empty with read_uncommitted
+    start_offset   offset of the first requested record
+    end_offset     offset at which reading continues
     """
 
     data: memoryview
@@ -228,7 +233,7 @@ class RawBatches:
 
 
 class FetchedRecords:
-    """The records at and above an offset in what was fetched, batch by batch, opened no sooner than they are wanted."""
+    """The fetched records from an offset on. Each batch is decoded only when it is needed."""
 
     def __init__(
         self,
@@ -239,23 +244,25 @@ class FetchedRecords:
         aborted: Iterable[AbortedTransaction] | None,
         checks_crcs: bool = True,
     ) -> None:
-        """offset    of the first record that is wanted: a batch that has it may begin before
-        aborted   None: records of aborted and of open transactions are wanted too (read_uncommitted)
+        """
+        offset    of the first requested record; its batch may begin earlier
+        aborted   None to include records of aborted and open transactions (read_uncommitted)
 
-        Raises MalformedMessage for records that cannot even be told apart.
+        Raises MalformedMessage if the batches cannot be separated.
         """
         self._topic_partition = topic_partition
         self._records = memoryview(records)
         self._batches = whole_batches(self._records)
-        self._following = 0  # the place in the list of the batch to be opened next
+        self._following = 0  # index of the next batch to decode
         self._batch_end = offset
         self._aborted_transactions = tuple(aborted or ())
         self._aborted = None if aborted is None else AbortedFilter(self._aborted_transactions)
         self._checks_crcs = checks_crcs
-        self._left: list[ConsumerRecord] = []  # of the batch that was opened last
-        self._given = 0  # how many of these were given
-        self.next_offset = offset  # what is taken next; past the batches without records for the application
-        self.leader_epoch: int | None = None  # of the batch that was opened last
+        self._left: list[ConsumerRecord] = []  # records of the last decoded batch
+        self._given = 0  # how many of these have been returned
+        # Offset of the next record to take; skips batches without records for the application.
+        self.next_offset = offset
+        self.leader_epoch: int | None = None  # of the last decoded batch
         self.end_offset = offset
         if self._batches:
             self.end_offset = max(offset, read_batch_header(self._records, self._batches[-1]).next_offset)
@@ -263,7 +270,7 @@ class FetchedRecords:
 
     @property
     def is_cut_short(self) -> bool:
-        """Not even the first batch came as a whole."""
+        """Whether not even the first batch is complete."""
         return bool(self._records) and not self._batches
 
     @property
@@ -271,9 +278,9 @@ class FetchedRecords:
         return self._given == len(self._left) and self._following == len(self._batches)
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
-        """Up to so many of the next records of one batch; none only when nothing is left.
+        """Returns at most `max_records` of the next records, all from one batch; an empty list only if none are left.
 
-        Raises MalformedMessage for damaged ones: `next_offset` then says where.
+        Raises MalformedMessage for damaged records. `next_offset` then tells their position.
         """
         while self._given == len(self._left):
             if self._following == len(self._batches):
@@ -292,14 +299,14 @@ class FetchedRecords:
         else:
             taken = self._left[self._given : self._given + max_records]
         self._given += len(taken)
-        if self._given == len(self._left):  # compaction may have taken the batch's last offsets
+        if self._given == len(self._left):  # compaction may have removed the last offsets of the batch
             self.next_offset = max(taken[-1].offset + 1, self._batch_end)
         else:
             self.next_offset = taken[-1].offset + 1
         return taken
 
     def take_batches(self) -> RawBatches:
-        """Everything that is left, unopened and unchecked."""
+        """Returns all remaining batches, neither decoded nor checked."""
         taken = RawBatches(self._records, self._aborted_transactions, self.next_offset, self.end_offset)
         if self._batches:
             epoch = read_batch_header(self._records, self._batches[-1]).leader_epoch
@@ -309,7 +316,7 @@ class FetchedRecords:
         return taken
 
     def _open(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
-        """The batch's records that the application is to see."""
+        """Returns the records of the batch that the application may see."""
         if header.next_offset <= self.next_offset:
             self._is_hidden(position, header)
             return []
@@ -324,7 +331,7 @@ class FetchedRecords:
         return found
 
     def _is_hidden(self, position: int, header: BatchHeader) -> bool:
-        """Tells batches of aborted transactions, and those that brokers write among the records."""
+        """Returns whether the batch is a control batch or belongs to an aborted transaction."""
         marker = self._marker(position) if header.is_control else None
         return (self._aborted is not None and self._aborted.hides(header, marker)) or header.is_control
 
@@ -335,7 +342,8 @@ class FetchedRecords:
 
 
 def whole_batches(records: memoryview) -> list[int]:
-    """Where they begin. The last one may be cut short, and is left out then. Raises MalformedMessage."""
+    """Returns the positions of all complete batches. The last one may be cut short, and is then left out. Raises
+    MalformedMessage."""
     found: list[int] = []
     position = 0
     while position + HEADER_BYTES <= len(records):

@@ -1,4 +1,4 @@
-"""Fetches ahead of the application, and looks up positions, in tasks that end when there is nothing left to do."""
+"""Fetches records ahead of the application and looks up positions, in tasks that end when nothing is left to do."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.struct import ZERO_UUID
 
-# Two, so that a partition that begins to want records need not wait until a Fetch for others comes back.
+# Two channels, so that a partition that has just become empty need not wait for a Fetch of other partitions.
 CHANNELS = ("fetch", "fetch too")
 NO_REPLICA = -1
-NAMES_TOPICS = 12  # Fetch names topics up to this version, and gives their ids from the next one on
-FULL_FETCHES = 2  # a partition is asked for more until this many full answers are in hand
+NAMES_TOPICS = 12  # Fetch names topics up to this version, and uses topic ids afterwards
+FULL_FETCHES = 2  # a partition is fetched ahead until this many full responses are buffered
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
@@ -38,7 +38,7 @@ class IsolationLevel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """By Kafka's names, in bytes and ms."""
+    """Fetch settings with Kafka's names, in bytes and ms."""
 
     isolation_level: IsolationLevel
     min_bytes: int
@@ -47,11 +47,13 @@ class FetchSettings:
     max_partition_bytes: int
     check_crcs: bool
     client_rack: str | None = None
-    replica_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS  # until a leader is asked again who is read from
+    # How long a preferred read replica is used before the leader is asked again.
+    replica_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS
 
 
 class Fetcher:
-    """`wake` starts whatever is to be done now. Finding something for the application calls `news`."""
+    """Fetches records and looks up positions. `wake` starts whatever is necessary now. Calls `news` when the
+    application may have something to do."""
 
     def __init__(
         self,
@@ -63,7 +65,9 @@ class Fetcher:
         news: Callable[[], None],
         metrics: ConsumerMetrics,
     ) -> None:
-        """committed   asks what the group has committed; None without a group"""
+        """
+        committed   requests the committed offsets of the group; None without a group
+        """
         self._metrics = metrics
         self._cluster = cluster
         self._positions = positions
@@ -73,11 +77,12 @@ class Fetcher:
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
-        self._error: BaseException | None = None  # about a topic, or a mistake here: the application has to be told
+        self._error: BaseException | None = None  # about a topic, or a bug in a task: to be raised in the application
         self._is_closed = False
 
     def wake(self) -> None:
-        """To be called when positions, pauses or what is in hand have changed."""
+        """Starts the necessary fetches and look-ups. Called when positions, paused partitions or buffered records have
+        changed."""
         if self._is_closed:
             return
         for node_id in self._hungry():
@@ -89,12 +94,12 @@ class Fetcher:
             self._lookup = self._spawn(self._look_up())
 
     def watch(self, topics: frozenset[str]) -> None:
-        """Look for those that do not exist until they do, and tell it as news."""
+        """Looks for topics that do not exist yet, and calls `news` when they appear."""
         self._watched = topics
         self.wake()
 
     def error(self) -> BaseException | None:
-        """Returns what is wrong beside the partitions, once: it is tried again after that."""
+        """Returns the error that concerns no single partition, once. Afterwards the operation is retried."""
         error, self._error = self._error, None
         return error
 
@@ -118,7 +123,7 @@ class Fetcher:
     # Fetching.
 
     def _hungry(self) -> dict[int, list[Assigned]]:
-        """Partitions that want records, by the node to fetch them from."""
+        """Returns the partitions that need records, by the node to fetch from."""
         found: dict[int, list[Assigned]] = {}
         most_bytes = FULL_FETCHES * self._settings.max_partition_bytes
         for assigned in self._positions.hungry(most_bytes, self._settings.max_bytes):
@@ -133,7 +138,7 @@ class Fetcher:
         return found
 
     async def _fetch(self, node_id: int, channel: str) -> None:
-        """One Fetch after the other from this node while some partition there wants records."""
+        """Sends one Fetch after the other to this node while any of its partitions needs records."""
         failures = 0
         try:
             while asked := self._hungry().get(node_id):
@@ -161,17 +166,17 @@ class Fetcher:
                         await self._cluster.refresh(stale)
                     except RetriableError:
                         pass
-                    except ClientError as error:  # the login is refused
+                    except ClientError as error:  # the broker refuses the login
                         for assigned in asked:
                             assigned.error = error
                         self._news()
                     continue
                 failures = 0
-                await asyncio.sleep(0)  # the application gets its records before more are asked for
+                await asyncio.sleep(0)  # lets the application receive its records before more are fetched
                 if not is_patient and not brought_any:
-                    return  # the application has enough to do, and calls when it has taken some
+                    return  # the application has enough records, and calls `wake` when it has taken some
         except asyncio.CancelledError:
-            self._is_closed = True  # by `close`, or because the loop ends: nothing is to be begun any more
+            self._is_closed = True  # `close` or the end of the loop cancels this task: nothing new may be started
             raise
         finally:
             del self._fetches[node_id, channel]
@@ -179,14 +184,15 @@ class Fetcher:
                 asyncio.get_running_loop().call_soon(self._wake_unless_idle)
 
     def _wake_unless_idle(self) -> None:
-        """Leaders may have changed while a Fetch was out; an impatient one that brought nothing waits for a take."""
+        """Calls `wake`, since leaders may have changed during a Fetch, unless enough is buffered. In that case the next
+        take calls it."""
         if not self._positions.has_plenty(FULL_FETCHES * self._settings.max_partition_bytes):
             self.wake()
 
     async def _ask(
         self, node_id: int, channel: str, asked: list[Assigned], *, is_patient: bool
     ) -> tuple[set[str], bool]:
-        """One Fetch. Gives the topics about which the cluster is to be asked again, and whether records came."""
+        """Sends one Fetch. Returns the topics whose metadata must be refreshed, and whether any records arrived."""
         connection = await self._cluster.connection(node_id, channel)
         ids = {each.topic_partition.topic: self._topic_id(each.topic_partition.topic) for each in asked}
         has_ids = ZERO_UUID not in ids.values()
@@ -214,7 +220,7 @@ class Fetcher:
                     continue
                 self._note_bounds(assigned, data)
                 if assigned.fetch_offset != offsets[assigned.topic_partition]:
-                    continue  # the application has gone elsewhere meanwhile
+                    continue  # the application has moved the position in the meantime
                 if self._take_in(assigned, data):
                     stale.add(topic)
                 brought_any |= bool(data.records)
@@ -223,7 +229,7 @@ class Fetcher:
         return stale, brought_any
 
     def _note_bounds(self, assigned: Assigned, data: PartitionData) -> None:
-        """For the metrics: how far the log reaches now. An error tells -1."""
+        """Stores the bounds of the log for the metrics. An error response has -1 for both."""
         is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
         end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
         if end_offset >= 0:
@@ -259,16 +265,16 @@ class Fetcher:
         )
 
     def _take_in(self, assigned: Assigned, data: PartitionData) -> bool:
-        """Takes in what one partition got; True when it is to be asked for again after a pause, and a look at who leads
-        it."""
+        """Processes the response for one partition. Returns True if it must be fetched again after a pause and a
+        metadata refresh."""
         topic, partition = assigned.topic_partition
         code = code_of(data.error_code)
         if code is not ErrorCode.NONE and assigned.replica is not None:
-            assigned.replica = None  # the leader knows better
+            assigned.replica = None  # read from the leader again, which knows best
             return True
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if assigned.fetched:
-                return True  # once these are taken
+                return True  # report this only after these records are taken
             self._positions.lose(assigned)
         elif code in RETRIABLE:
             return True
@@ -303,7 +309,7 @@ class Fetcher:
         self._news()
         return False
 
-    # Looking up.
+    # Look-ups.
 
     def _has_to_look_up(self) -> bool:
         if self._error is not None:
@@ -337,7 +343,7 @@ class Fetcher:
                 except ClientError as error:
                     self._error = error
                     return
-                self.wake()  # for what is known by now
+                self.wake()  # for everything that is known by now
                 failures = failures + 1 if before <= self._open_questions() else 0
                 if failures:
                     await self._cluster.pause(failures)
@@ -346,7 +352,8 @@ class Fetcher:
             self._news()
 
     def _open_questions(self) -> set[object]:
-        """The topics and partitions, by name only: one that needs another look-up instead is not answered."""
+        """The topics and partitions that need a look-up, by name alone: if a partition only needs another kind of
+        look-up than before, that does not count as progress."""
         return (
             self._missing_topics()
             | set(self._cluster.stale_topics(time.monotonic()))
@@ -390,8 +397,8 @@ class Fetcher:
             ):
                 continue
             if found.code is ErrorCode.NONE:
-                # Without its epoch, as in Java's client: this leader's own answer need not be validated by it, and a
-                # log that does not know the epoch would be asked for another position again and again.
+                # Without the leader epoch, as in Java's client: the leader's own offset need not be validated with it.
+                # If the log did not know the epoch, the look-up would repeat endlessly.
                 assigned.seek(found.offset)
             elif found.code in RETRIABLE:
                 stale |= {partition.topic} if found.code in STALE_METADATA else set()
@@ -401,7 +408,7 @@ class Fetcher:
             await self._cluster.refresh(stale)
 
     async def _validate(self, wanted: list[Assigned]) -> None:
-        """KIP-320: does the leader's log have the record before the position?"""
+        """Checks that the leader's log contains the record before the position (KIP-320)."""
         epochs = {each.topic_partition: each.leader_epoch for each in wanted if each.leader_epoch is not None}
         if not epochs:
             return

@@ -1,7 +1,7 @@
 """A member of a classic group: joins, receives its assignment, and sends heartbeats in the background.
 
-`Membership` is a table of the coordinator's answers and what the member does about each. Source: how Kafka's own
-consumers react to the coordinator's error codes (KIP-62, KIP-394, KIP-345).
+`Membership` is a table of the coordinator's error codes and the member's reactions. Source: the reactions of Kafka's
+own consumers (KIP-62, KIP-394, KIP-345).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class GroupRequest(Enum):
 
 
 class GroupStep(Enum):
-    """The consequence of an answer."""
+    """How to continue after a response."""
 
     GO_ON = auto()
     REPEAT = auto()  # after a pause
-    FIND_COORDINATOR = auto()  # then repeat
-    REJOIN = auto()  # as the same member; until it has joined, its partitions are its own
-    REJOIN_EXPELLED = auto()  # the same, but the generation went on without it: its partitions are lost
-    JOIN_ANEW = auto()  # the group knows no such member: as a new one, its partitions are lost
+    FIND_COORDINATOR = auto()  # then repeat the request
+    REJOIN = auto()  # as the same member; it owns its partitions until it has joined
+    REJOIN_EXPELLED = auto()  # as the same member, but the generation has continued without it: its partitions are lost
+    JOIN_ANEW = auto()  # as a new member, because the group does not know this one: its partitions are lost
     GIVE_UP = auto()
 
 
@@ -68,24 +68,25 @@ _WHEREVER: Mapping[ErrorCode, GroupStep] = {
     ErrorCode.UNKNOWN_MEMBER_ID: GroupStep.JOIN_ANEW,
 }
 _SPECIALLY: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
-    (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # it has been given an id to come back with
-    (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,  # it may just have been created
+    (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # the response contains the member id to use
+    # The topic may have just been created.
+    (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,
     (GroupRequest.COMMIT, ErrorCode.REQUEST_TIMED_OUT): GroupStep.REPEAT,
-    # The rebalance may be waiting for this very member: its pause in polling must not grow.
+    # The rebalance may be waiting for this very member, so it must not pause for longer and longer.
     (GroupRequest.SYNC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): GroupStep.REJOIN,
 }
 
 
 @dataclass(slots=True)
 class Membership:
-    """The member, as far as the group knows it."""
+    """The state of the member in its group."""
 
     instance_id: str | None = None
     member_id: str = NO_MEMBER
     generation_id: int = NO_GENERATION
-    last_generation_id: int = NO_GENERATION  # in which it was given what it owns
-    is_stable: bool = False  # joined, and no rebalance heard of since
-    is_lost: bool = False  # what it had is no longer its own
+    last_generation_id: int = NO_GENERATION  # generation in which it received its partitions
+    is_stable: bool = False  # it has joined, and no rebalance has begun since
+    is_lost: bool = False  # its partitions belong to other members
 
     def joined(self, member_id: str, generation_id: int) -> None:
         self.member_id, self.generation_id, self.is_lost = member_id, generation_id, False
@@ -94,16 +95,16 @@ class Membership:
         self.is_stable, self.last_generation_id = True, self.generation_id
 
     def named(self, member_id: str) -> None:
-        """The id to come back with (MEMBER_ID_REQUIRED)."""
+        """Stores the member id to join with (MEMBER_ID_REQUIRED)."""
         self.member_id = member_id
 
     def left(self) -> None:
-        """Nothing is known of it any more: it left, or stayed away for too long."""
+        """Forgets the membership, because the member has left or was absent for too long."""
         self.member_id, self.generation_id = NO_MEMBER, NO_GENERATION
         self.is_stable, self.is_lost = False, True
 
     def answered(self, asked: GroupRequest, code: ErrorCode) -> GroupStep:
-        """Decides what follows from an answer, and notes what the member no longer is."""
+        """Returns how to continue after a response, and updates the state."""
         following = _SPECIALLY.get((asked, code)) or _WHEREVER.get(code, GroupStep.GIVE_UP)
         match following:
             case GroupStep.REJOIN:
@@ -117,16 +118,16 @@ class Membership:
         return following
 
 
-CHANNEL = "group"  # JoinGroup and SyncGroup wait for the other members
-JOIN_EXTRA_MS = 5_000  # the coordinator answers when the rebalance timeout is over at the latest
+CHANNEL = "group"  # a connection of its own, because JoinGroup and SyncGroup wait for the other members
+JOIN_EXTRA_MS = 5_000  # the coordinator answers at the latest when the rebalance timeout is over
 
 
 class GroupMember:
-    """Joins with the first `keep_up`, and again whenever the group rebalances; in between it sends heartbeats.
+    """Joins with the first `keep_up`, and again whenever the group rebalances; sends heartbeats in between.
 
-    With an eager assignor it gives up all its partitions before it joins. With a cooperative one it keeps them, says so
-    when it joins, and gives up only what the new assignment takes away; then it joins once more, so that others get
-    that (KIP-429). Assignors of both kinds together are used eagerly.
+    With an eager assignor it gives up all partitions before it joins. With a cooperative assignor it keeps them, lists
+    them when it joins, and gives up only those that the new assignment takes away; then it joins once more, so that
+    other members receive these (KIP-429). If the settings name assignors of both kinds, they are all used eagerly.
     """
 
     def __init__(
@@ -138,8 +139,9 @@ class GroupMember:
         progress: Callable[[], object],
         news: Callable[[], None],
     ) -> None:
-        """progress   anything that changes while the application takes records or waits for them: where it stays the
-                   same for `max_poll_interval_ms`, the member leaves, so that others get its partitions
+        """
+        progress   returns a value that changes whenever the application takes records or waits for them. If it stays
+                   the same for `max_poll_interval_ms`, the member leaves, so that others get its partitions.
         news       called when the member needs to join again
         """
         self._topics = interest.topics
@@ -150,10 +152,11 @@ class GroupMember:
         self._membership = Membership(instance_id=settings.group_instance_id)
         self._heartbeats: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[frozenset[TopicPartition] | None] | None = None
-        self._refused: ClientError | None = None  # a heartbeat, for good: FENCED_INSTANCE_ID
+        self._refused: ClientError | None = None  # a permanent error of a heartbeat: FENCED_INSTANCE_ID
         self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
-        self._counted: dict[str, int] = {}  # partitions of each topic, when this member, as leader, shared them out
+        # Partitions of each topic when this member, as leader, computed the assignment.
+        self._counted: dict[str, int] = {}
 
     @property
     def _needs_to_join(self) -> bool:
@@ -161,24 +164,24 @@ class GroupMember:
 
     @property
     def has_lost_its_partitions(self) -> bool:
-        """The group has given them to others already: nothing can be committed for them any more."""
+        """Whether the group has given its partitions to others, so that their offsets can no longer be committed."""
         return self._membership.is_lost
 
     @property
     def _watched_topics(self) -> frozenset[str]:
-        """Topics whose partitions matter: when some are added, or such a topic comes into being, all join again."""
+        """Topics that cause a rejoin when they appear or get more partitions."""
         return self._topics | self._counted.keys()
 
     def subscribe(self, interest: Interest) -> None:
-        """Others than before: it needs to join again."""
+        """Replaces the subscription. The member needs to join again."""
         self._topics = interest.topics
         self._membership.is_stable = False
         self._news()
 
     async def keep_up(self, handover: Handover) -> None:
-        """Join when that is needed, without waiting for it; `news` comes when there is more to do here.
+        """Starts to join if necessary, without waiting for the end. `news` is called when this has to run again.
 
-        Raises ClientError when the group does not take this member, once.
+        Raises ClientError once if the group does not accept this member.
         """
         refused, self._refused = self._refused, None
         if refused is not None:
@@ -204,17 +207,15 @@ class GroupMember:
 
     async def _take_over(self, assignment: frozenset[TopicPartition], handover: Handover) -> None:
         handover.watch(self._watched_topics)
-        if revoked := handover.owned - assignment:  # only where it is cooperative
+        if revoked := handover.owned - assignment:  # only with a cooperative assignor
             self._membership.is_stable = False
             await handover.revoke(revoked)
         await handover.assign(assignment - handover.owned)
         handover.rebalanced()
 
     async def _join(self, owned: frozenset[TopicPartition]) -> frozenset[TopicPartition] | None:
-        """Its partitions, once all members have joined; None when meanwhile it has lost those that it `owned`.
-
-        Goes on trying; raises ClientError for what does not pass.
-        """
+        """Joins until it succeeds, and returns the assigned partitions. Returns None if the `owned` partitions were
+        lost in the meantime. Raises ClientError for permanent errors."""
         await self._stop_heartbeats()
         self._membership.is_stable = False
         failures = 0
@@ -230,14 +231,15 @@ class GroupMember:
             if owned and self.has_lost_its_partitions:
                 return None
         self._membership.synced()
-        # Kept when the membership is lost, so that commits in its name are refused: without a member they are not.
+        # Kept after the membership is lost: commits in its name are then refused, but those without a member would not
+        # be.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
         self._heartbeats = asyncio.get_running_loop().create_task(self._keep_alive())
         return frozenset(assignment)
 
     def refused_commit(self, code: ErrorCode) -> None:
-        """The coordinator refused a commit so."""
+        """Reports that the coordinator refused a commit with this code."""
         self._membership.answered(GroupRequest.COMMIT, code)
         if self._needs_to_join:
             self._news()
@@ -249,7 +251,8 @@ class GroupMember:
             await asyncio.gather(joining, return_exceptions=True)
 
     async def leave(self) -> None:
-        """At once, so that the others need not wait for the session to run out; a static member is waited for."""
+        """Leaves the group immediately, so that the other members need not wait until the session expires. A static
+        member does not leave, and its partitions stay reserved."""
         await self.stop_joining()
         await self._stop_heartbeats()
         member_id = self._membership.member_id
@@ -257,7 +260,7 @@ class GroupMember:
         if not member_id or self._membership.instance_id is not None:
             return
         request = LeaveGroupRequest(group_id=self._settings.group_id, members=[MemberIdentity(member_id=member_id)])
-        with suppress(ClientError):  # a coordinator that is away finds out by itself
+        with suppress(ClientError):  # an unreachable coordinator finds out by itself
             group_id = self._settings.group_id
             node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
             await self._cluster.ask(request, LeaveGroupResponse, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)
@@ -265,7 +268,7 @@ class GroupMember:
     # Joining.
 
     async def _join_once(self, owned: frozenset[TopicPartition]) -> list[TopicPartition] | None:
-        """None: to be tried again. Raises RetriableError where a pause should come before that."""
+        """Tries to join once. Returns None to try again now. Raises RetriableError to try again after a pause."""
         settings, member = self._settings, self._membership
         metadata = subscription_bytes(Subscribed(self._topics, owned, member.last_generation_id))
         request = JoinGroupRequest(
@@ -316,7 +319,7 @@ class GroupMember:
             raise ClientError(f"the assignment of the group {settings.group_id!r}: {error}") from None
 
     def _goes_on(self, asked: GroupRequest, error_code: int) -> bool:
-        """False: to be tried again at once. Raises RetriableError for after a pause, ClientError for never."""
+        """Returns False to try again now. Raises RetriableError to try again after a pause, ClientError to stop."""
         code = code_of(error_code)
         refused = refusal(code, f"{asked.value} of the group {self._settings.group_id!r}")
         match self._membership.answered(asked, code):
@@ -333,7 +336,7 @@ class GroupMember:
                 raise refused
 
     async def _share_out(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """The leader's part: what every member gets."""
+        """Computes the assignment of all members, as their leader."""
         try:
             wanted = {each.member_id: subscription_of(bytes(each.metadata)) for each in answer.members}
         except MalformedMessage as error:
@@ -348,14 +351,15 @@ class GroupMember:
         ]
 
     def _count(self, topics: Collection[str]) -> dict[str, int]:
-        """Partitions of each, by what is known of them."""
+        """Returns the number of partitions of each topic according to the current metadata."""
         known = {topic: self._cluster.known_topic(topic) for topic in topics}
         return {topic: 0 if found is None else len(found.leaders) for topic, found in known.items()}
 
-    # Living.
+    # Heartbeats.
 
     async def _keep_alive(self) -> None:
-        """Also while a rebalance waits for the application to ask for records: it may be busy with what it has."""
+        """Sends heartbeats. Continues while a rebalance waits for the application to fetch records, since it may still
+        be processing earlier ones."""
         loop = asyncio.get_running_loop()
         progress, progressed_at = self._progress(), loop.time()
         failures = 0
@@ -372,7 +376,8 @@ class GroupMember:
                     failures += 1
                     await self._cluster.pause(failures)
                 failures = 0
-            except ClientError as error:  # as of Kafka's own client, the application sees it before anything else comes
+            except ClientError as error:
+                # As in Kafka's own client, the application receives this error before anything else.
                 self._membership.is_stable, self._refused = False, error
                 break
             if self._needs_to_join:
@@ -380,7 +385,8 @@ class GroupMember:
         self._news()
 
     async def _beat(self) -> bool:
-        """False: to be repeated soon, maybe at another coordinator. Raises ClientError for what does not pass."""
+        """Sends one heartbeat. Returns False to repeat it soon, possibly at another coordinator. Raises ClientError for
+        permanent errors."""
         member = self._membership
         request = HeartbeatRequest(
             group_id=self._settings.group_id,

@@ -1,4 +1,4 @@
-"""The committed offsets of a group: reading and writing them at its coordinator."""
+"""Reads and writes the committed offsets of a group at its coordinator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.protocol.messages.offset_commit_response import OffsetCommitRespons
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 
-COMMIT_NAMES_TOPICS = 9  # later versions give topic ids
+COMMIT_NAMES_TOPICS = 9  # later versions use topic ids
 FETCH_OF_ONE_GROUP = 7
 NO_EPOCH = -1
 
@@ -25,7 +25,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class CommitFailed(ClientError):
-    """The group has gone on without this member, so others read its partitions now: nothing was committed."""
+    """The group has continued without this member, and others read its partitions now. Nothing was committed."""
 
 
 EXPELLED = frozenset(
@@ -41,7 +41,9 @@ EXPELLED = frozenset(
 
 class GroupOffsets:
     def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: float) -> None:
-        """timeout_ms   how long calls go on trying what fails in passing"""
+        """
+        timeout_ms   how long calls retry transient errors
+        """
         self._cluster = cluster
         self._group_id = group_id
         self._timeout_s = timeout_ms / 1000
@@ -49,9 +51,12 @@ class GroupOffsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Callable[[], ConsumerGroupMetadata]
     ) -> None:
-        """member   asked at each attempt: in a consumer group the epoch may have moved on meanwhile
+        """Commits offsets.
 
-        Raises RetriableError, CommitFailed, or ClientError for what is refused for other reasons."""
+        member   called at each attempt, because the epoch of a member may change in between
+
+        Raises RetriableError, CommitFailed, or ClientError for other refusals.
+        """
         topics = grouped(
             (
                 topic,
@@ -83,11 +88,12 @@ class GroupOffsets:
         await self._cluster.patiently(ask, self._timeout_s, never=ErrorCode.REBALANCE_IN_PROGRESS)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> Committed:
-        """None for a partition for which nothing was committed. Raises RetriableError when the time is over."""
+        """Returns the committed offsets, None for partitions without one. Raises RetriableError on timeout."""
         return await self._cluster.patiently(lambda: self.committed_now(partitions), self._timeout_s)
 
     async def committed_now(self, partitions: Collection[TopicPartition]) -> Committed:
-        """One attempt. Offsets that a transaction is about to commit are waited for (KIP-447): RetriableError."""
+        """Like `committed`, with a single attempt. Raises RetriableError while a transaction is about to commit offsets
+        (KIP-447)."""
         topics = grouped(partitions).items()
         request = OffsetFetchRequest(
             group_id=self._group_id,
@@ -111,7 +117,7 @@ class GroupOffsets:
         return found
 
     def _raise_first(self, codes: set[ErrorCode], what: str) -> None:
-        """Raises an error that does not pass before one that does."""
+        """Raises one of the errors. Permanent errors take precedence over transient ones."""
         if codes & STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._group_id, CoordinatorType.GROUP)
         text = f"{what} of the group {self._group_id!r}"

@@ -1,6 +1,5 @@
-"""The settings of a consumer in a group, and what happens when partitions come and go: to positions, to records in
-hand, and what the application is told.
-"""
+"""The group settings of a consumer, and the steps in which partitions are added and removed: positions, buffered
+records, commits and callbacks."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ LEAVE_TIMEOUT_MS = 5_000
 
 
 class GroupProtocol(Enum):
-    """The place where the assignment is computed (`group.protocol`): a member of the group, or the coordinator
-    (KIP-848)."""
+    """Who computes the assignment (`group.protocol`): a member of the group, or the coordinator (KIP-848)."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -26,7 +24,8 @@ class GroupProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """By Kafka's names. `assignors` by preference, of the classic protocol; `remote_assignor` of the other one."""
+    """Group settings with Kafka's names. `assignors`, in order of preference, is for the classic protocol,
+    `remote_assignor` for the consumer protocol."""
 
     group_id: str
     group_instance_id: str | None
@@ -41,7 +40,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """The topics that a member wants to read: by name, or all whose names match (RE2), or both."""
+    """The topics that a member wants to read: by name, by a pattern for their names (RE2), or both."""
 
     topics: frozenset[str] = frozenset()
     regex: str | None = None
@@ -52,7 +51,7 @@ OnRebalance = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Functions of the application that a rebalance calls."""
+    """Callbacks of the application for rebalances."""
 
     on_assigned: OnRebalance | None = None
     on_revoked: OnRebalance | None = None
@@ -60,7 +59,8 @@ class Callbacks:
 
 
 class Handover:
-    """Called only while the application asks for records, so that nothing is taken from under its hands."""
+    """Adds and removes partitions. Called only while the application waits for records, so that it never loses
+    partitions while it is processing their records."""
 
     def __init__(
         self,
@@ -71,8 +71,9 @@ class Handover:
         commit: Callable[[], Awaitable[None]],
         rebalanced: Callable[[], None],
     ) -> None:
-        """commit      called before partitions are given up that are still the member's own
-        rebalanced  called by the member when it has taken over an assignment
+        """
+        commit      called before partitions are given up, unless they are already lost
+        rebalanced  called by the member after it has taken over an assignment
         """
         self.rebalanced = rebalanced
         self._positions = positions
@@ -86,34 +87,35 @@ class Handover:
         return frozenset(self._positions.partitions)
 
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """Give these up, after their positions are committed and the application was told."""
+        """Gives up these partitions, after committing their positions and calling `on_revoked`."""
         if partitions:
             await self._commit()
             await _tell(self.callbacks.on_revoked, partitions)
         self._drop(partitions)
 
     async def lose_all(self) -> None:
-        """Others have them already: nothing is committed, and `on_lost` is called, else `on_revoked`."""
+        """Drops all partitions, which other members own already. Commits nothing, and calls `on_lost`, or else
+        `on_revoked`."""
         lost = self.owned
         if lost:
             await _tell(self.callbacks.on_lost or self.callbacks.on_revoked, lost)
         self._drop(lost)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Have these besides those that it owns, which keep their positions."""
+        """Adds these partitions. Those that the consumer already has keep their positions."""
         self._positions.assign(sorted(self.owned | set(partitions)), has_group=True)
         await _tell(self.callbacks.on_assigned, partitions)
         self._fetcher.wake()
 
     def hold(self) -> None:
-        """Nothing more is given to the application until the member has been looked after."""
+        """Returns no more records to the application until the member has been attended to."""
         self._delivery.is_held = True
 
     def release(self) -> None:
         self._delivery.is_held = False
 
     def watch(self, topics: Collection[str]) -> None:
-        """Tell as news when one of these that does not exist comes into being."""
+        """Calls `news` when one of these topics comes into existence."""
         self._fetcher.watch(frozenset(topics))
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""The heartbeats of a member whose coordinator assigns the partitions (KIP-848, KIP-932), in the background."""
+"""Sends the heartbeats of a member whose coordinator assigns the partitions (KIP-848, KIP-932), in the background."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupH
 from odradek.protocol.struct import Message
 
 JOIN_EPOCH = 0
-FIRST_VERSION = 1  # of both requests in which members name themselves
+FIRST_VERSION = 1  # first version of both requests in which members choose their own id
 
 Said = TypeVar("Said")
 Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
 
 
 class HeartbeatStep(Enum):
-    """The consequence of an answer."""
+    """How to continue after a response."""
 
     GO_ON = auto()
     REPEAT = auto()  # after a pause
-    FIND_COORDINATOR = auto()  # then repeat
-    JOIN_ANEW = auto()  # with nothing: its partitions are lost
+    FIND_COORDINATOR = auto()  # then repeat the request
+    JOIN_ANEW = auto()  # without partitions: those of before are lost
     GIVE_UP = auto()
 
 
@@ -48,13 +48,14 @@ STEPS: Mapping[ErrorCode, HeartbeatStep] = {
 
 @dataclass(slots=True)
 class HeartbeatDecisions(ABC, Generic[Said, Answer]):
-    """A member as its coordinator knows it: what a heartbeat says, and what follows from its answer. No requests."""
+    """Decides the content of heartbeats and the consequences of their responses. Sends no requests."""
 
     group_id: str
     member_id: str
     epoch: int = field(default=JOIN_EPOCH, kw_only=True)
     _interval_ms: int = field(default=0, kw_only=True)
-    _told: Said | None = field(default=None, kw_only=True)  # the coordinator knows it; None: tell it everything
+    # What the coordinator knows; None if the next heartbeat must contain everything.
+    _told: Said | None = field(default=None, kw_only=True)
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -62,36 +63,39 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
 
     @property
     def has_news(self) -> bool:
-        """The coordinator ought to hear something before the next heartbeat is due."""
+        """Whether the coordinator should receive a heartbeat before the next one is due."""
         return self._told is not None and self._told != self.said()
 
     @abstractmethod
     def request(self) -> Message:
-        """The next heartbeat: everything after a loss, else what has changed."""
+        """Builds the next heartbeat: complete after a loss, otherwise with the changes only."""
 
     @abstractmethod
     def leave_request(self) -> Message: ...
 
     @abstractmethod
     def said(self) -> Said:
-        """Returns what the coordinator knows when the request just made has arrived; `answered` takes it."""
+        """Returns what the coordinator will know once the current request has arrived; passed to `answered` later."""
 
     @abstractmethod
     def accepted(self, answer: Answer) -> None:
-        """The coordinator has taken the heartbeat, and may have sent an assignment."""
+        """Processes a successful response, which may contain an assignment."""
 
     @abstractmethod
     def expelled(self) -> None:
-        """It is no member now, and may join again."""
+        """Ends the membership. The member may join again."""
 
     def answered(self, said: Said, answer: Answer) -> HeartbeatStep:
-        """said   what the request said; more may have changed since"""
+        """Returns how to continue after a response, and updates the state.
+
+        said   what the request contained; the member may have changed since
+        """
         code = code_of(answer.error_code)
         step = STEPS.get(code, HeartbeatStep.GIVE_UP)
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch == JOIN_EPOCH:
             step = (
                 HeartbeatStep.GIVE_UP
-            )  # a group of another type has this id; a member hears it of a group that was deleted
+            )  # on joining: a group of another type has this id; later: the group was deleted
         match step:
             case HeartbeatStep.GO_ON:
                 self.epoch, self._interval_ms, self._told = answer.member_epoch, answer.heartbeat_interval_ms, said
@@ -103,12 +107,12 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
         return step
 
     def unanswered(self) -> None:
-        """It is not known whether the last heartbeat arrived: the next one tells everything."""
+        """Makes the next heartbeat complete, because it is unknown whether the last one arrived."""
         self._told = None
 
 
 class Heartbeats(Generic[Said, Answer]):
-    """They go on until the coordinator refuses the member, or the application has stopped asking for records."""
+    """Sends heartbeats until the coordinator refuses the member, or the application stops polling."""
 
     def __init__(
         self,
@@ -122,10 +126,11 @@ class Heartbeats(Generic[Said, Answer]):
         on_expelled: Callable[[], None],
         news: Callable[[], None],
     ) -> None:
-        """progress     anything that changes while the application takes records or waits for them: where it stays the
-                     same for `max_poll_interval_ms`, the member leaves
-        on_answer    the coordinator has accepted a heartbeat. Raises RetriableError when it has to be repeated
-        on_expelled  the member will join again, with nothing
+        """
+        progress     returns a value that changes whenever the application takes records or waits for them. If it stays
+                     the same for `max_poll_interval_ms`, the member leaves.
+        on_answer    called after a successful heartbeat; raises RetriableError to repeat it
+        on_expelled  called when the member will join again without partitions
         news         called when heartbeats have ended, with or without an `error`
         """
         self._cluster = cluster
@@ -137,11 +142,11 @@ class Heartbeats(Generic[Said, Answer]):
         self._on_expelled = on_expelled
         self._news = news
         self._task: asyncio.Task[None] | None = None
-        self._is_due = asyncio.Event()  # a heartbeat, before its time
+        self._is_due = asyncio.Event()  # set to send a heartbeat before its time
         self._error: ClientError | None = None
 
     def keep_up(self) -> None:
-        """Begin, or begin again. Raises ClientError once when the group does not take this member."""
+        """Starts the heartbeats, or restarts them. Raises ClientError once if the group does not accept this member."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -149,11 +154,11 @@ class Heartbeats(Generic[Said, Answer]):
             self._task = asyncio.get_running_loop().create_task(self._keep_alive())
 
     def hasten(self) -> None:
-        """The next one is due now."""
+        """Sends the next heartbeat now."""
         self._is_due.set()
 
     async def leave(self) -> None:
-        """At once, so that others need not wait for the session to run out."""
+        """Leaves the group immediately, so that the other members need not wait until the session expires."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -164,7 +169,7 @@ class Heartbeats(Generic[Said, Answer]):
     async def _say_goodbye(self) -> None:
         request, group_id = self._decisions.leave_request(), self._decisions.group_id
         self._decisions.expelled()
-        with suppress(ClientError):  # a coordinator that is away finds out by itself
+        with suppress(ClientError):  # an unreachable coordinator finds out by itself
             node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
             await self._cluster.ask(request, self._answer, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)
 
@@ -197,7 +202,8 @@ class Heartbeats(Generic[Said, Answer]):
         self._news()
 
     async def _beat(self) -> bool:
-        """False: the next one is to follow at once. Raises RetriableError for after a pause, ClientError for never."""
+        """Sends one heartbeat. Returns False to send the next one now. Raises RetriableError to repeat it after a
+        pause, ClientError to stop."""
         decisions, group_id = self._decisions, self._decisions.group_id
         request, said = decisions.request(), decisions.said()
         try:

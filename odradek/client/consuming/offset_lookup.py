@@ -1,4 +1,4 @@
-"""The requests that ask partition leaders about their logs: ListOffsets and OffsetForLeaderEpoch."""
+"""Requests to partition leaders about their logs: ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_EPOCH = -1
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record whose timestamp is at least the one that was asked for."""
+    """The first record whose timestamp is not below the requested one."""
 
     offset: int
     timestamp_ms: int
@@ -35,7 +35,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The answer of one partition's leader."""
+    """The response of one partition's leader."""
 
     code: ErrorCode
     offset: int
@@ -44,9 +44,10 @@ class Found(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch, or the last one before it that the log has, ends in the leader's log; None where it has none.
+    """The end of an epoch in the leader's log. If the log does not have the epoch, the last earlier one; None if it has
+    neither.
 
-    current_epoch   the leader's own, as it was known when it was asked
+    current_epoch   epoch of the leader itself, as known when the request was sent
     """
 
     code: ErrorCode
@@ -58,7 +59,7 @@ class EpochEnd(NamedTuple):
 async def leaders_of(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[tuple[TopicPartition, Leader]]]:
-    """The partitions that have a leader, by its node. Topics that are not known yet are asked about once."""
+    """Groups the partitions that have a leader by its node. Refreshes the metadata once for unknown topics."""
     partitions = list(partitions)
     if unknown := {partition.topic for partition in partitions if cluster.leader(partition) is None}:
         await cluster.refresh(unknown)
@@ -73,7 +74,7 @@ async def leaders_of(
 async def ask_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int
 ) -> dict[TopicPartition, Found]:
-    """One round of ListOffsets; a partition without a leader, or whose leader cannot be reached, is missing."""
+    """Sends one round of ListOffsets. Partitions without a reachable leader are missing from the result."""
 
     async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> dict[TopicPartition, Found]:
         topics = [
@@ -108,7 +109,7 @@ async def ask_offsets(
 
 
 async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-    """One round of OffsetForLeaderEpoch; what cannot be reached is missing."""
+    """Sends one round of OffsetForLeaderEpoch. Partitions without a reachable leader are missing from the result."""
 
     async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> dict[TopicPartition, EpochEnd]:
         topics = [
@@ -148,9 +149,10 @@ async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int])
 async def list_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int, timeout_ms: float
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """Rounds of ListOffsets until every partition has answered; None where no record is as young as the timestamp.
+    """Sends rounds of ListOffsets until every partition has answered. The result is None for a partition without a
+    record of at least the timestamp.
 
-    Raises RetriableError when the time is over, ClientError for a refusal that does not pass.
+    Raises RetriableError on timeout, ClientError for a permanent refusal.
     """
     ends_at = time.monotonic() + timeout_ms / 1000
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
@@ -183,7 +185,8 @@ async def list_offsets(
 
 
 async def _if_reached(asking: Awaitable[dict[TopicPartition, T]]) -> dict[TopicPartition, T]:
-    """Nothing of a broker that cannot be reached: its partitions are asked for again, maybe elsewhere."""
+    """Returns an empty result if the broker cannot be reached: its partitions are looked up again, possibly
+    elsewhere."""
     try:
         return await asking
     except RetriableError:

@@ -1,7 +1,7 @@
-"""The position of a consumer in each of its partitions, and the records fetched there: decisions only, no requests.
+"""The position of a consumer in each of its partitions, and the records fetched there. Decides only; sends no requests.
 
-A partition goes through these steps: its position is looked up (the committed offset of the group, else the start or
-the end, by the reset policy), then records are fetched from there on, ahead of the application. When the partition gets
+For each partition the position is looked up first: the committed offset of the group, otherwise the start or the end,
+depending on the reset policy. Then records are fetched from there on, ahead of the application. When the partition gets
 another leader, the position is compared with that leader's log before anything more is fetched (KIP-320).
 """
 
@@ -17,12 +17,13 @@ from odradek.client.common.values import ConsumerRecord, OffsetAndMetadata, Topi
 from odradek.client.consuming.fetched import FetchedRecords, RawBatches
 from odradek.protocol.errors import ErrorCode
 
-EARLIEST_TIMESTAMP = -2  # what ListOffsets takes for the ends of a log
+EARLIEST_TIMESTAMP = -2  # values for ListOffsets that stand for the ends of a log
 LATEST_TIMESTAMP = -1
 
 
 class OffsetReset(Enum):
-    """Where to read from when there is no committed offset, or the position is not in the log (`auto.offset.reset`)."""
+    """Where to begin if there is no committed offset, or the log does not contain the position
+    (`auto.offset.reset`)."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -30,14 +31,14 @@ class OffsetReset(Enum):
 
     @property
     def timestamp(self) -> int | None:
-        """Returns what to ask ListOffsets for; None where the application wants an error instead."""
+        """The timestamp for ListOffsets, or None if the application wants an error instead."""
         return {OffsetReset.EARLIEST: EARLIEST_TIMESTAMP, OffsetReset.LATEST: LATEST_TIMESTAMP}.get(self)
 
 
 class OffsetOutOfRange(ClientError):
-    """The position is not in the log (any more), and `auto_offset_reset="none"` forbids to choose another one.
+    """The log does not contain the position (any more), and `auto_offset_reset="none"` forbids choosing another one.
 
-    `seek` is the way on. `offset` is None where there is no committed one.
+    Call `seek` to continue. `offset` is None if there is no committed offset.
     """
 
     def __init__(self, topic_partition: TopicPartition, offset: int | None) -> None:
@@ -48,11 +49,11 @@ class OffsetOutOfRange(ClientError):
 
 
 class Stage(Enum):
-    """The knowledge about the position of a partition."""
+    """What is needed before records can be fetched from a partition."""
 
-    COMMITTED_WANTED = auto()  # the group's committed offset is to be asked for
-    RESET_WANTED = auto()  # ListOffsets is to be asked
-    VALIDATION_WANTED = auto()  # the leader has changed
+    COMMITTED_WANTED = auto()  # request the group's committed offset
+    RESET_WANTED = auto()  # look the position up with ListOffsets
+    VALIDATION_WANTED = auto()  # compare the position with the log of the new leader
     READY = auto()
 
 
@@ -62,22 +63,23 @@ class Assigned:
 
     topic_partition: TopicPartition
     stage: Stage
-    offset: int = -1  # what the application is given next; -1 until it is known
-    leader_epoch: int | None = None  # of the record before, as far as it is known
-    validated_epoch: int | None = None  # the leader's, when the position was last known to be right
-    reset_to: int | None = None  # a timestamp of ListOffsets
+    offset: int = -1  # of the next record for the application; -1 until it is known
+    leader_epoch: int | None = None  # of the record before the position, if known
+    validated_epoch: int | None = None  # epoch of the leader when the position was last known to be right
+    reset_to: int | None = None  # timestamp for ListOffsets
     is_paused: bool = False
-    is_asked: bool = False  # by a Fetch that is not answered
+    is_asked: bool = False  # a Fetch for it is in flight
     replica: int | None = None  # the node that the leader has named to read from (KIP-392)
     replica_until_s: float = 0.0  # by time.monotonic; then the leader is asked again
-    log_start_offset: int | None = None  # as the last answer to a Fetch said
-    log_end_offset: int | None = None  # the same: the last stable offset, or with read_uncommitted the high watermark
-    error: ClientError | None = None  # what the application has to be told before anything more is fetched
+    log_start_offset: int | None = None  # as in the last Fetch response
+    # As in the last Fetch response: the last stable offset, or with read_uncommitted the high watermark.
+    log_end_offset: int | None = None
+    error: ClientError | None = None  # must be raised in the application before anything more is fetched
     fetched: deque[FetchedRecords] = field(default_factory=deque)
 
     @property
     def fetch_offset(self) -> int:
-        """Where the next Fetch begins: behind what is fetched already."""
+        """The offset for the next Fetch, after the records that are already buffered."""
         return self.fetched[-1].end_offset if self.fetched else self.offset
 
     @property
@@ -87,16 +89,17 @@ class Assigned:
     def seek(self, offset: int, leader_epoch: int | None = None) -> None:
         self.stage, self.offset, self.leader_epoch = Stage.READY, offset, leader_epoch
         self.validated_epoch = self.error = None
-        self.is_asked = False  # what a Fetch brings that is still out will not be wanted
+        self.is_asked = False  # the result of a Fetch that is still in flight will be ignored
         self.fetched.clear()
 
     def reset(self, timestamp: int) -> None:
-        """To be looked up with ListOffsets."""
+        """Discards the position, so that it is looked up with ListOffsets."""
         self.stage, self.offset, self.leader_epoch, self.reset_to = Stage.RESET_WANTED, -1, None, timestamp
         self.fetched.clear()
 
     def led_in(self, leader_epoch: int | None) -> None:
-        """The leader's epoch, by the newest metadata. Without an epoch of the position there is nothing to compare."""
+        """Applies the leader's epoch of the newest metadata. If the epoch of the position is unknown, there is nothing
+        to compare."""
         if self.stage is not Stage.READY or leader_epoch is None or leader_epoch == self.validated_epoch:
             return
         self.replica = None
@@ -107,7 +110,8 @@ class Assigned:
             self.fetched.clear()
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
-        """The next records, of one batch at most. Raises MalformedMessage; the position is then before the damage."""
+        """Returns the next records, all of one batch. Raises MalformedMessage; the position is then before the
+        damage."""
         while self.fetched:
             first = self.fetched[0]
             try:
@@ -123,7 +127,7 @@ class Assigned:
         return []
 
     def take_batches(self) -> RawBatches:
-        """Takes what the oldest Fetch in hand brought, as far as it was not taken yet."""
+        """Takes the rest of the oldest buffered Fetch result."""
         first = self.fetched.popleft()
         taken = first.take_batches()
         self.offset = max(self.offset, taken.end_offset)
@@ -138,22 +142,22 @@ class Positions:
     def __init__(self, auto_offset_reset: OffsetReset) -> None:
         self._reset = auto_offset_reset
         self._assigned: dict[TopicPartition, Assigned] = {}
-        self._turn: deque[TopicPartition] = deque()  # whose records are given next
-        self.emptied = 0  # how often all was taken that one Fetch had brought of a partition
+        self._turn: deque[TopicPartition] = deque()  # order in which the partitions return records
+        self.emptied = 0  # how often the result of a Fetch for one partition was used up
 
     @property
     def partitions(self) -> set[TopicPartition]:
         return set(self._assigned)
 
     def snapshot(self) -> list[Assigned]:
-        """All partitions now; any thread may call it."""
+        """Returns a copy of all partitions. Thread-safe."""
         return list(self._assigned.values())
 
     def __iter__(self) -> Iterator[Assigned]:
         return iter(self._assigned.values())
 
     def assign(self, partitions: Collection[TopicPartition], *, has_group: bool) -> None:
-        """Have these and no others. Those that the consumer has already keep their positions."""
+        """Replaces the partitions. Those that the consumer already has keep their positions."""
         stage = Stage.COMMITTED_WANTED if has_group else Stage.RESET_WANTED
         kept = self._assigned
         self._assigned = {}
@@ -164,7 +168,7 @@ class Positions:
         self._turn = deque(self._assigned)
 
     def of(self, partition: TopicPartition) -> Assigned:
-        """Raises IllegalState for one that the consumer does not have."""
+        """Returns the state of a partition. Raises IllegalState if it is not assigned."""
         try:
             return self._assigned[partition]
         except KeyError:
@@ -177,7 +181,7 @@ class Positions:
         return [each for each in self._assigned.values() if each.stage is stage]
 
     def committed(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
-        """Takes in what the group has committed: None if it never did."""
+        """Applies the committed offset of the group, or None if it has never committed one."""
         assigned = self._assigned.get(partition)
         if assigned is None or assigned.stage is not Stage.COMMITTED_WANTED:
             return
@@ -187,7 +191,8 @@ class Positions:
             self.lose(assigned)
 
     def lose(self, assigned: Assigned) -> None:
-        """There is no position, or it is not in the log: another one is chosen, or the application told to do it."""
+        """Chooses a new position, because there is none or the log does not contain it; or stores an error for the
+        application."""
         timestamp = self._reset.timestamp
         if timestamp is not None:
             assigned.reset(timestamp)
@@ -199,24 +204,24 @@ class Positions:
     def validated(
         self, assigned: Assigned, current_epoch: int | None, end_epoch: int | None, end_offset: int | None
     ) -> None:
-        """Takes in what the leader said of the epoch of the position.
+        """Applies the leader's response about the epoch of the position.
 
-        current_epoch           the leader's own
-        end_epoch, end_offset   the position's epoch, or the last one before it that the leader's log has, and where
-                                that ends; None if it has no such epoch
+        current_epoch           epoch of the leader itself
+        end_epoch, end_offset   the position's epoch, or the last earlier one that the leader's log has, and its end;
+                                None if there is no such epoch
         """
         if assigned.stage is not Stage.VALIDATION_WANTED:
             return
         if end_offset is None or (end_offset < assigned.offset and self._reset is OffsetReset.NONE):
             self.lose(assigned)
-        elif end_offset < assigned.offset:  # what was read behind there is in the log no more
+        elif end_offset < assigned.offset:  # the log no longer contains the records that were read after that offset
             assigned.seek(end_offset, end_epoch)
         else:
             assigned.stage = Stage.READY
         assigned.validated_epoch = current_epoch
 
     def to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The position of every partition that has one."""
+        """Returns the position of every partition that has one."""
         return {
             each.topic_partition: OffsetAndMetadata(each.offset, "", each.leader_epoch)
             for each in self._assigned.values()
@@ -224,8 +229,8 @@ class Positions:
         }
 
     def hungry(self, most_bytes: int, most_bytes_in_all: int) -> list[Assigned]:
-        """Lists partitions to be fetched from: ready, not paused, not asked about already, and with less than so much
-        in hand."""
+        """Returns the partitions to fetch from: ready, not paused, without a Fetch in flight, and with less than
+        `most_bytes` buffered."""
         in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
         if in_hand >= most_bytes_in_all:
             return []
@@ -240,15 +245,16 @@ class Positions:
         ]
 
     def asked_last(self, assigned: Assigned) -> None:
-        """Puts it behind the others in the next Fetch, so that none starves where answers are limited (KIP-74)."""
+        """Moves the partition to the end of the next Fetch, so that none starves when responses are limited
+        (KIP-74)."""
         self._assigned[assigned.topic_partition] = self._assigned.pop(assigned.topic_partition)
 
     def has_plenty(self, most_bytes: int) -> bool:
-        """Whether the application has that much to take in some partition."""
+        """Returns whether at least this many bytes are buffered for one partition."""
         return any(each.fetched_bytes >= most_bytes and not each.is_paused for each in self._assigned.values())
 
     def error(self) -> ClientError | None:
-        """Returns what the application is to be told, once: whatever it was is tried again after that."""
+        """Returns an error for the application, once. Afterwards the failed operation is retried."""
         for each in self._assigned.values():
             if each.error is not None:
                 error, each.error = each.error, None
@@ -256,7 +262,8 @@ class Positions:
         return None
 
     def take(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Records of the partition whose turn it is. A partition keeps its turn while what one Fetch brought lasts."""
+        """Returns records of the partition whose turn it is. It keeps its turn until the result of one Fetch is used
+        up."""
         for _ in range(len(self._turn)):
             assigned = self._assigned[self._turn[0]]
             if not assigned.is_paused:
@@ -273,7 +280,7 @@ class Positions:
         return None
 
     def take_batches(self) -> dict[TopicPartition, RawBatches]:
-        """Takes what one Fetch brought of each partition."""
+        """Takes the result of one Fetch for each partition."""
         wanted = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
         self.emptied += len(wanted)
         return {each.topic_partition: each.take_batches() for each in wanted}

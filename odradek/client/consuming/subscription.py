@@ -1,5 +1,7 @@
-"""The group membership of a consumer: partitions come and go only while the application asks for records, and offsets
-are committed on demand, every so often, and before partitions are given up.
+"""The group membership of a consumer, and its commits.
+
+Partitions change only while the application waits for records. Offsets are committed on demand, at intervals, and
+before partitions are given up.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class Subscription:
-    """The subscription of one consumer, which has a member from the first `subscribe` to `leave`."""
+    """The subscription of one consumer. It has a group member from the first `subscribe` until `leave`."""
 
     def __init__(
         self,
@@ -46,7 +48,8 @@ class Subscription:
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
-        """Names the member; of a consumer that only assigns the group's id, which is not checked against any member."""
+        """Identifies the member. For a consumer that uses `assign`, contains only the group id, so that no member is
+        checked."""
         if self._member is None:
             return ConsumerGroupMetadata(self._settings.group_id)
         return self._member.metadata
@@ -60,12 +63,12 @@ class Subscription:
         self._member = kind(self._cluster, self._settings, interest, progress=self._progress, news=self._heard)
 
     async def keep_up(self) -> None:
-        """Raises ClientError when the group does not take this member."""
+        """Attends to the group membership. Raises ClientError if the group does not accept this member."""
         if self._member is not None:
             await self._member.keep_up(self._handover)
 
     async def leave(self) -> None:
-        """Give up everything and be a member no more."""
+        """Gives up all partitions and leaves the group."""
         member = self._member
         if isinstance(member, GroupMember):
             await member.stop_joining()
@@ -86,12 +89,13 @@ class Subscription:
             self._member.refused_commit(code)
 
     def _heard(self) -> None:
-        """From the member's heartbeats, maybe: what was taken for the application is not to be given any more."""
+        """Called by the member, possibly from its heartbeats. Buffered records must not be returned any more until
+        `keep_up` has run."""
         self._handover.hold()
         self._news()
 
 
-UNATTENDED_TIMEOUT_MS = 5_000  # of a commit that the application did not call for: it waits for other things
+UNATTENDED_TIMEOUT_MS = 5_000  # for an automatic commit, while the application is waiting for something else
 
 
 class Commits:
@@ -104,7 +108,9 @@ class Commits:
         interval_ms: float | None,
         request_timeout_ms: float,
     ) -> None:
-        """interval_ms   of commits that nobody calls for; None: there are none"""
+        """
+        interval_ms   of automatic commits; None to disable them
+        """
         self._offsets = offsets
         self._positions = positions
         self._delivery = delivery
@@ -120,11 +126,11 @@ class Commits:
 
     @property
     def due_at(self) -> float | None:
-        """When the next one is due, by the loop's clock."""
+        """The time of the next automatic commit, on the loop's clock."""
         return None if self._interval_s is None or not self._positions.partitions else self._next_at
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """These, or the position in every partition. Raises as `Consumer.commit`."""
+        """Commits these offsets, or the position in every partition. Raises the errors of `Consumer.commit`."""
         if offsets is None:
             to_commit = self._behind_what_was_given()
         else:
@@ -149,7 +155,8 @@ class Commits:
             await self.commit_unattended()
 
     async def commit_unattended(self) -> None:
-        """If that is wanted. What fails is committed next time, or read again by the next owner of the partitions."""
+        """Commits if automatic commits are enabled. After a failure, the next commit includes these offsets, or the
+        next owner of the partitions reads the records again."""
         if self._interval_s is not None:
             with suppress(RetriableError, CommitFailed, TimeoutError):
                 async with asyncio.timeout(self._timeout_s):

@@ -41,7 +41,7 @@ class LeaderRoutes:
         self._loop = asyncio.get_running_loop()
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        # their leaders have rejected a request; a metadata refresh is under way
+        # Their leaders have rejected a request; a metadata refresh is under way.
         self._stale: set[TopicPartition] = set()
         self._next_look = self._loop.call_later(max_age_s, self._look_again)
 

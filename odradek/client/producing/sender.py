@@ -69,7 +69,8 @@ class SendingPermission(Protocol):
     def is_transaction_v2(self) -> bool: ...
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Returns whether batches may be sent to this partition now. If not, the sender is woken as soon as they may."""
+        """Returns whether batches may be sent to this partition now. If not, the sender is woken as soon as
+        they may."""
 
     def failed(self, verdict: Verdict, error: ClientError) -> None:
         """Reports that a batch failed with the verdict ABORT or FATAL."""
@@ -346,7 +347,8 @@ class Sender:
     def _not_written(
         self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
     ) -> None:
-        """Handles a batch that was not written, as far as is known: after a lost connection it may have been written."""
+        """Handles a batch that was not written, as far as is known: after a lost connection it may have been
+        written."""
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:

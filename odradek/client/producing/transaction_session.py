@@ -103,7 +103,7 @@ class TransactionSession:
         self._to_add: set[TopicPartition] = set()
         self._added_groups: set[str] = set()
         self._adding: asyncio.Task[None] | None = None
-        # callbacks of share consumers that wait for the end of the transaction
+        # Callbacks of share consumers that wait for the end of the transaction.
         self._ended: list[TransactionEnded] = []
         self._asking = asyncio.Lock()  # keeps one task from sending offsets while another ends the transaction
 
@@ -391,10 +391,10 @@ class TransactionSession:
                 min_version=END_TXN_V2 if self.is_transaction_v2 else 0,
                 is_aborting=not committed,
             )
-            # a cluster with version 0 returns no producer id, even for EndTxn v5
+            # A cluster with version 0 returns no producer id, even for EndTxn v5.
             if answer.producer_id != NO_PRODUCER_ID:
                 self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            # so that the transaction is not ended again if a later step fails and the call is repeated
+            # So that the transaction is not ended again if a later step fails and the call is repeated.
             self.has_begun = False
             await self._follow_the_cluster(is_sure=self.is_transaction_v2 and answer.producer_id != NO_PRODUCER_ID)
         if not self.is_transaction_v2 and needs_new_epoch(self.identity):

@@ -30,7 +30,8 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VerdictRules:
-    """The verdicts for one request. `abort` and `fatal` take precedence over `retry`; all other codes get `otherwise`."""
+    """The verdicts for one request. `abort` and `fatal` take precedence over `retry`; all other codes get
+    `otherwise`."""
 
     abort: frozenset[E] = frozenset()
     fatal: frozenset[E] = frozenset()

@@ -1,11 +1,11 @@
-"""The records that a member has acquired at one broker, as ranges of offsets, and what is to be said of them.
+"""The records that a member has acquired at one broker, as ranges of offsets, and their acknowledgements.
 
-A byte for each offset: its acknowledge type, or the state of an offset about which nothing is to be sent. So a range
-costs one object, whatever its length, and acknowledgements are built from runs of bytes.
+A range has one byte for each offset: its acknowledge type, or a state in which nothing is to be sent. A range is
+therefore a single object of any length, and acknowledgements are built from runs of bytes.
 
-The answer to a ShareFetch holds whole batches of the log, and so also records that others have. Offsets of a range that
-was acquired without a record for the application (removed by compaction, control records) are gaps, which the member
-acknowledges by itself. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7), #s6-3 (Z16).
+The response to a ShareFetch contains whole batches of the log, and so also records that other members have acquired.
+Acquired offsets without a record for the application (removed by compaction, or control records) are gaps, which the
+member acknowledges by itself. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7), #s6-3 (Z16).
 """
 
 from __future__ import annotations
@@ -35,34 +35,37 @@ from odradek.protocol.topic_partition import TopicIdPartition
 
 GAP = 0  # an offset without a record for the application
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
-OPEN = 0xFF  # delivered; the application has not acknowledged it
-RENEWED = 0xFE  # its lock was renewed: it may be acknowledged again, and nothing waits for that
-RENEWING = 0xFD  # the answer is awaited
-DONE = 0xFC  # sent, or another transaction's, or lost
-PENDING = 0xFB  # a transaction of a producer acknowledges it: until that has ended, the application must not
-RETURNED = 0xFA  # that transaction was aborted: the application may acknowledge it, and no fetch waits for that
+OPEN = 0xFF  # delivered, but not acknowledged by the application
+RENEWED = 0xFE  # its lock was renewed: the application may acknowledge it again, and `getmany` does not wait for that
+RENEWING = 0xFD  # the renewal was sent, but not answered yet
+DONE = 0xFC  # sent, lost, or left to another transaction
+PENDING = 0xFB  # a transaction acknowledges it: until that ends, the application must not
+# That transaction was aborted: the application may acknowledge it, and `getmany` does not wait for that.
+RETURNED = 0xFA
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")
-_APPLICATION_S = re.compile(rb"[\x01-\x04]")  # acknowledgements of the application that wait to be sent
+_APPLICATION_S = re.compile(rb"[\x01-\x04]")  # acknowledgements of the application that are not sent yet
 _CAN_BE_PENDING = re.compile(rb"[\xff\xfe\xfa]+")  # OPEN, RENEWED, RETURNED
 _WHEN_SENT = bytes(RENEWING if kind == RENEW else DONE for kind in range(256))
 _BY_OFFSET = attrgetter("first_offset")
 
 
 class AcquiredRange:
-    """Offsets that were acquired together."""
+    """A range of offsets that were acquired together."""
 
     __slots__ = ("first_offset", "types")
 
     def __init__(self, first_offset: int, types: bytearray) -> None:
-        """types   for each offset from the first one on; OPEN for those with a record"""
+        """
+        types   for each offset from the first one on; OPEN if it has a record
+        """
         self.first_offset = first_offset
         self.types = types
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRun:
-    """Part of a range that is sent as one batch."""
+    """Part of a range that is sent as one acknowledgement batch."""
 
     acquired: AcquiredRange
     start: int
@@ -78,14 +81,14 @@ class TypeRun:
 
     @property
     def acknowledge_types(self) -> list[int]:
-        """Lists types as the requests have them: one for all, or one for each offset."""
+        """The types in the form of the requests: one for all offsets, or one for each."""
         types = self.types
         return [types[0]] if types.count(types[0]) == len(types) else list(types)
 
 
 @dataclass(frozen=True, slots=True)
 class SentAcknowledgements:
-    """Acknowledgements of one partition in one request; `settle` is told what became of it."""
+    """Acknowledgements of one partition in one request. `settle` receives their outcome."""
 
     partition: TopicPartition
     runs: list[TypeRun]
@@ -96,7 +99,7 @@ class SentAcknowledgements:
 
     @property
     def acknowledged(self) -> list[tuple[int, int]]:
-        """The first and last offsets of records that the application has acknowledged."""
+        """First and last offsets of the records that the application has acknowledged."""
         return [
             (run.first_offset + start, run.first_offset + stop - 1)
             for run in self.runs
@@ -106,7 +109,7 @@ class SentAcknowledgements:
 
 @dataclass(frozen=True, slots=True)
 class LentRun:
-    """Offsets of a range that a transaction acknowledges, as indexes into the types of the range."""
+    """Offsets of a range that a transaction acknowledges, as indexes into its types."""
 
     partition: TopicPartition
     acquired: AcquiredRange
@@ -115,24 +118,24 @@ class LentRun:
 
 
 class Acquisitions:
-    """Records that one broker has acquired for this member. A record stays here until it is settled, or acquired anew.
+    """The records that one broker has acquired for this member. Each stays here until it is settled or acquired again.
 
-    `acknowledge` may be called from another thread than everything else.
+    `acknowledge` may be called in a different thread from the other methods.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # between `acknowledge` and `take`
+        self._lock = threading.Lock()  # protects `acknowledge` and `take` from each other
         self._ranges: dict[TopicPartition, list[AcquiredRange]] = {}
         self._ids: dict[TopicPartition, TopicIdPartition] = {}
 
     def add(self, partition: TopicPartition, topic_id: bytes, ranges: Iterable[AcquiredRange]) -> None:
-        """Acquired just now, in the order of offsets."""
+        """Adds ranges that were just acquired, in the order of offsets."""
         known = self._ids.get(partition)
-        if known is not None and known.topic_id != topic_id:  # another topic of the same name
+        if known is not None and known.topic_id != topic_id:  # a new topic with the same name
             self._ranges.pop(partition, None)
         self._ids[partition] = TopicIdPartition(topic_id, partition.partition)
         before, added = self._ranges.get(partition, []), list(ranges)
-        for old in before:  # what is acquired again was lost
+        for old in before:  # a record that is acquired again was lost before
             for new in added:
                 start = max(0, new.first_offset - old.first_offset)
                 stop = min(len(old.types), new.first_offset + len(new.types) - old.first_offset)
@@ -142,7 +145,8 @@ class Acquisitions:
         self._forget_done(partition)
 
     def acknowledge(self, partition: TopicPartition, offset: int, kind: int) -> bool:
-        """Whether it is the application's to acknowledge; a type that was not sent yet is replaced."""
+        """Sets the acknowledge type of a record, or replaces one that was not sent yet. Returns False if the
+        application cannot acknowledge this record."""
         with self._lock:
             for each in self._before(partition, offset):
                 at = offset - each.first_offset
@@ -152,18 +156,18 @@ class Acquisitions:
         return False
 
     def accept_all(self) -> None:
-        """Everything that was delivered."""
+        """Accepts all records that were delivered."""
         self._replace(OPEN, ACCEPT)
 
     def leave_all(self) -> None:
-        """To the transactions of a producer, or to the lock's end: nothing is sent for what was delivered."""
+        """Leaves all delivered records to transactions, or to the expiry of their locks. Nothing is sent for them."""
         self._replace(OPEN, DONE)
 
     # Acknowledgements by the transaction of a producer.
 
     def acknowledged_otherwise(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
-        """Returns the place of a record that the application has acknowledged through the consumer, if there is one
-        among these records. Its acknowledgement would be sent outside the transaction."""
+        """Returns the position of one of these records that the application has already acknowledged through the
+        consumer, or None. That acknowledgement would be sent outside the transaction."""
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
                 if found := _APPLICATION_S.search(each.types, start, stop):
@@ -171,8 +175,8 @@ class Acquisitions:
         return None
 
     def make_pending(self, given: Acknowledgements) -> list[LentRun]:
-        """Keeps these records, as far as they were delivered, from being acknowledged through the consumer until
-        `end_pending` is called with what is returned here."""
+        """Prevents the delivered records among these from being acknowledged through the consumer, until `end_pending`
+        is called with the returned list."""
         pending = []
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
@@ -183,7 +187,7 @@ class Acquisitions:
         return pending
 
     def end_pending(self, pending: Iterable[LentRun], *, committed: bool) -> None:
-        """The transaction has ended. If it was aborted, the application may acknowledge the records again."""
+        """Ends the transaction. If it was aborted, the application may acknowledge the records again."""
         with self._lock:
             for run in pending:
                 part = run.acquired.types[run.start : run.stop]
@@ -194,7 +198,7 @@ class Acquisitions:
                 self._forget_done(partition)
 
     def leave_returned(self) -> None:
-        """Leaves what aborted transactions have given back to the lock's end: nothing is sent for it."""
+        """Leaves records of aborted transactions to the expiry of their locks. Nothing is sent for them."""
         self._replace(RETURNED, DONE)
 
     def is_pending(self, partition: TopicPartition, offset: int) -> bool:
@@ -205,7 +209,7 @@ class Acquisitions:
             )
 
     def _overlaps(self, given: Acknowledgements) -> Iterator[tuple[TopicPartition, AcquiredRange, int, int]]:
-        """Yields the part of each acquired range, as indexes into its types, that each given range covers."""
+        """Yields the part of each acquired range that a given range covers, as indexes into its types."""
         for partition, wanted in given.items():
             for each in self._ranges.get(partition, ()):
                 end = each.first_offset + len(each.types)
@@ -219,12 +223,12 @@ class Acquisitions:
 
     @property
     def has_open(self) -> bool:
-        """Whether a delivered record waits for its acknowledgement."""
+        """Whether a delivered record is not acknowledged yet."""
         return any(OPEN in each.types for ranges in self._ranges.values() for each in ranges)
 
     @property
     def to_send(self) -> list[TopicPartition]:
-        """Partitions about which something waits to be sent."""
+        """Partitions with acknowledgements that are not sent yet."""
         return [
             partition
             for partition, ranges in self._ranges.items()
@@ -236,24 +240,24 @@ class Acquisitions:
         return any(RENEW in each.types for ranges in self._ranges.values() for each in ranges)
 
     def take(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
-        """All that is to be sent now; each has to be settled or put back."""
+        """Takes all acknowledgements that can be sent now. Each must be settled or put back."""
         taken: dict[TopicIdPartition, SentAcknowledgements] = {}
         with self._lock:
             for partition, ranges in self._ranges.items():
-                # Sorted, since what was acquired anew may lie within an older range.
+                # Sorted, because a range that was acquired again may lie within an older one.
                 if runs := [run for each in ranges for run in _runs_of(each)]:
                     taken[self._ids[partition]] = SentAcknowledgements(partition, sorted(runs, key=_BY_OFFSET))
         return taken
 
     def settle(self, sending: SentAcknowledgements, *, is_done: bool) -> None:
-        """The broker has answered. What was to be renewed, and is not, is lost."""
+        """Applies the broker's response. If a renewal failed, its records are lost."""
         if sending.renews:
             for run in sending.runs:
                 self._write(run, RENEWING, bytes([RENEWED if is_done else DONE]) * len(run.types))
         self._forget_done(sending.partition)
 
     def put_back(self, sending: SentAcknowledgements) -> None:
-        """It was not decided: the next request says it again."""
+        """Makes the acknowledgements part of the next request, because nothing was decided."""
         ranges = self._ranges.setdefault(sending.partition, [])
         for run in sending.runs:
             if run.acquired not in ranges:
@@ -265,7 +269,8 @@ class Acquisitions:
         self._ids.clear()
 
     def _before(self, partition: TopicPartition, offset: int) -> Iterable[AcquiredRange]:
-        """Ranges that may hold this offset, the likeliest first: they overlap only where an older one is done."""
+        """Returns the ranges that may contain this offset, most likely first: ranges overlap only where an older one is
+        done."""
         ranges = self._ranges.get(partition, [])
         at = bisect_right(ranges, offset, key=_BY_OFFSET)
         return reversed(ranges[:at])
@@ -291,7 +296,7 @@ class Acquisitions:
 
 
 def _runs_of(acquired: AcquiredRange) -> list[TypeRun]:
-    """Collects what is to be sent of it, and marks that as sent."""
+    """Collects the acknowledgements of a range that can be sent, and marks them as sent."""
     runs = []
     for found in _TO_SEND.finditer(bytes(acquired.types)):
         types = found.group()
@@ -301,7 +306,7 @@ def _runs_of(acquired: AcquiredRange) -> list[TypeRun]:
 
 
 def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last of each run of offsets that follow one another."""
+    """Returns the first and last offset of each run of consecutive offsets."""
     found = []
     for _, group in groupby(enumerate(sorted(set(offsets))), key=lambda each: each[1] - each[0]):
         run = [offset for _, offset in group]
@@ -310,13 +315,14 @@ def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 _OFFSET = attrgetter("offset")
-MOST_OFFSETS = 1 << 24  # of one range; a broker that says more is wrong
+MOST_OFFSETS = 1 << 24  # of one range; a broker that reports more is faulty
 _share_record_of = partial(tuple.__new__, ShareRecord)
 
 
 @dataclass(slots=True)
 class FetchedShareRecords:
-    """`damage` says why records were left out: those of a batch with a wrong CRC are rejected, others released."""
+    """The records of one partition in a response. `damage` explains why records were left out: those of a batch with a
+    wrong CRC are rejected, others released."""
 
     ranges: list[AcquiredRange] = field(default_factory=list)
     records: list[ShareRecord] = field(default_factory=list)
@@ -326,9 +332,10 @@ class FetchedShareRecords:
 def read_acquired(
     partition: TopicPartition, records: Buffer, acquired: Sequence[AcquiredRecords], *, checks_crcs: bool
 ) -> FetchedShareRecords:
-    """acquired   as the broker lists them: ascending, without overlap
+    """Reads the acquired records of one partition. Damaged records do not raise an error; they are rejected or
+    released.
 
-    Nothing is raised: damage becomes acknowledgements.
+    acquired   as listed by the broker: ascending, without overlaps
     """
     reading = _Reading(partition, memoryview(records), checks_crcs)
     for each in acquired:
@@ -342,7 +349,7 @@ class _Reading:
         self._partition = partition
         self._records = records
         self._checks_crcs = checks_crcs
-        self._end_offset = -1  # of what the answer brought
+        self._end_offset = -1  # end of the batches in the response
         try:
             self._batches = [(at, read_batch_header(records, at)) for at in whole_batches(records)]
         except MalformedMessage as error:
@@ -350,10 +357,10 @@ class _Reading:
             self.found.damage = str(error)
         if self._batches:
             self._end_offset = self._batches[-1][1].next_offset
-        self._following = 0  # the first batch that may reach into the next range
+        self._following = 0  # index of the first batch that may overlap the next range
         self._opened_at = -1
         self._opened: list[ConsumerRecord] = []
-        self._refusal: int | None = None  # how the batch that was opened last is acknowledged, if it is damaged
+        self._refusal: int | None = None  # acknowledge type for the last opened batch if it is damaged
 
     def read(self, acquired: AcquiredRecords) -> None:
         first, last = acquired.first_offset, acquired.last_offset
@@ -380,7 +387,7 @@ class _Reading:
                 taken += len(opened)
                 self.found.records += map(_share_record_of, map(add, opened, repeat(count)))
             if header.next_offset > stop:
-                break  # the next range may want the rest
+                break  # the next range may need the rest of this batch
             self._following += 1
         if taken == stop - first:
             types = bytearray([OPEN]) * taken
@@ -388,7 +395,7 @@ class _Reading:
             types = self._types(first, stop) if types is None else types
             for record in self.found.records[len(self.found.records) - taken :]:
                 types[record.offset - first] = OPEN
-        if stop <= last:  # whatever became of these: they are not gaps
+        if stop <= last:  # these records are missing for an unknown reason, so they are not gaps
             missing = AcquiredRange(stop, bytearray([RELEASE]) * (last + 1 - stop))
             self.found.damage = self.found.damage or f"the records from offset {stop} to {last} did not come"
             self._add(AcquiredRange(first, types))

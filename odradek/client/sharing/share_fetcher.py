@@ -22,22 +22,25 @@ Records = dict[TopicPartition, list[ShareRecord]]
 
 
 class ShareFetcher:
-    """Nothing is fetched ahead: the locks of records that nobody processes would run."""
+    """Fetches records of all leaders. Nothing is fetched ahead, because the locks of unprocessed records could
+    expire."""
 
     def __init__(
         self, cluster: Cluster, settings: ShareSettings, *, news: Callable[[], None], metrics: ShareConsumerMetrics
     ) -> None:
-        """news   called when `take` has something, or `wake` may have more to do"""
+        """
+        news   called when `take` has records, or `wake` may have more to do
+        """
         self._metrics = metrics
         self._cluster = cluster
         self._settings = settings
         self._news = news
         self._leaders: dict[int, ShareLeader] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by node
-        self._failures: dict[int, int] = {}  # of a node, one after the other
+        self._failures: dict[int, int] = {}  # consecutive failures of each node
         self._lookup: asyncio.Task[None] | None = None
         self._lookups = 0  # in a row
-        self._stale: set[str] = set()  # topics whose leaders have to be asked for again
+        self._stale: set[str] = set()  # topics whose metadata must be refreshed
         self._ready: deque[tuple[ShareLeader, list[ShareDelivery]]] = deque()
         self._error: ClientError | None = None
         self._turn = 0
@@ -47,8 +50,8 @@ class ShareFetcher:
         return list(self._leaders.values())
 
     def take(self) -> Records:
-        """Takes what one ShareFetch has brought, to be acknowledged from now on. Raises ClientError once for each
-        error."""
+        """Takes the result of one ShareFetch, whose records must be acknowledged from now on. Raises each error once,
+        as ClientError."""
         if self._ready:
             leader, deliveries = self._ready.popleft()
             return {each.partition: leader.deliver(each) for each in deliveries}
@@ -58,7 +61,7 @@ class ShareFetcher:
         return {}
 
     def wake(self, assigned: Assigned, max_wait_ms: int) -> None:
-        """Ask every broker that is not being asked, if there is a reason."""
+        """Sends a request to every broker that needs one and has none in flight."""
         wanted = self._by_leader(assigned)
         for node_id in wanted.keys() - self._leaders.keys():
             self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings, self._metrics)
@@ -69,13 +72,13 @@ class ShareFetcher:
             self._lookups = 0
         for node_id in self._in_turn():
             if self._tasks and self._settings.acquire_mode is AcquireMode.RECORD_LIMIT:
-                break  # the limit holds over all brokers
+                break  # the limit holds for all brokers together
             leader, of_node = self._leaders[node_id], wanted.get(node_id, {})
             if node_id not in self._tasks and leader.has_to_ask(of_node):
                 self._tasks[node_id] = self._spawn(self._fetch(leader, of_node, max_wait_ms))
 
     def take_acknowledged(self) -> list[Acknowledged]:
-        """Tells what became of acknowledgements since this was last called."""
+        """Returns the outcomes of acknowledgements since the last call."""
         found = []
         for leader in self._leaders.values():
             found += leader.acknowledged
@@ -83,11 +86,12 @@ class ShareFetcher:
         return found
 
     async def acknowledge(self) -> None:
-        """Send all that waits, to all brokers at once."""
+        """Sends all waiting acknowledgements to all brokers concurrently."""
         await asyncio.gather(*(leader.acknowledge() for leader in self._leaders.values() if leader.acquired.to_send))
 
     async def close_sessions(self, timeout_ms: float) -> None:
-        """Send what waits; what else was acquired is released. Brokers that do not answer release it by themselves."""
+        """Sends waiting acknowledgements and releases all other acquired records. Unreachable brokers release them
+        later by themselves."""
         closing = [leader.acknowledge(is_final=True) for leader in self._leaders.values()]
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
@@ -112,7 +116,7 @@ class ShareFetcher:
         return found
 
     def _in_turn(self) -> list[int]:
-        """Another node first each time, so that none starves where one is asked at a time."""
+        """Returns the nodes, each time with another one first, so that none starves if only one is asked at a time."""
         nodes = sorted(self._leaders)
         if not nodes:
             return nodes
@@ -144,10 +148,12 @@ class ShareFetcher:
             self._news()
 
     def _refused(self, partition: TopicPartition, error: ClientError) -> bool:
-        """Whether to pause before this broker is asked again. What does not pass by itself, the application is told."""
+        """Handles the error of one partition: permanent errors go to the application. Returns whether to pause before
+        the next request to this broker."""
         if error.code in STALE_METADATA:
             self._stale.add(partition.topic)
-        elif not error.is_retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:  # its state is not loaded
+        elif not error.is_retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
+            # The state of the share partition is not loaded.
             self._error = error
         return error.code is not ErrorCode.CORRUPT_MESSAGE
 
@@ -160,7 +166,7 @@ class ShareFetcher:
                 await self._cluster.refresh(topics)
             except RetriableError:
                 self._stale |= topics
-            except ClientError as error:  # the login is refused
+            except ClientError as error:  # the broker refuses the login
                 self._stale |= topics
                 self._error = error
         finally:

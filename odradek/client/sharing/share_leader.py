@@ -1,4 +1,4 @@
-"""The requests of a share consumer to one broker that leads share partitions, one at a time."""
+"""Sends the requests of a share consumer to one broker that leads share partitions, one at a time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from odradek.protocol.messages.share_fetch_response import PartitionData, ShareF
 from odradek.protocol.topic_partition import TopicIdPartition
 
 CHANNEL = "share"
-RENEWS_AND_LIMITS = 2  # the version of both requests with renewals, and with the record-limit mode
+RENEWS_AND_LIMITS = 2  # first version of both requests with renewals and the record-limit mode
 FIRST_VERSION = 1
-# The broker could not store the acknowledgement now: nothing is decided, and it is sent again.
+# The broker could not store the acknowledgement now. Nothing is decided, so it is sent again.
 UNDECIDED = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -36,14 +36,14 @@ UNDECIDED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# A fetch is repeated after these. With the last of them Kafka 4.3.1 refuses a whole ShareFetch when one of its topics
-# was deleted, until the assignment is without that topic.
+# A fetch is repeated after these errors. Kafka 4.3.1 answers a whole ShareFetch with the last of them if one of its
+# topics was deleted, until the assignment no longer contains the topic.
 PASSING = SESSION_IS_GONE | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Acknowledgements of one partition that were answered: `error` is None for those that are stored."""
+    """Acknowledgements of one partition that were answered. `error` is None if they are stored."""
 
     partition: TopicPartition
     ranges: list[tuple[int, int]]
@@ -52,7 +52,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class ShareDelivery:
-    """Records of one partition, and the ranges that they were acquired in."""
+    """Records of one partition, and the ranges in which they were acquired."""
 
     named: TopicIdPartition
     partition: TopicPartition
@@ -61,7 +61,7 @@ class ShareDelivery:
 
 @dataclass(slots=True)
 class Fetched:
-    """The yield of one ShareFetch."""
+    """The result of one ShareFetch."""
 
     deliveries: list[ShareDelivery] = field(default_factory=list)
     refused: dict[TopicPartition, ClientError] = field(default_factory=dict)
@@ -72,21 +72,23 @@ class ShareLeader:
         self._metrics = metrics
         self.node_id = node_id
         self.acquired = Acquisitions()
-        self.acknowledged: list[Acknowledged] = []  # for the application, which takes them from here
+        self.acknowledged: list[Acknowledged] = []  # until the application takes them
         self._cluster = cluster
         self._settings = settings
         self._session = ShareSession()
         self._asking = asyncio.Lock()
-        self.lock_timeout_ms: int | None = None  # of records acquired or renewed from now on, as last heard
+        # For records that are acquired or renewed from now on, as last reported.
+        self.lock_timeout_ms: int | None = None
 
     def has_to_ask(self, wanted: Iterable[TopicIdPartition]) -> bool:
-        """Whether a request is due even when nothing is wanted of this broker: it may have to forget partitions."""
+        """Returns whether a request is due. That is possible without wanted partitions: the session may have to forget
+        some."""
         return bool(set(wanted) or self._session.partitions or self.acquired.to_send)
 
     async def fetch(self, wanted: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> Fetched:
-        """One ShareFetch, with the acknowledgements that wait. Raises ClientError; then the session begins anew."""
+        """Sends one ShareFetch, with the waiting acknowledgements. Raises ClientError; the session then starts anew."""
         async with self._asking:
-            if self.acquired.has_renewals:  # a request that renews fetches nothing
+            if self.acquired.has_renewals:  # a request with renewals fetches nothing
                 await self._acknowledge()
             sendings = self._take()
             partitions = frozenset(wanted)
@@ -120,24 +122,25 @@ class ShareLeader:
             return self._take_in(answer, wanted, sendings)
 
     def deliver(self, delivery: ShareDelivery) -> list[ShareRecord]:
-        """The records are the application's from now on, to be acknowledged."""
+        """Hands the records to the application, which must acknowledge them from now on."""
         self.acquired.add(delivery.partition, delivery.named.topic_id, delivery.acquired.ranges)
         return delivery.acquired.records
 
     async def acknowledge(self, *, is_final: bool = False) -> None:
-        """Send what waits; `acknowledged` has the results. Raises nothing that concerns acknowledgements alone.
+        """Sends the waiting acknowledgements, and stores the outcomes in `acknowledged`. Errors that concern only
+        acknowledgements are not raised.
 
-        is_final   close the session: what was acquired and not acknowledged is released
+        is_final   close the session: the broker releases all records that were acquired but not acknowledged
         """
         async with self._asking:
             await self._acknowledge(is_final=is_final)
 
     def lose(self, error: ClientError) -> None:
-        """The application will not send anything more."""
+        """Gives up all records, because the application will not send anything more."""
         self._settle_all(self.acquired.take(), error)
         self.acquired.clear()
 
-    # Within, while no other request is under way.
+    # Internals, used while no other request is in flight.
 
     async def _acknowledge(self, *, is_final: bool = False) -> None:
         sendings = self._take()
@@ -176,7 +179,8 @@ class ShareLeader:
         self._settle_missing(left)
 
     def _take(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
-        """Takes what is to be sent. Without a session the broker has released it, or will when the locks expire."""
+        """Takes the acknowledgements to send. Without a session there are none: the broker has released the records, or
+        does so when their locks expire."""
         sendings = self.acquired.take()
         if sendings and not self._session.is_open:
             self._settle_all(sendings, refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "the share session was lost"))
@@ -227,10 +231,10 @@ class ShareLeader:
             if acquired.damage is not None:
                 found.refused[partition] = ClientError(f"{what}: {acquired.damage}", ErrorCode.CORRUPT_MESSAGE)
 
-    # What becomes of acknowledgements.
+    # Outcomes of acknowledgements.
 
     def _lost(self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: BaseException) -> None:
-        """No answer has come: the broker may have done it, or not."""
+        """Handles a missing response: it is unknown whether the broker has processed the request."""
         self._session.lost()
         text = str(error) or type(error).__name__
         self._settle_all(sendings, RetriableError(text, error.code if isinstance(error, ClientError) else None))
@@ -246,7 +250,7 @@ class ShareLeader:
             self._settled(sending, refusal(code, what, message))
 
     def _settle_missing(self, left: Mapping[TopicIdPartition, SentAcknowledgements]) -> None:
-        """The answer says nothing of them, which counts as INVALID_RECORD_STATE (P4)."""
+        """Settles acknowledgements that the response does not mention, which counts as INVALID_RECORD_STATE (P4)."""
         for sending in left.values():
             self._settle(sending, ErrorCode.INVALID_RECORD_STATE, "the broker did not answer for this partition")
 

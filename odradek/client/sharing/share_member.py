@@ -1,7 +1,8 @@
-"""A member of a share group: heartbeats in the background, and the partitions that it may fetch.
+"""A member of a share group: sends heartbeats in the background, and knows the partitions that it may fetch.
 
-`ShareMembership` decides and sends nothing. The coordinator computes the assignment, and members never wait for one
-another: an assignment holds at once. Source: docs/spec/share-groups.md#s2, #s6-1 (P8).
+The coordinator computes the assignment. Members never wait for one another: an assignment applies immediately.
+`ShareMembership` decides the content of heartbeats, but sends nothing. Source: docs/spec/share-groups.md#s2, #s6-1
+(P8).
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from odradek.protocol.topic_partition import TopicIdPartition
 
 LEAVE_EPOCH = -1
 # The coordinator initialises the state of new partitions after the first heartbeat, and assigns them about a second
-# later: until there is an assignment, a member asks sooner than it would have to.
+# later. Until there is an assignment, a member sends heartbeats more often than required.
 FIRST_INTERVAL_MS = 1_000
 HASTY_HEARTBEATS = 10
 
 
 @dataclass(slots=True)
 class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResponse]):
-    """`member_id` is kept for life: records are acquired in its name."""
+    """The state of the member. `member_id` never changes, because records are acquired in its name."""
 
     topics: frozenset[str]
     rack_id: str | None = None
@@ -63,7 +64,7 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
             self._hasty = 0
 
     def expelled(self) -> None:
-        """Leaves what it has acquired acquired until the locks expire."""
+        """Ends the membership. Acquired records stay locked until their locks expire."""
         self.epoch, self.assigned, self._told, self._hasty = JOIN_EPOCH, frozenset(), None, HASTY_HEARTBEATS
 
     def leave_request(self) -> ShareGroupHeartbeatRequest:
@@ -73,7 +74,7 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
 
 
 class ShareMember:
-    """Joins with the first `keep_up`, and again after it was expelled or stayed away for too long."""
+    """A member that joins with the first `keep_up`, and joins again after it was removed or absent for too long."""
 
     def __init__(
         self,
@@ -86,16 +87,17 @@ class ShareMember:
         news: Callable[[], None],
         rebalanced: Callable[[], None],
     ) -> None:
-        """progress    see Heartbeats
-        news        called when `assigned` has changed, or `keep_up` raises
+        """
+        progress    see Heartbeats
+        news        called when `assigned` has changed, or `keep_up` will raise an error
         rebalanced  called when `assigned` has changed
         """
         self._rebalanced = rebalanced
-        from uuid import uuid4  # slow to import, and few commands have groups
+        from uuid import uuid4  # this import is slow, and few commands use groups
 
         self._cluster = cluster
         self._tell = news
-        self._has_changed = asyncio.Event()  # the membership, for `joined`
+        self._has_changed = asyncio.Event()  # wakes `joined` when the membership changes
         self._membership = ShareMembership(group_id, str(uuid4()), frozenset(), rack_id)
         self._heartbeats = Heartbeats(
             cluster,
@@ -107,17 +109,17 @@ class ShareMember:
             on_expelled=self._expelled,
             news=self._news,
         )
-        self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # as far as the names of the topics are known
+        self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # those whose topic names are known
 
     @property
     def metadata(self) -> ShareGroupMetadata:
-        """Names the member as it is now; its epoch is 0 while it is not a member."""
+        """Identifies the member. Its epoch is 0 while it is not a member."""
         member = self._membership
         return ShareGroupMetadata(member.group_id, member.member_id, member.epoch)
 
     async def joined(self, ends_at: float) -> ShareGroupMetadata | None:
-        """Waits until the group has accepted the member, and names it; None if the group has not done so by `ends_at`
-        on the loop's clock. Raises ClientError when the group does not take this member."""
+        """Waits until the group has accepted the member, and returns its metadata, or None at `ends_at` on the loop's
+        clock. Raises ClientError if the group does not accept this member."""
         while self._membership.epoch <= JOIN_EPOCH:
             self._has_changed.clear()
             self.keep_up()
@@ -134,7 +136,7 @@ class ShareMember:
         self._heartbeats.hasten()
 
     def keep_up(self) -> None:
-        """Raises ClientError when the group does not take this member."""
+        """Starts the heartbeats if necessary. Raises ClientError if the group does not accept this member."""
         if self.topics:
             self._heartbeats.keep_up()
 

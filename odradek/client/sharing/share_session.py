@@ -1,7 +1,6 @@
-"""The share session of a member at one broker: the epoch of its next request, the partitions that it names, and its
-requests.
+"""The share session of a member at one broker: the epoch of its next request, its partitions, and its requests.
 
-ShareFetch and ShareAcknowledge count the same epoch, so one request is under way at a time. Source:
+ShareFetch and ShareAcknowledge share one epoch counter, so only one request may be in flight at a time. Source:
 docs/spec/share-groups.md#s1-10, #s6-1 (P1 to P4).
 """
 
@@ -29,7 +28,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 FIRST_EPOCH, LAST_EPOCH = 1, 2**31 - 1
 
-# The broker has no session that the request would belong to.
+# The broker does not have the session of the request.
 SESSION_IS_GONE = frozenset(
     {
         ErrorCode.SHARE_SESSION_NOT_FOUND,
@@ -40,7 +39,7 @@ SESSION_IS_GONE = frozenset(
 
 
 class Named(NamedTuple):
-    """The partitions that a ShareFetch names beside those with acknowledgements."""
+    """The partitions that a ShareFetch names, besides those with acknowledgements."""
 
     added: frozenset[TopicIdPartition]
     forgotten: frozenset[TopicIdPartition]
@@ -49,32 +48,35 @@ class Named(NamedTuple):
 @dataclass(slots=True)
 class ShareSession:
     epoch: int = INITIAL_EPOCH  # of the next request
-    partitions: frozenset[TopicIdPartition] = field(default_factory=frozenset)  # what the broker remembers
+    # The partitions that the broker remembers.
+    partitions: frozenset[TopicIdPartition] = field(default_factory=frozenset)
 
     @property
     def is_open(self) -> bool:
-        """Acknowledgements can be sent only then."""
+        """Whether acknowledgements can be sent."""
         return self.epoch != INITIAL_EPOCH
 
     def fetches(self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]) -> Named:
-        """Lists what a ShareFetch of `wanted` has to name, if it carries acknowledgements of these partitions.
+        """Returns the partitions that a ShareFetch of `wanted` has to add and to forget.
 
-        A partition that is named, for whatever reason, stays in the session unless the same request forgets it.
+        acknowledged   partitions with acknowledgements in the same request: a partition that a request names stays in
+                       the session unless the request forgets it
         """
         return Named(wanted - self.partitions, (self.partitions | set(acknowledged)) - wanted)
 
     def fetched(self, wanted: frozenset[TopicIdPartition], code: ErrorCode) -> None:
-        """The answer to a ShareFetch: its top-level error."""
+        """Applies the top-level error of the response to a ShareFetch."""
         self._count(code)
         self.partitions = wanted if self.is_open else frozenset()
 
     def acknowledged(self, partitions: Iterable[TopicIdPartition], code: ErrorCode) -> None:
-        """The answer to a ShareAcknowledge."""
+        """Applies the top-level error of the response to a ShareAcknowledge."""
         self._count(code)
         self.partitions = self.partitions | set(partitions) if self.is_open else frozenset()
 
     def lost(self) -> None:
-        """Nobody knows whether the last request arrived, or the broker has closed the session with the connection."""
+        """Starts a new session, because it is unknown whether the last request arrived, or the broker has closed the
+        session with the connection."""
         self.epoch, self.partitions = INITIAL_EPOCH, frozenset()
 
     def _count(self, code: ErrorCode) -> None:
@@ -88,7 +90,7 @@ Sendings = Mapping[TopicIdPartition, SentAcknowledgements]
 
 
 class AcquireMode(Enum):
-    """`share.acquire.mode`: whole batches of the log, or never more records than asked for (KIP-1206)."""
+    """`share.acquire.mode`: whole batches of the log, or never more records than requested (KIP-1206)."""
 
     BATCH_OPTIMIZED = 0
     RECORD_LIMIT = 1
@@ -96,7 +98,7 @@ class AcquireMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """By Kafka's names, in bytes and ms."""
+    """Settings with Kafka's names, in bytes and ms."""
 
     group_id: str
     member_id: str
