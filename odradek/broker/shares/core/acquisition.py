@@ -1,12 +1,14 @@
-"""Which records a member is given: those given back, those in holes left by a fail-over, and new ones.
+"""Selects the records of a share partition that a member acquires: records that were given back, records in the holes
+that a fail-over left, and new records.
 
-    mode               new records                                      records given back
+    mode               new records                                      records that were given back
     batch optimised    whole log batches, so MaxRecords may be          whole entries
-                       exceeded by less than one of them
+                       exceeded by less than one log batch
     record limit       never more than MaxRecords; the rest of the      never more than MaxRecords
                        log batch stays available
 
-Records that were delivered often go out in ever smaller numbers, so that one that nobody can process is found.
+The more often a batch has been delivered, the fewer of its records are delivered at a time. This isolates a record that
+no consumer can process.
 Source: docs/spec/share-groups.md#s3-6.
 """
 
@@ -31,10 +33,10 @@ class AcquireMode(Enum):
 
 
 class Acquisition(NamedTuple):
-    """One member's wish for records of one partition.
+    """The request of one member for records of one partition.
 
-    fetch_offset  where the log was read from
-    batch_size    offsets that one acquired range should have at least, where log batches allow it
+    fetch_offset  offset from which the log was read
+    batch_size    minimum number of offsets in one acquired range, if the log batches allow it
     """
 
     member_id: str
@@ -45,7 +47,7 @@ class Acquisition(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Offsets, both inclusive, that the member may process, and how often they were delivered, this time included."""
+    """A range of offsets (both inclusive) that the member may process. The delivery count includes this delivery."""
 
     first_offset: int
     last_offset: int
@@ -63,7 +65,7 @@ def acquire(
         return []
     last_offset = log_batches[-1][1]
     budget = min(wanted.max_records, limits.max_record_locks - flight.size)
-    if budget <= 0:  # full: only what was given back
+    if budget <= 0:  # the window is full, so only records that were given back can be acquired
         if wanted.fetch_offset >= flight.next_offset:
             return []
         budget = min(wanted.max_records, flight.next_offset - wanted.fetch_offset)
@@ -75,7 +77,7 @@ def acquire(
 
 
 class _Acquiring:
-    """One acquisition; `budget` is how many more records it may take."""
+    """One acquisition; `budget` is the number of records that it may still acquire."""
 
     def __init__(
         self,
@@ -96,7 +98,8 @@ class _Acquiring:
         self.acquired: list[Acquired] = []
 
     def archive_vanished(self, last_offset: int) -> None:
-        """The log was read from the fetch offset on, and begins beyond it: compaction removed what lies between."""
+        """Archives the available records between the fetch offset and the first offset that the log returned:
+        compaction has removed them."""
         flight, first_offset = self._flight, self._wanted.fetch_offset
         for batch in flight.overlapping(first_offset, last_offset):
             for span in batch.overlapping(first_offset, last_offset):
@@ -107,7 +110,7 @@ class _Acquiring:
 
     def run(self, first_offset: int, last_offset: int) -> None:
         flight = self._flight
-        reached = first_offset  # below it everything read has been looked at
+        reached = first_offset  # every offset that was read below `reached` has been considered
         for batch in flight.overlapping(first_offset, last_offset):
             if self._budget <= 0:
                 return
@@ -124,7 +127,7 @@ class _Acquiring:
         if self._budget > 0 and reached <= last_offset:
             self._acquire_new(reached, last_offset)
 
-    # What was given back.
+    # Records that were given back.
 
     def _available(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> Iterator[Span]:
         for span in batch.overlapping(first_offset, last_offset):
@@ -145,7 +148,8 @@ class _Acquiring:
             self._take(batch, first, last)
 
     def _acquire_few(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
-        """From a batch that was given back often: at most a half, a quarter … of it, at last one record at a time."""
+        """Acquires a few records of a batch that was given back often: at most half of the batch, then a quarter, and
+        so on down to one record at a time."""
         limits = self._limits
         at_most = self._budget if self._has_record_limit else len(batch)
         took_others = False
@@ -166,7 +170,8 @@ class _Acquiring:
             at_most -= last - first + 1
 
     def _take(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
-        """Available offsets of one batch; neighbours that were delivered equally often are told as one range."""
+        """Acquires available offsets of one batch. Neighbouring ranges with the same delivery count are reported as one
+        range."""
         for span in batch.cut(first_offset, last_offset):
             span.state = RecordState.ACQUIRED
             span.delivery_count += 1
@@ -181,7 +186,7 @@ class _Acquiring:
                     continue
             self.acquired.append(taken)
 
-    # What is new.
+    # New records.
 
     def _has_data(self, first_offset: int, last_offset: int) -> bool:
         if first_offset > last_offset:
@@ -190,7 +195,7 @@ class _Acquiring:
         return at < len(self._log_batches) and self._log_batches[at][0] <= last_offset
 
     def _acquire_new(self, first_offset: int, last_offset: int) -> None:
-        """Offsets that are not tracked, holes left by compaction included."""
+        """Acquires offsets that are not tracked yet, including the holes that compaction left."""
         last = last_offset
         if last - first_offset + 1 > self._budget:
             last = first_offset + self._budget - 1
@@ -206,7 +211,7 @@ class _Acquiring:
             self._track(first, piece_last, piece_last)
 
     def _pieces(self, first_offset: int, last_offset: int) -> Iterator[tuple[int, int]]:
-        """Cut where a log batch begins, as soon as there are `batch_size` offsets."""
+        """Cuts the range at the beginning of a log batch whenever the piece has at least `batch_size` offsets."""
         batch_size = max(1, self._wanted.batch_size)
         first = first_offset
         for base_offset, _ in self._log_batches:
@@ -218,7 +223,7 @@ class _Acquiring:
         yield first, last_offset
 
     def _track(self, first_offset: int, last_offset: int, rest_last_offset: int) -> None:
-        """The rest, if there is one, stays available."""
+        """Tracks the first part of the range as acquired and the rest, if there is a rest, as available."""
         span = Span(first_offset, last_offset, RecordState.ACQUIRED, 1, self._wanted.member_id, self._deadline_ms)
         spans = [span]
         if rest_last_offset > last_offset:
@@ -235,7 +240,8 @@ class _Acquiring:
 def archive_aborted(
     flight: InFlight, acquired: Sequence[Acquired], aborted: Sequence[tuple[int, int]]
 ) -> list[Acquired]:
-    """Take the offsets of aborted transactions, ascending and apart, out of what was just acquired."""
+    """Removes the offsets of aborted transactions from the ranges that were just acquired, and archives them. `aborted`
+    is ascending and does not overlap."""
     left: list[Acquired] = []
     for each in acquired:
         first = each.first_offset
@@ -255,17 +261,18 @@ def archive_aborted(
     return left
 
 
-LAST_ATTEMPT_ALONE_ABOVE = 2  # with a smaller limit every second delivery would be of one record
+# A limit of 2 or less has no special last attempt: otherwise every second delivery would contain only one record.
+LAST_ATTEMPT_ALONE_ABOVE = 2
 
 
 class Limits(NamedTuple):
-    """The group's value, or the broker's where the group has none.
+    """Limits of a share group: the setting of the group, or else the setting of the broker.
 
     delivery_count_limit     share.delivery.count.limit
-    max_record_locks         share.partition.max.record.locks: how many offsets may be in flight
+    max_record_locks         share.partition.max.record.locks: the maximum number of offsets in flight
     lock_duration_ms         share.record.lock.duration.ms
     renew_enabled            share.renew.acknowledge.enable
-    has_dead_letter_queue    the group names a topic for it (errors.deadletterqueue.topic.name), and share.version is 2
+    has_dead_letter_queue    the group has errors.deadletterqueue.topic.name set, and share.version is 2
     """
 
     delivery_count_limit: int = 5
@@ -276,11 +283,12 @@ class Limits(NamedTuple):
 
     @property
     def throttled_from(self) -> int:
-        """Records that were delivered this often go out in ever smaller numbers."""
+        """Delivery count from which a record is delivered in ever smaller batches."""
         return max(2, (self.delivery_count_limit + 1) // 2)
 
     @property
     def last_attempt(self) -> int | None:
-        """A record that was delivered this often is delivered for the last time, and alone. None: it need not be."""
+        """Delivery count from which a record is delivered a last time, and alone. None if the limit is too small for
+        that."""
         limit = self.delivery_count_limit
         return limit - 1 if limit > LAST_ATTEMPT_ALONE_ABOVE else None

@@ -1,9 +1,10 @@
-"""Dead letters: the records of a share group that nobody could process, and their copies in the dead-letter queue of
-the group (KIP-1191).
+"""Dead letters: records of a share group that no consumer could process, and their copies in the group's dead-letter
+queue (KIP-1191).
 
-    rejected, or delivered too often → ARCHIVING, stored → copied, or that has failed → ARCHIVED, stored
+    rejected, or delivered too often → ARCHIVING, stored → copied, or the copy failed → ARCHIVED, stored
 
-This file decides where copies go and what is in them; `shares/leader/dead_letter_queues.py` reads and writes.
+This module decides which queue receives the copies and what a copy contains; `shares/leader/dead_letter_queues.py`
+reads the records and writes the copies.
 Source: docs/spec/dead-letter-queues.md.
 """
 
@@ -19,17 +20,17 @@ from odradek.protocol.records import NewRecord, build_batch
 
 
 class Cause(Enum):
-    """Why a record became a dead letter; the values are the texts of a header in the copy."""
+    """The reason why a record became a dead letter. Each value is the text of a header of the copy."""
 
     REJECTED = "Offset rejected by client."
     TOO_MANY_DELIVERIES = "Offset delivery count exceeded the threshold."
 
 
 class DeadLetter(NamedTuple):
-    """Neighbouring offsets, both inclusive, that became dead letters together.
+    """Neighbouring offsets (both inclusive) that became dead letters together.
 
-    cause     None only until it is guessed, where the leader has loaded them as ARCHIVING
-    is_whole  they are all of a range that was acquired, or loaded, together: their records are read together, too
+    cause     None if the leader has loaded the offsets as ARCHIVING and has not guessed the cause yet
+    is_whole  the offsets are a whole range that was acquired, or loaded, together, so their records are read together
     """
 
     first_offset: int
@@ -44,13 +45,13 @@ class DeadLetter(NamedTuple):
 
 
 def guessed(delivery_count: int, delivery_count_limit: int) -> Cause:
-    """Returns the cause that is likely: the stored state does not name it."""
+    """Returns the likely cause. The stored state does not contain the cause."""
     return Cause.TOO_MANY_DELIVERIES if delivery_count >= delivery_count_limit else Cause.REJECTED
 
 
 def without(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """Returns what is left of `letters` when the offsets of `others` are taken out. Takes time in proportion to both,
-    but for sorting."""
+    """Returns the parts of `letters` that remain after the offsets of `others` are removed. Apart from sorting, the
+    time is proportional to the number of letters in both."""
     taken = sorted((each.first_offset, each.last_offset) for each in others)
     left: list[DeadLetter] = []
     at = 0
@@ -79,7 +80,7 @@ FORBIDDEN_PREFIX: Final = "__"
 
 
 class QueueRules(NamedTuple):
-    """The settings of the broker that concern dead-letter queues.
+    """The broker settings that concern dead-letter queues.
 
     creates_topics  errors.deadletterqueue.auto.create.topics.enable
     prefix          errors.deadletterqueue.topic.name.prefix
@@ -90,16 +91,16 @@ class QueueRules(NamedTuple):
 
 
 class UnusableQueue(KafkaError):
-    """A dead-letter queue into which nothing is written, and no attempt at it is made."""
+    """The broker must not write to this dead-letter queue and does not try to."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def check_queue(name: str, is_marked: bool | None, rules: QueueRules) -> None:
-    """Raises UnusableQueue unless the topic may be written to, or created and then written to.
+    """Raises UnusableQueue unless the broker may write to the topic, or may create it and then write to it.
 
-    is_marked  whether the topic has errors.deadletterqueue.group.enable; None where there is no such topic
+    is_marked  whether the topic has errors.deadletterqueue.group.enable=true; None if the topic does not exist
     """
     if not name.strip():
         raise UnusableQueue("the group names no dead-letter topic")
@@ -126,7 +127,7 @@ QUEUE_CONFIGS: Final = (("errors.deadletterqueue.group.enable", "true"), ("messa
 
 
 class Source(NamedTuple):
-    """Where dead letters come from. topic: its name, or its id where it has been deleted"""
+    """The origin of dead letters. `topic` is the topic's name, or its id if the topic has been deleted."""
 
     topic: str
     partition: int
@@ -134,19 +135,20 @@ class Source(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The part of a record that is copied where the group asks for it. The headers of the source are not."""
+    """The key and value of a source record, which are copied if the group asks for that. Its headers are never
+    copied."""
 
     key: bytes | None
     value: bytes | None
 
 
 NO_CONTENT: Final = Content(None, None)
-VARINTS_BYTES: Final = 32  # at most, of a record without its headers
+VARINTS_BYTES: Final = 32  # maximum total size of the varints in a record without headers
 HEADER_VARINTS_BYTES: Final = 10
 
 
 def copy_of(source: Source, offset: int, letter: DeadLetter, content: Content, now_ms: int) -> NewRecord:
-    """Makes the record that is written into the dead-letter queue for one offset."""
+    """Builds the record that is written to the dead-letter queue for one offset."""
     assert letter.cause is not None
     headers = (
         ("__dlq.errors.topic", source.topic.encode()),
@@ -160,9 +162,10 @@ def copy_of(source: Source, offset: int, letter: DeadLetter, content: Content, n
 
 
 def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[list[NewRecord]]:
-    """Cuts copies into batches of at most `most_bytes`. One that does not fit alone goes without key and value.
+    """Cuts the copies into batches of at most `most_bytes`. A copy that does not fit into a batch alone is written
+    without key and value.
 
-    Raises MESSAGE_TOO_LARGE, after the batches before, for a record that does not fit even then.
+    Raises MESSAGE_TOO_LARGE, after the batches before it, if a copy does not fit even then.
     """
     batch: list[NewRecord] = []
     size = HEADER_BYTES
@@ -189,7 +192,7 @@ def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[li
 
 
 def _most_bytes(record: NewRecord) -> int:
-    """Returns the size of a record in a batch, or a little more."""
+    """Returns an upper bound of the record's size in a batch, close to the actual size."""
     size = VARINTS_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, content in record.headers:
         size += HEADER_VARINTS_BYTES + len(name) + len(content or b"")

@@ -1,10 +1,10 @@
-"""One share partition as the share coordinator stores it, and the records that change it.
+"""The state of one share partition as the share coordinator stores it, and the records that change the state.
 
-Records are made from the state before them and applied to it by `take_…`, live as at a replay. An update holds just
-what is new; when there have been enough of them, the next record is a snapshot of everything. What a marker committed
-is part of the next record, for readers that do not know markers (ADR 21).
-Where batches overlap, for each offset the larger delivery count wins, then the larger state: the order of writes does
-not matter, and no value can decrease.
+Each record is computed from the current state. The `take_…` methods apply it to the state, both when it is written and
+when it is replayed. An update contains only what is new; after a configured number of updates the next record is a
+snapshot of the whole state. The next record also repeats what transaction markers have committed, for readers that do
+not understand markers (ADR 21). Where batches overlap, each offset keeps the larger delivery count and, if the counts
+are equal, the larger state. Therefore the order of writes does not matter, and no value can decrease.
 Source: docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.
 """
 
@@ -38,7 +38,7 @@ from odradek.broker.shares.core.tables import RecordState
 
 
 class Overlay:
-    """The pending ranges of one share partition as they are stored: ascending, without overlaps.
+    """The stored pending ranges of one share partition, ascending and without overlaps.
 
     record_count  the number of offsets in these ranges; every change keeps it up to date, so that reading it costs
                   nothing however many ranges there are
@@ -52,19 +52,20 @@ class Overlay:
         self.add(ranges)
 
     def add(self, added: Iterable[PendingRange]) -> None:
-        """The later range takes the place of the earlier one."""
+        """Adds ranges. Where a new range overlaps an earlier one, the new range replaces it."""
         for one in added:
             if one.first_offset > one.last_offset:
-                continue  # says nothing
+                continue  # an empty range
             self.record_count += one.record_count
-            if not self.ranges or self.ranges[-1].last_offset < one.first_offset:  # usual: they come in order
+            # the usual case: ranges arrive in order
+            if not self.ranges or self.ranges[-1].last_offset < one.first_offset:
                 self.ranges.append(one)
                 continue
             self._cut(one.first_offset, one.last_offset, None)
             self.ranges.insert(bisect_left(self.ranges, one.first_offset, key=_FIRST), one)
 
     def resolve(self, resolved: Iterable[ResolvedRange]) -> list[tuple[PendingRange, Resolution]]:
-        """Take out what these ranges name; returned as far as it was there."""
+        """Removes the resolved ranges. Returns the parts that were pending, each with its resolution."""
         return [
             (pending, each.resolution)
             for each in resolved
@@ -79,7 +80,7 @@ class Overlay:
         ]
 
     def take_ended(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
-        """Take out what this marker ends."""
+        """Removes the ranges that this marker ends, and returns them with their resolution."""
         ended = self.ended_by(ending)
         if ended:
             gone = {id(pending) for pending, _ in ended}
@@ -95,9 +96,9 @@ class Overlay:
         return found
 
     def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
-        """Takes out the offsets from `first_offset` to `last_offset`, and returns them as ranges.
+        """Removes the offsets from `first_offset` to `last_offset`, and returns them as ranges.
 
-        by  takes out only offsets of this producer id and epoch; None: of every one
+        by  removes only the offsets of this producer id and epoch; None removes the offsets of every producer
         """
         begin = bisect_left(self.ranges, first_offset, key=_LAST)
         end = bisect_right(self.ranges, last_offset, key=_FIRST)
@@ -120,12 +121,13 @@ class Overlay:
 
 
 class Entry:
-    """
-    snapshot_at   offset of the last snapshot's record: what lies below it says nothing more about this entry
-    fence         the highest leader epoch that was read with; a state that begins anew does not lower it
-    update_count  since the last snapshot that was due for their number
-    overlay       what is pending
-    untold        what markers have made of pending offsets, until a record says so
+    """The stored state of one share partition.
+
+    snapshot_at   offset of the record of the last snapshot; records of this entry below it are obsolete
+    fence         the highest leader epoch of any read; resetting the state does not lower it
+    update_count  updates since the last snapshot that was written because there were enough updates
+    overlay       the pending ranges
+    untold        states that markers have given to pending offsets, and that no record has repeated yet
     """
 
     __slots__ = (
@@ -172,7 +174,8 @@ class Entry:
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
         self.overlay = Overlay(snapshot.pending)
         self.untold = []
-        if self.update_count >= updates_per_snapshot:  # as Kafka: another snapshot does not start the count anew
+        # as in Kafka, a snapshot for another reason does not restart the count
+        if self.update_count >= updates_per_snapshot:
             self.update_count = 0
 
     def take_update(self, update: Update) -> None:
@@ -199,17 +202,17 @@ class Entry:
             self.delivery_complete_count = self._count_with(batches)
             self.untold += batches
 
-    # Looking.
+    # Reading.
 
     def stored(self) -> StoredState:
-        """Returns the state for a reader that keeps it: later records do not change it."""
+        """Returns an immutable copy of the state; later records do not change it."""
         return StoredState(self.state_epoch, self.start_offset, tuple(self.batches), tuple(self.overlay.ranges))
 
     def has_pending(self, producer_id: int) -> bool:
         return any(each.producer_id == producer_id for each in self.overlay.ranges)
 
     def _count_with(self, finished: Sequence[StateBatch]) -> int:
-        """The delivery complete count once these are finished, too."""
+        """Returns the delivery complete count after these batches are finished too."""
         count, start = self.delivery_complete_count, self.start_offset
         if count < 0:
             return UNKNOWN_COUNT
@@ -233,7 +236,8 @@ class Entry:
         pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
     ) -> Snapshot | Update:
-        """None: as it is stored. A start offset of -1 is not written."""
+        """Returns the record that stores these changes: an update, or a snapshot if there have been enough updates. A
+        parameter that is None keeps the stored value. A start offset of -1 does not change the stored one."""
         leader_epoch = self.leader_epoch if leader_epoch is None else leader_epoch
         start_offset = self.start_offset if start_offset is None else start_offset
         count = self.delivery_complete_count if delivery_complete_count is None else delivery_complete_count
@@ -266,7 +270,7 @@ class Entry:
         )
 
     def snapshot(self, now_ms: int) -> Snapshot:
-        """Everything as it is."""
+        """Returns a snapshot of the current state."""
         return Snapshot(
             self.key,
             self.snapshot_epoch + 1,
@@ -283,7 +287,8 @@ class Entry:
     def resolving(
         self, ended: Sequence[tuple[PendingRange, Resolution]], updates_per_snapshot: int, now_ms: int
     ) -> Snapshot | Update:
-        """For what a marker ends only because of the transaction version, which is not in the log."""
+        """Returns the record that stores the resolution of these ranges. It is needed if a marker ends them only
+        because of its transaction version, which is not part of the log."""
         batches = _batches_of(ended)
         return self.next_record(
             updates_per_snapshot,
@@ -302,7 +307,7 @@ COMMITTED_STATES: Mapping[int, RecordState] = {
 
 
 def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateBatch]:
-    """Returns the new state of committed ones; the others are stored as available already."""
+    """Returns the new state of the committed ranges. The aborted ranges are already stored as available."""
     return [
         StateBatch(
             pending.first_offset,
@@ -316,12 +321,14 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
 
 
 def _left_untold(batches: Sequence[StateBatch], update: Update) -> list[StateBatch]:
-    """Returns the batches that lie neither below the update's start offset nor overlap one of its batches."""
+    """Returns the batches that the update neither overlaps nor moves below its start offset."""
     told = sorted(update.batches)
-    reached = list(accumulate((each.last_offset for each in told), max))  # by all up to each of them
+    # the highest last offset of all batches up to each index
+    reached = list(accumulate((each.last_offset for each in told), max))
     left = []
     for batch in batches:
-        at = bisect_right(told, batch.last_offset, key=_FIRST) - 1  # the last one that does not begin behind the batch
+        # the last update batch that begins within or before this batch
+        at = bisect_right(told, batch.last_offset, key=_FIRST) - 1
         if batch.last_offset >= update.start_offset and (at < 0 or reached[at] < batch.first_offset):
             left.append(batch)
     return left
@@ -331,9 +338,10 @@ _FIRST, _LAST = attrgetter("first_offset"), attrgetter("last_offset")
 
 
 def merge(stored: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
-    """Merge `added` into `stored`, which is ascending without overlaps and stays so; cut both off at the start offset.
+    """Merges `added` into `stored`, and removes everything below the start offset. `stored` is ascending and without
+    overlaps, and stays so.
 
-    A batch whose last offset lies below its first says nothing and is left out.
+    A batch whose last offset is lower than its first is ignored.
     """
     cut_below(stored, start_offset)
     for batch in added:
@@ -359,14 +367,14 @@ def cut_below(stored: list[StateBatch], start_offset: int) -> None:
 
 
 def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
-    # Neighbours that only touch are taken along, so that they are joined where they are alike.
+    # Neighbours that only touch the new batch are included, so that equal neighbours are joined.
     begin = bisect_left(stored, batch.first_offset - 1, key=_LAST)
     end = bisect_right(stored, batch.last_offset + 1, key=_FIRST)
     if begin == end:
         stored.insert(begin, batch)
         return
     pieces: list[StateBatch] = []
-    first = batch.first_offset  # of what is left of the new batch
+    first = batch.first_offset  # the first offset of the new batch that has not been merged yet
     for old in stored[begin:end]:
         if old.first_offset > first:
             _append(pieces, _part(batch, first, min(batch.last_offset, old.first_offset - 1)))

@@ -1,10 +1,11 @@
-"""The records in flight of one share partition, kept as ranges: what is tracked, and where the window begins and ends.
+"""The records in flight of one share partition, stored as ranges between a start offset and a next offset.
 
-    start offset     first offset that is not finished; everything below it is done
-    next offset      first offset not considered yet; with nothing tracked it is the start offset
+    start offset     first offset that is not finished; every offset below it is finished
+    next offset      first offset that has not been considered yet; equal to the start offset if nothing is tracked
 
-A range acquired together is a `TrackedBatch` of one `Span`; spans are split where their offsets get different states,
-and never joined. So 500 records acquired and acknowledged together cost one batch and one span.
+A range that was acquired together is a `TrackedBatch` with one `Span`. Spans are split when their offsets get different
+states, and are never joined again. So 500 records that are acquired and acknowledged together cost one batch and one
+span.
 Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 """
 
@@ -34,16 +35,17 @@ NO_DEADLINE = 0
 
 
 class Acknowledgement(NamedTuple):
-    """Types for neighbouring offsets, both inclusive: one type for all, or one for each."""
+    """The acknowledgement types of neighbouring offsets (both inclusive): either one type for all offsets, or one type
+    for each."""
 
     first_offset: int
     last_offset: int
     types: Sequence[int]
 
     def runs(self) -> Iterator[tuple[int, int, Event]]:
-        """Yields (first offset, last offset, event), joined where neighbours have the same type."""
+        """Yields (first offset, last offset, event); neighbours with the same type are joined."""
         types = self.types
-        if types.count(types[0]) == len(types):  # nearly always, and counted without an object for each record
+        if types.count(types[0]) == len(types):  # the usual case; `count` creates no object for each record
             yield self.first_offset, self.last_offset, EVENTS[types[0]]
             return
         offset = self.first_offset
@@ -54,9 +56,9 @@ class Acknowledgement(NamedTuple):
 
 
 class PendingAcknowledgement(NamedTuple):
-    """How offsets were acknowledged in a transaction, and by which member at which epoch.
+    """The acknowledgement of offsets in a transaction, with the member (and its epoch) that sent it.
 
-    ack_type  ACCEPT, REJECT, or DEAD_LETTER: rejected while the group had a dead-letter queue
+    ack_type  ACCEPT, REJECT, or DEAD_LETTER if the record was rejected while the group had a dead-letter queue
     """
 
     transaction: PendingTransaction
@@ -66,14 +68,14 @@ class PendingAcknowledgement(NamedTuple):
 
 
 class Span:
-    """Neighbouring offsets, both ends included, that are alike in every respect.
+    """Neighbouring offsets (both inclusive) that have exactly the same state.
 
-    member_id         who has acquired them; NOBODY unless they are ACQUIRED or TX_PENDING
-    lock_deadline_ms  when they are taken away from that member
-    in_transition     a state write that will change them has not been answered; until then nothing else may
-    is_overdue        the lock ran out during that write, or during the transaction in which they are acknowledged
-    pending           the transaction; only while they are TX_PENDING, or on their way there
-    cause             why they are ARCHIVING, or on their way there; None for what was loaded so
+    member_id         the member that has acquired the offsets; NOBODY unless they are ACQUIRED or TX_PENDING
+    lock_deadline_ms  when the member's lock expires
+    in_transition     a state write that will change the offsets is unanswered; nothing else may change them before
+    is_overdue        the lock expired during that write, or during the transaction that acknowledges the offsets
+    pending           the pending acknowledgement; only if the offsets are TX_PENDING, or about to become so
+    cause             why the offsets are ARCHIVING, or about to become so; None if they were loaded as ARCHIVING
     """
 
     __slots__ = (
@@ -121,7 +123,7 @@ class Span:
         return self.state is RecordState.AVAILABLE and not self.in_transition
 
     def split_before(self, offset: int) -> Span:
-        """Keeps what lies below `offset`, and returns the rest."""
+        """Keeps the offsets below `offset`, and returns a new span with the rest."""
         rest = Span(offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.lock_deadline_ms)
         rest.in_transition = self.in_transition
         rest.is_overdue = self.is_overdue
@@ -132,8 +134,8 @@ class Span:
 
 
 class TrackedBatch:
-    """Offsets that were acquired, or loaded, together. Its spans cover it without a gap, but for finished ones below
-    the start offset, which are forgotten."""
+    """Offsets that were acquired, or loaded, together. The spans cover the batch without gaps, except that finished
+    spans below the start offset are removed."""
 
     __slots__ = ("first_offset", "last_offset", "spans")
 
@@ -150,7 +152,7 @@ class TrackedBatch:
         return self.spans[begin : bisect_right(self.spans, last_offset, key=_FIRST_OFFSET)]
 
     def cut(self, first_offset: int, last_offset: int) -> list[Span]:
-        """The spans that hold exactly these offsets, as far as the batch holds them."""
+        """Returns the spans of the batch within these offsets, and splits spans that extend beyond them."""
         spans = self.spans
         if len(spans) == 1 and first_offset <= spans[0].first_offset and last_offset >= spans[0].last_offset:
             return spans
@@ -169,13 +171,13 @@ _LAST_OFFSET = attrgetter("last_offset")
 
 
 class InFlight:
-    """The tracked batches, in ascending order.
+    """The tracked batches of one share partition, in ascending order.
 
-    complete_count        the finished offsets at or above the start offset (KIP-1226)
-    earliest_deadline_ms  when a lock may have run out; None while nothing is locked
-    gap_start             where offsets may still have to be read between what was loaded; None once none can be left:
-                          with the first acquisition beyond the loaded end the holes are known to hold no data
-    archiving             what has become ARCHIVING, and has not been taken for its copy yet
+    complete_count        the number of finished offsets at or above the start offset (KIP-1226)
+    earliest_deadline_ms  the earliest time at which a lock may expire; None if nothing is locked
+    gap_start             first offset of the gaps between loaded batches that may still have to be read. None once no
+                          gap can be left: the first acquisition beyond the loaded end proves that the gaps are empty
+    archiving             offsets that have become ARCHIVING and that `take_archiving` has not returned yet
     """
 
     __slots__ = (
@@ -197,18 +199,19 @@ class InFlight:
         self.gap_start: int | None = None
         self.earliest_deadline_ms: int | None = None
         self.archiving: list[DeadLetter] = []
-        self._maybe_available = False  # False: nothing below the next offset is there to be acquired
+        self._maybe_available = False  # if False, nothing below the next offset can be acquired
 
-    # Looking.
+    # Reading.
 
     @property
     def size(self) -> int:
-        """Offsets in flight, finished ones behind an unfinished one included."""
+        """The number of offsets in flight, including finished offsets after an unfinished one."""
         return self.next_offset - self.start_offset if self.batches else 0
 
     @property
     def next_fetch_offset(self) -> int:
-        """Where the log is to be read for the next acquisition: the first offset that is available, or unexplored."""
+        """The offset from which the log is read for the next acquisition: the first offset that is available or
+        unexplored."""
         if not self._maybe_available:
             return self.next_offset
         gap_start = self.gap_start
@@ -224,7 +227,7 @@ class InFlight:
         return self.next_offset
 
     def floor(self, offset: int) -> int:
-        """Index of the last batch that begins at or before `offset`; -1 if there is none."""
+        """Returns the index of the last batch that begins at or before `offset`, or -1 if there is none."""
         return bisect_right(self.batches, offset, key=_FIRST_OFFSET) - 1
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[TrackedBatch]:
@@ -247,7 +250,7 @@ class InFlight:
         self._maybe_available = True
 
     def add(self, batch: TrackedBatch) -> None:
-        """Offsets that are new here: beyond the next offset, or in a hole between what was loaded."""
+        """Tracks a new batch, which lies beyond the next offset or in a gap between loaded batches."""
         at = self.floor(batch.first_offset) + 1
         is_first = at == 0 or self.batches[at - 1].last_offset < self.start_offset
         self.batches.insert(at, batch)
@@ -260,7 +263,7 @@ class InFlight:
             self.gap_start = batch.last_offset + 1
 
     def become(self, span: Span, state: RecordState) -> None:
-        """A change that needs no answer any more."""
+        """Changes the state of a span at once, without waiting for a state write."""
         span.state = state
         span.in_transition = span.is_overdue = False
         span.member_id = NOBODY
@@ -274,14 +277,14 @@ class InFlight:
             self._maybe_available = True
 
     def take_archiving(self) -> Sequence[DeadLetter]:
-        """Returns what has become ARCHIVING since the last call. Nearly always there is nothing."""
+        """Returns the offsets that have become ARCHIVING since the last call; nearly always there are none."""
         if not self.archiving:
             return ()
         taken, self.archiving = self.archiving, []
         return taken
 
     def become_pending(self, span: Span) -> None:
-        """Member and lock stay, for the case that the transaction is aborted."""
+        """Makes an acquired span TX_PENDING. Its member and lock are kept in case the transaction is aborted."""
         span.state = RecordState.TX_PENDING
         span.in_transition = span.is_overdue = False
         self.note_deadline(span.lock_deadline_ms)
@@ -293,8 +296,9 @@ class InFlight:
         self.note_deadline(span.lock_deadline_ms)
 
     def move_start_to(self, log_start_offset: int) -> None:
-        """Retention went past the start offset. Nothing is read below it any more; what members hold there is left to
-        them until they are done or late."""
+        """Moves the start offset because retention has removed the records below `log_start_offset`. Records below it
+        are not delivered again. Members that hold some of them keep them until they acknowledge them or their lock
+        expires."""
         if log_start_offset <= self.start_offset:
             return
         self.start_offset = log_start_offset
@@ -305,7 +309,7 @@ class InFlight:
         self._forget_finished()
 
     def advance(self) -> None:
-        """Move the start offset over what is finished, to the first offset that is not."""
+        """Moves the start offset past the finished records, to the first unfinished offset."""
         start = self._first_unfinished()
         if start > self.start_offset:
             self.complete_count -= sum(
@@ -336,7 +340,7 @@ class InFlight:
         return self.next_offset if gap_start is None else reached
 
     def _forget_finished(self) -> None:
-        """Forgets what lies below the start offset, but for what members still hold."""
+        """Stops tracking the offsets below the start offset, except those that members still hold."""
         start, batches = self.start_offset, self.batches
         below = self.floor(start - 1) + 1
         if below == 0:
@@ -360,12 +364,12 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """State of a share partition that its leader has the share coordinator store.
+    """A change of a share partition's state that its leader sends to the share coordinator.
 
-    batches            ascending, joined
-    changes            become true with the answer; empty where they have already happened (a lock ran out)
-    pending, resolved  what is added to the acknowledgements pending in transactions, and what is taken out of them
-    archiving          what has become ARCHIVING already: it is copied once the write has been answered
+    batches            ascending; equal neighbours are joined
+    changes            applied when the coordinator answers; empty if they are already applied (after a lock expired)
+    pending, resolved  ranges that become pending in transactions, and ranges that stop being pending
+    archiving          offsets that already are ARCHIVING; they are copied once the write has been answered
     """
 
     start_offset: int
@@ -382,7 +386,8 @@ def complete_count(changes: Iterable[Change]) -> int:
 
 
 def stored(changes: Iterable[tuple[Span, RecordState]]) -> tuple[StateBatch, ...]:
-    """Joined where neighbours are alike. TX_PENDING is stored as available, and what is pending beside it."""
+    """Returns the batches to store; equal neighbours are joined. TX_PENDING is stored as AVAILABLE, and the pending
+    acknowledgement is stored separately."""
     joined: list[StateBatch] = []
     for span, state in changes:
         value = RecordState.AVAILABLE.value if state is RecordState.TX_PENDING else state.value

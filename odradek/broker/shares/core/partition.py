@@ -1,8 +1,8 @@
 """One share partition on its leader: which members hold which records, delivery counts, and finished records.
 
-State: `SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`; its
-changes are in transition until `written` or `write_failed` reports the share coordinator's answer. Nothing else may
-touch those records meanwhile. Nothing waits for the write of an expired lock: it is best effort.
+`SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`. Its changes
+are in transition until `written` or `write_failed` reports the share coordinator's answer; until then nothing else may
+change those records. The write after an expired lock is best effort, so nothing waits for it.
 Source: docs/spec/share-groups.md#s3.
 """
 
@@ -37,9 +37,9 @@ RENEW_DISABLED = "Renewing acquisition locks is disabled for this group."
 
 
 def check_form(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) -> None:
-    """Raises INVALID_REQUEST for batches that no partition could make sense of.
+    """Raises INVALID_REQUEST for batches that are invalid for every partition.
 
-    may_renew  the request says that it renews (IsRenewAck, from version 2 on)
+    may_renew  whether the request sets IsRenewAck (version 2 and later)
     """
     reached = -1
     for each in acknowledgements:
@@ -55,17 +55,18 @@ def check_form(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) 
 
 
 class SharePartition:
-    """`pending`: acknowledgements that wait for the end of a transaction (KIP-1289)."""
+    """The records in flight of one share partition on its leader. `pending` has the acknowledgements that wait for the
+    end of a transaction (KIP-1289)."""
 
     def __init__(
         self, start_offset: int, batches: Iterable[StateBatch] = (), pending: Iterable[PendingRange] = ()
     ) -> None:
-        """Begins as it was stored; the start offset has been decided.
+        """Loads the stored state. The start offset must already be decided.
 
-        raises  KafkaError UNKNOWN_SERVER_ERROR if that is nothing that a leader has written
+        raises  KafkaError UNKNOWN_SERVER_ERROR if no leader can have written this state
         """
         self.flight = InFlight(start_offset)
-        self._completing_count = 0  # offsets that are finished once a write is answered
+        self._completing_count = 0  # offsets that will be finished once a write is answered
         self.pending = PendingRecords(self.flight)
         self._load(sorted(batches))
         self.pending.load(pending)
@@ -91,7 +92,7 @@ class SharePartition:
             flight.advance()
 
     def may_acquire(self, limits: Limits) -> bool:
-        """Whether it is worth reading the log: full, it has only records that were given back."""
+        """Returns whether reading the log is useful. A full partition has only the records that were given back."""
         flight = self.flight
         return flight.size < limits.max_record_locks or flight.next_fetch_offset < flight.next_offset
 
@@ -105,11 +106,11 @@ class SharePartition:
         now_ms: int,
         aborted: Sequence[tuple[int, int]] = (),
     ) -> list[Acquired]:
-        """Give records to a member.
+        """Acquires records for a member.
 
-        log_batches  what was read from `next_fetch_offset` on: (first offset, last offset) of each batch, ascending
-        aborted      offsets, both inclusive, that a read_committed group must not see
-        returns      ascending; empty if there is nothing to be had
+        log_batches  the batches that were read from `next_fetch_offset`: (first offset, last offset), ascending
+        aborted      offsets (both inclusive) of aborted transactions, which a read_committed group must not see
+        returns      the acquired ranges, ascending; empty if no records are available
         """
         acquired = acquire(self.flight, wanted, log_batches, limits, now_ms + limits.lock_duration_ms)
         if acquired and aborted:
@@ -119,7 +120,8 @@ class SharePartition:
         return acquired
 
     def log_start_moved(self, log_start_offset: int) -> None:
-        """Retention removed records; nothing is written now. Also stands for OFFSET_OUT_OF_RANGE from the log."""
+        """Archives the available records that retention has removed; nothing is written now. Also called if the log
+        answers OFFSET_OUT_OF_RANGE."""
         flight = self.flight
         for batch in flight.overlapping(flight.start_offset, log_start_offset - 1):
             for span in batch.overlapping(batch.first_offset, log_start_offset - 1):
@@ -129,8 +131,9 @@ class SharePartition:
         flight.move_start_to(log_start_offset)
 
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
-        """Finish what was delivered as often as it may be, and is free since nobody could say so in time: while it was
-        pending, an abort found no leader that knew the limit (#s5-8). Best effort, as an expired lock.
+        """Finishes available records that have already reached the delivery count limit. Such records exist if they
+        were pending in a transaction that was aborted while no leader that knew the limit was there (#s5-8). The write
+        is best effort, as after an expired lock.
         """
         used_up = []
         for span in self.flight.spans():
@@ -150,9 +153,10 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: Limits, now_ms: int
     ) -> StateWrite | None:
-        """All of them, or none: the first that does not fit undoes the others, but for locks already renewed.
+        """Begins to apply the acknowledgements, all or none. The first invalid acknowledgement undoes the earlier ones,
+        except for locks that are already renewed.
 
-        returns  what is to be stored before the member is told; None where nothing changes
+        returns  the write that must be stored before the member is answered; None if nothing changes
         raises   KafkaError INVALID_RECORD_STATE, INVALID_REQUEST
         """
         changes: list[Change] = []
@@ -166,7 +170,8 @@ class SharePartition:
         return self._write(changes)
 
     def release(self, member_id: str, limits: Limits) -> StateWrite | None:
-        """The member's share session ended: all that it holds goes back, once that is stored."""
+        """Gives back all records of a member whose share session ended. The records are free once the write is
+        stored."""
         changes = []
         self.pending.owner_is_gone(member_id)
         for span in self._held(lambda span: span.member_id == member_id):
@@ -182,7 +187,7 @@ class SharePartition:
         self.flight.advance()
 
     def write_failed(self, write: StateWrite, limits: Limits) -> None:
-        """The records are where they were; those whose locks ran out meanwhile are given back."""
+        """Restores the previous state of the records. Records whose lock expired meanwhile are given back."""
         self._completing_count -= complete_count(write.changes)
         for span, _ in write.changes:
             span.in_transition = False
@@ -196,7 +201,7 @@ class SharePartition:
     # Time.
 
     def expire_locks(self, limits: Limits, now_ms: int) -> StateWrite | None:
-        """Take back what was held for too long. Stands whatever becomes of the write."""
+        """Takes back records whose lock has expired. The change is final even if the write fails."""
         self.flight.earliest_deadline_ms = None
         overdue = []
         for span in self.flight.spans():
@@ -222,8 +227,8 @@ class SharePartition:
     # The dead-letter queue.
 
     def take_dead_letters(self, limits: Limits) -> Sequence[DeadLetter]:
-        """Returns the records that have become ARCHIVING since the last call, and are to be copied now. What was loaded
-        in this state has no cause: it is guessed from the delivery count."""
+        """Returns the records that have become ARCHIVING since the last call and must be copied now. Records that were
+        loaded as ARCHIVING have no stored cause, so the cause is guessed from the delivery count."""
         taken = self.flight.take_archiving()
         return [self._dead_letter(each, limits) for each in taken]
 
@@ -236,8 +241,8 @@ class SharePartition:
         return DeadLetter(first, last, count, cause, is_whole)
 
     def copied(self, letters: Iterable[DeadLetter]) -> StateWrite | None:
-        """The copying of these records has ended, well or not: as far as they are ARCHIVING they are ARCHIVED now,
-        whatever becomes of the write. None where nothing of them is left."""
+        """Makes these records ARCHIVED because copying them has ended, successfully or not. Records in another state
+        are ignored. The change is final even if the write fails. Returns None if none of the records was ARCHIVING."""
         flight = self.flight
         archived: list[tuple[Span, RecordState]] = []
         for each in letters:
@@ -253,7 +258,7 @@ class SharePartition:
         flight.advance()
         return StateWrite(flight.start_offset, flight.complete_count + self._completing_count, batches)
 
-    # Within.
+    # Internal steps.
 
     def _begin(
         self, member_id: str, acknowledgement: Acknowledgement, limits: Limits, now_ms: int, changes: list[Change]
@@ -262,7 +267,7 @@ class SharePartition:
         first, last, _ = acknowledgement
         start = flight.start_offset
         if last < start:
-            return  # done long ago, or removed by retention
+            return  # finished long ago, or removed by retention
         self._check_bounds(first, last)
         for run_first, run_last, event in acknowledgement.runs():
             run_first = max(run_first, start)
@@ -316,7 +321,8 @@ class SharePartition:
         return Change(span, state)
 
     def _held(self, is_meant: Callable[[Span], bool]) -> list[Span]:
-        """Finds what members hold and no write will change, cut at the start offset, below which nothing goes back."""
+        """Returns the matching spans that members hold and that no write is about to change. Spans are cut at the start
+        offset, because records below it are not made available again."""
         start = self.flight.start_offset
         found = []
         for batch in self.flight.batches:

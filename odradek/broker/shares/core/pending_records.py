@@ -1,9 +1,8 @@
 """The records of a share partition whose acknowledgement is pending in a transaction: TX_PENDING (KIP-1289).
 
-A request is checked in every partition that it names before anything changes in any (`require_acquired`, then
-`acknowledge`). A marker
-ends them (`end`). Their locks go on: one that runs out makes its transaction overdue, and the shell has that aborted
-first.
+A request is checked in every partition that it names (`require_acquired`) before any partition changes (`acknowledge`).
+A transaction marker ends the pending acknowledgements (`end`). The acquisition locks keep running: an expired lock
+makes its transaction overdue, and the caller aborts the transaction before the record is released.
 Source: docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 """
 
@@ -60,8 +59,8 @@ PENDING_TYPES = {Event.ACCEPT: ACCEPT, Event.REJECT: REJECT}
 
 
 def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
-    """Raises INVALID_REQUEST for batches that no partition could make sense of, INVALID_RECORD_STATE for types that
-    cannot wait for a transaction (docs/spec/share-groups.md#s5-3, rows 8 and 9)."""
+    """Raises INVALID_REQUEST for batches that are invalid for every partition, and INVALID_RECORD_STATE for
+    acknowledgement types that cannot be part of a transaction (docs/spec/share-groups.md#s5-3, rows 8 and 9)."""
     reached = -1
     for each in acknowledgements:
         if not reached < each.first_offset <= each.last_offset:
@@ -76,7 +75,8 @@ def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
 
 
 def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
-    """Returns the state that an event brings, by the grid. Where that is ARCHIVING, the span is told the cause."""
+    """Returns the state after an event, according to the grid. If the new state is ARCHIVING, the cause is stored in
+    the span."""
     cell = GRID[span.state][event]
     if isinstance(cell, RecordState):
         return cell
@@ -87,16 +87,16 @@ def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordS
 
 
 def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
-    """Returns the state of what its member has not finished: it is delivered again unless this was done often enough,
-    or nothing is read any more where it lies."""
+    """Returns the state of a record that its member has not finished. The record becomes AVAILABLE again unless it has
+    reached the delivery count limit or lies below the start offset."""
     if span.delivery_count >= limits.delivery_count_limit:
         return dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits)
     return RecordState.ARCHIVED if span.last_offset < flight.start_offset else RecordState.AVAILABLE
 
 
 def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
-    """Returns the state of what is never delivered again: a group with a dead-letter queue copies it there first, and
-    the span remembers the cause for the copy."""
+    """Returns the state of a record that is never delivered again. If the group has a dead-letter queue, the record is
+    copied there first, and the span stores the cause for the copy."""
     if not limits.has_dead_letter_queue:
         return RecordState.ARCHIVED
     span.cause = cause
@@ -104,21 +104,23 @@ def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
 
 
 class PendingRecords:
-    """
-    lock_expired_count  offsets that left TX_PENDING because their lock ran out
-    overdue             transactions that the shell has still to ask about: their locks ran out
+    """The pending acknowledgements of one share partition.
+
+    lock_expired_count  offsets that left TX_PENDING because their lock expired
+    overdue             transactions whose locks have expired and whose fate the caller has yet to look up
     """
 
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        self._missed: list[Ending] = []  # markers that came before the writes of what they end were answered
-        self._producer_ids: set[int] = set()  # that may have something pending here
+        # markers that arrived before the writes of the ranges that they end were answered
+        self._missed: list[Ending] = []
+        self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements here
         self.lock_expired_count = 0
         self.overdue: set[PendingTransaction] = set()
 
     @property
     def producer_ids(self) -> Set[int]:
-        """Names those that may have something pending here: no other producer's marker changes anything."""
+        """The producers that may have pending acknowledgements here. Markers of other producers change nothing."""
         return self._producer_ids
 
     @property
@@ -130,7 +132,7 @@ class PendingRecords:
         return sum(len(span) for span in self._flight.spans() if span.pending is not None)
 
     def load(self, ranges: Iterable[PendingRange]) -> None:
-        """Takes ranges as they were stored; what a marker has ended is not among them."""
+        """Loads the stored pending ranges. Ranges that a marker has ended are not among them."""
         flight = self._flight
         for one in ranges:
             for batch in flight.overlapping(one.first_offset, one.last_offset):
@@ -150,7 +152,8 @@ class PendingRecords:
     def require_acquired(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: PendingTransaction, now_ms: int
     ) -> None:
-        """Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST unless all of it can be pending, or is."""
+        """Raises KafkaError INVALID_RECORD_STATE or INVALID_REQUEST unless all these acknowledgements can become
+        pending or already are."""
         for each in acknowledgements:
             self._check_bounds(each.first_offset, each.last_offset)
             for first, last, event in each.runs():
@@ -171,7 +174,8 @@ class PendingRecords:
         transaction: PendingTransaction,
         limits: Limits,
     ) -> StateWrite | None:
-        """Takes what `require_acquired` has let pass, in the same turn. None: nothing is left to be done."""
+        """Makes the acknowledgements pending once the write is stored. They must have passed `require_acquired` in the
+        same loop turn. Returns None if nothing changes."""
         flight = self._flight
         changes: list[Change] = []
         for each in acknowledgements:
@@ -179,7 +183,8 @@ class PendingRecords:
                 ack_type = PENDING_TYPES[event]
                 if ack_type == REJECT and limits.has_dead_letter_queue:
                     ack_type = DEAD_LETTER
-                first = max(run_first, flight.start_offset)  # below it nothing is read again (#s5-5 G2)
+                # records below the start offset are not read again (#s5-5 G2)
+                first = max(run_first, flight.start_offset)
                 if first > last:
                     continue
                 for batch in flight.overlapping(first, last):
@@ -194,7 +199,8 @@ class PendingRecords:
         return self._write(changes, pending=tuple(_pending_range(span) for span, _ in changes))
 
     def undo(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
-        """It was stored, but the request failed elsewhere: everything as before, and the store is told."""
+        """Undoes a stored write because the request failed elsewhere. Restores the previous states, and returns the
+        write that records this."""
         resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.pending)
         overdue = []
         for span, _ in write.changes:
@@ -211,10 +217,10 @@ class PendingRecords:
     # The end of a transaction.
 
     def end(self, ending: Ending, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> StateWrite | None:
-        """A marker ended a transaction, and what it did is stored.
+        """Applies a transaction marker whose effect on the stored state is already stored.
 
-        has_session  whether this member still fetches this partition here
-        returns      what is to be stored in addition, best effort: records that were delivered often enough
+        has_session  whether this member still fetches this partition from this broker
+        returns      an additional best-effort write for the records that reached the delivery count limit
         """
         ended: list[tuple[Span, Resolution]] = []
         stays = False
@@ -243,7 +249,8 @@ class PendingRecords:
         return self._after(archived)
 
     def written(self, write: StateWrite) -> list[Ending]:
-        """Makes pending what is stored; returns the markers that have come meanwhile and end it."""
+        """Makes the stored ranges TX_PENDING. Returns the markers that arrived before the answer and end these
+        ranges."""
         for span, _ in write.changes:
             self._flight.become_pending(span)
         self._flight.advance()
@@ -251,8 +258,8 @@ class PendingRecords:
         return missed
 
     def forget_missed(self) -> None:
-        """Forgets the markers that ended nothing but writes which have failed, or were undone. Those of transactions
-        whose writes are still under way stay."""
+        """Drops the markers that ended only writes which have failed or were undone. Markers of transactions with
+        writes that are still unanswered are kept."""
         if self._missed:
             under_way = [
                 span.pending.transaction
@@ -266,7 +273,8 @@ class PendingRecords:
             ]
 
     def owner_is_gone(self, member_id: str) -> None:
-        """Its session ended. What it acknowledged stays pending, and does not come back to it."""
+        """Notes that the member's share session has ended. Its acknowledgements stay pending, but an abort does not
+        return the records to it."""
         for span in self._flight.spans():
             if span.member_id == member_id and span.pending is not None and not span.in_transition:
                 span.member_id = NOBODY
@@ -298,7 +306,7 @@ class PendingRecords:
         return any(True for _ in self._of(transaction))
 
     def release(self, transaction: PendingTransaction, limits: Limits, now_ms: int) -> StateWrite | None:
-        """Nobody can say what has become of the transaction: what is overdue goes back."""
+        """Gives back the overdue records of a transaction whose outcome nobody can determine."""
         released = []
         for batch, each in list(self._of(transaction)):
             if not each.is_overdue:
@@ -323,8 +331,9 @@ class PendingRecords:
         ranges: Sequence[PendingRange],
         limits: Limits,
     ) -> None:
-        """The transaction is over, and its marker did not reach us: what is pending no longer is as it was stored."""
-        ranges = sorted(ranges)  # without overlaps, as the batches
+        """Takes over the stored state of a transaction that has ended without its marker reaching this leader. Spans
+        that are stored as pending stay pending; all others take their stored state."""
+        ranges = sorted(ranges)  # without overlaps, like the batches
         batches = sorted(batches)
         for batch, each in list(self._of(transaction)):
             for span in self._cut_at_start(batch, each):
@@ -332,14 +341,14 @@ class PendingRecords:
                 if at >= 0 and ranges[at].last_offset >= span.first_offset:
                     continue
                 state = _stored_state(span, batches)
-                span.cause = Cause.REJECTED  # where it is ARCHIVING: by the commit of its rejection
+                span.cause = Cause.REJECTED  # used if the state is ARCHIVING, because the rejection was committed
                 if state is RecordState.AVAILABLE:
                     state = given_back(self._flight, span, limits)
                     self.lock_expired_count += len(span) if span.is_overdue else 0
                 self._flight.become(span, state)
         self._flight.advance()
 
-    # Within.
+    # Internal steps.
 
     def _spans(self, first: int, last: int) -> Iterator[Span]:
         for batch in self._flight.overlapping(first, last):
@@ -369,7 +378,7 @@ class PendingRecords:
             pending = span.pending
             told = REJECT if pending.ack_type == DEAD_LETTER else pending.ack_type
             if (pending.transaction, told, pending.member_id) == (transaction, PENDING_TYPES[event], member_id):
-                return  # the answer to the first request got lost
+                return  # a retry of a request whose answer was lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
         cell = NOT_TO_PEND if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
         if isinstance(cell, CellRefusal):
@@ -382,17 +391,18 @@ class PendingRecords:
     def _resolve(
         self, span: Span, resolution: Resolution, has_session: Callable[[str], bool], limits: Limits, now_ms: int
     ) -> list[tuple[Span, RecordState]]:
-        """Returns what has to be stored in addition."""
+        """Applies the resolution to one span. Returns the changes that must be stored in addition."""
         flight, pending = self._flight, span.pending
         assert pending is not None
         event = Event.COMMIT_MARKER if resolution is Resolution.COMMITTED else Event.ABORT_MARKER
         if GRID[span.state][event] is Effect.APPLY:
             if pending.ack_type == ACCEPT:
                 flight.become(span, RecordState.ACKNOWLEDGED)
-            elif pending.ack_type == DEAD_LETTER:  # the marker has stored it as ARCHIVING
+            elif pending.ack_type == DEAD_LETTER:  # the marker has already stored it as ARCHIVING
                 span.cause = Cause.REJECTED
                 flight.become(span, RecordState.ARCHIVING)
-            else:  # stored as ARCHIVED: a queue that the group has named since gets a copy that a crash may prevent
+            # stored as ARCHIVED: if the group has got a queue since then, a copy is written, unless a crash prevents it
+            else:
                 flight.become(span, dead_letter_state(span, Cause.REJECTED, limits))
             return []
         assert GRID[span.state][event] is Effect.RETURN, (span.state, event)
@@ -454,8 +464,8 @@ def _pending_range(span: Span) -> PendingRange:
 
 
 def _stored_state(span: Span, batches: Sequence[StateBatch]) -> RecordState:
-    """Returns the state of the span's first offset by ascending batches. Offsets without a batch are done: nothing is
-    stored below the start offset."""
+    """Returns the stored state of the span's first offset. `batches` is ascending. An offset without a batch is
+    finished, because nothing is stored below the start offset."""
     at = bisect_right(batches, span.first_offset, key=_FIRST_OFFSET) - 1
     if at >= 0 and span.first_offset <= batches[at].last_offset:
         return LOADED_STATES.get(batches[at].delivery_state, RecordState.AVAILABLE)

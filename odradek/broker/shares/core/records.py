@@ -1,4 +1,4 @@
-"""The records of `__share_group_state`, typed to bytes and back: docs/formats/share-group-state.md."""
+"""Encodes and decodes the records of `__share_group_state`: docs/formats/share-group-state.md."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHORT = struct.Struct(">h")
 VERSION_BYTES = 2
 KEY_VERSION = VALUE_VERSION = 0
 SNAPSHOT, UPDATE = ShareSnapshotKey.API_KEY, ShareUpdateKey.API_KEY
-REMEMBERED = 1024  # keys: a share partition is written to again and again
+REMEMBERED = 1024  # cached keys; the same share partitions are written again and again
 VALUE_PREFIX = SHORT.pack(VALUE_VERSION)
 
 
@@ -73,9 +73,10 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
-    """None for a type that we do not know (written by a later Kafka): as Kafka, passed over.
+    """Decodes a record. Returns None for a record type that is not known (written by a later Kafka), which is skipped
+    as in Kafka.
 
-    Raises MalformedMessage for anything else that is not as it should be.
+    Raises MalformedMessage for any other invalid record.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __share_group_state without a type in its key")
@@ -122,7 +123,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
 def _key(kind: int, key: SharePartitionKey) -> bytes:
     typed = ShareSnapshotKey(
         group_id=key.group_id, topic_id=key.topic_id, partition=key.partition
-    )  # both types are alike
+    )  # both types have the same fields
     return SHORT.pack(kind) + encode(typed, KEY_VERSION)
 
 
@@ -176,7 +177,7 @@ def pending_form(form: type[S], pending: PendingRange) -> S:
 
 
 def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
-    """Raises MalformedMessage for an acknowledgement type that cannot be pending."""
+    """Raises MalformedMessage for an acknowledgement type that cannot be pending in a transaction."""
     ranges = tuple(
         PendingRange(
             each.first_offset,
@@ -209,7 +210,7 @@ def resolved_form(form: type[R], resolved: ResolvedRange) -> R:
 
 
 def resolved_of(forms: Iterable[R]) -> tuple[ResolvedRange, ...]:
-    """Raises MalformedMessage for an outcome that there is not."""
+    """Raises MalformedMessage for an unknown outcome."""
     try:
         return tuple(
             ResolvedRange(

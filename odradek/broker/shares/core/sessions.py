@@ -5,8 +5,8 @@
     n > 0   the next request of the session                the next request of the session
     -1      acknowledge, then end the session              acknowledge, then end the session
 
-The epoch advances before the work is done, so a request that fails in all its partitions has still used it. A request
-that is refused here has not. Source: docs/spec/share-groups.md#s1-10, #s1-12 F10.
+The epoch advances before the request is processed, so a request that fails in all its partitions still uses up its
+epoch. A request that this module refuses does not. Source: docs/spec/share-groups.md#s1-10, #s1-12 F10.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from odradek.protocol.topic_partition import TopicIdPartition
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
-MAX_PARTITIONS = 100_000  # in all sessions together; Kafka has no such bound
+MAX_PARTITIONS = 100_000  # over all sessions; Kafka has no such limit
 
 
 class SessionKey(NamedTuple):
-    """node_id: who was asked; a member has a session with each node of a cluster that leads what it reads."""
+    """The key of a share session. A member has one session with each node (`node_id`) that leads partitions it
+    reads."""
 
     group_id: str
     member_id: str
@@ -32,8 +33,10 @@ class SessionKey(NamedTuple):
 
 
 class ShareSession:
-    """must_list: partitions that the next response names although there is nothing new: they have just been added, or
-    the last response named an error."""
+    """The share session of one member with one node.
+
+    must_list  partitions that the next response contains even without news: they were just added, or the last
+               response reported an error for them"""
 
     __slots__ = ("connection", "epoch", "key", "must_list", "partitions")
 
@@ -45,13 +48,13 @@ class ShareSession:
         self.must_list: set[TopicIdPartition] = set()
 
     def in_turn(self) -> list[TopicIdPartition]:
-        """All its partitions, beginning with another one each time."""
+        """Returns all partitions of the session, rotated so that each request begins with another partition."""
         partitions = list(self.partitions)
         begin = self.epoch % len(partitions) if partitions else 0
         return partitions[begin:] + partitions[:begin]
 
     def takes_notice(self, partition: TopicIdPartition, *, has_news: bool, has_error: bool) -> bool:
-        """Whether a response names this partition, which is then done."""
+        """Returns whether the response contains this partition, and updates `must_list` accordingly."""
         listed = has_news or has_error or partition in self.must_list
         if has_error:
             self.must_list.add(partition)
@@ -73,7 +76,7 @@ class ShareSession:
 
 
 class ShareSessions:
-    """State: all share sessions of this broker."""
+    """All share sessions of this broker."""
 
     def __init__(self, max_sessions: int, max_partitions: int = MAX_PARTITIONS) -> None:
         self._max_partitions = max_partitions
@@ -94,7 +97,7 @@ class ShareSessions:
         forgotten: Iterable[TopicIdPartition],
         connection: Hashable,
     ) -> ShareSession:
-        """The session that a ShareFetch works for. One with the final epoch is left to be ended by the caller.
+        """Returns the session of a ShareFetch request. The caller must end the session if the epoch is the final one.
 
         raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED
         """
@@ -118,7 +121,9 @@ class ShareSessions:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def acknowledge(self, key: SessionKey, epoch: int) -> ShareSession:
-        """raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH"""
+        """Returns the session of a ShareAcknowledge request.
+
+        raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH"""
         if epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         if epoch == FINAL_EPOCH:
@@ -128,7 +133,7 @@ class ShareSessions:
         return session
 
     def end(self, session: ShareSession) -> bool:
-        """False if it has been replaced or ended meanwhile."""
+        """Ends the session. Returns False if it has already been replaced or ended."""
         if self._sessions.get(session.key) is not session:
             return False
         del self._sessions[session.key]
@@ -141,7 +146,7 @@ class ShareSessions:
         return [session for session in self._sessions.values() if session.connection == connection]
 
     def fetches(self, key: SessionKey, partition: TopicIdPartition) -> bool:
-        """Whether this member has a session with this partition in it."""
+        """Returns whether this member has a session that contains this partition."""
         session = self._sessions.get(key)
         return session is not None and partition in session.partitions
 

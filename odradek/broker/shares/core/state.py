@@ -1,9 +1,10 @@
-"""The state of a share partition: its key, what leaders and the share coordinator exchange, and what is stored.
+"""The state of a share partition: its key, the messages between leaders and the share coordinator, and the stored
+records.
 
-Acknowledgements in a producer's transaction (KIP-1289) wait as `PendingRange`s for the marker that ends it. A marker
-carries the epoch after that of the transaction that it ends, since the coordinator raises the epoch with its decision
-(KIP-890): one with the transaction's own epoch belongs to the one before. Nothing in an `Outcome` has happened yet: the
-shell appends its records and replays them, then releases the answer.
+Acknowledgements in a producer's transaction (KIP-1289) are stored as `PendingRange`s until a marker ends the
+transaction. The coordinator raises the producer epoch when it decides (KIP-890), so a marker carries the epoch after
+the transaction's epoch. A marker with the transaction's own epoch belongs to the previous transaction. An `Outcome` is
+only a decision: the caller appends its records, replays them, and then sends the response.
 Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
 """
 
@@ -18,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from odradek.protocol.quoting import quoted
 
-# The last two parts of a share coordinator's key; both have a bounded length, so that matching cannot take long.
+# The last two parts of a share coordinator's key. Both have a bounded length, which bounds the time of matching.
 TOPIC_ID = re.compile(r"([\w-]{22})(?:==)?", re.ASCII)
 PARTITION = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 BLANK = " \t\n\r\f\v"
@@ -48,20 +49,20 @@ class SharePartitionKey(NamedTuple):
         return coordinator_key(self)
 
 
-@lru_cache(1024)  # every request asks for those of a few share partitions several times
+@lru_cache(1024)  # every request needs the keys of a few share partitions several times
 def coordinator_key(key: SharePartitionKey) -> str:
-    """Makes the text that the share coordinator is found by (docs/spec/share-groups.md#s1-7)."""
+    """Returns the text by which clients look up the share coordinator (docs/spec/share-groups.md#s1-7)."""
     return f"{key.group_id}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
 
 
-UNDECIDED_START_OFFSET = -1  # the leader has still to choose it (share.auto.offset.reset)
+UNDECIDED_START_OFFSET = -1  # the leader has not chosen it yet (share.auto.offset.reset)
 UNKNOWN_COUNT = -1
 
 
 class StateBatch(NamedTuple):
-    """Offsets (both inclusive) that are in one state and were delivered equally often.
+    """Offsets (both inclusive) with the same state and delivery count.
 
-    delivery_state  the number on the wire and on disk; `tables.RecordState` names those that are known
+    delivery_state  the number on the wire and on disk; `tables.RecordState` names the known numbers
     """
 
     first_offset: int
@@ -70,9 +71,9 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-ACCEPT, REJECT = 1, 3  # the types that can wait for a marker
-# Rejected while the group had a dead-letter queue: the marker that commits it makes the record ARCHIVING. Only stored,
-# and no type of a request.
+ACCEPT, REJECT = 1, 3  # the acknowledgement types that can be pending in a transaction
+# DEAD_LETTER is a rejection made while the group had a dead-letter queue: a commit marker makes the record ARCHIVING.
+# It is only stored; no request carries this type.
 DEAD_LETTER = 16
 MAX_EPOCH = 2**15 - 1
 EPOCH_TELLS_SINCE = 2  # transaction.version
@@ -87,9 +88,9 @@ class Resolution(Enum):
 
 
 class PendingTransaction(NamedTuple):
-    """The transaction in which something is pending, as the transaction coordinator is asked about it.
+    """The transaction of a pending acknowledgement; it identifies the transaction to the transaction coordinator.
 
-    transactional_id  None where the record does not name it
+    transactional_id  None if the stored record does not contain it
     """
 
     transactional_id: str | None
@@ -106,10 +107,11 @@ class PendingHere(NamedTuple):
 
 
 class PendingRange(NamedTuple):
-    """Offsets, both inclusive, whose acknowledgement waits for a marker.
+    """Offsets (both inclusive) whose acknowledgement waits for a transaction marker.
 
     ack_type          ACCEPT, REJECT or DEAD_LETTER
-    member_id         who had acquired them; so the epoch of that member, and when its lock runs out (wall clock)
+    member_id         the member that had acquired the offsets; `member_epoch` is its epoch
+    lock_deadline_ms  when that member's lock expires (wall clock)
     """
 
     first_offset: int
@@ -133,7 +135,7 @@ class PendingRange(NamedTuple):
 
 
 class ResolvedRange(NamedTuple):
-    """Offsets that are pending no longer; takes away only what the same producer id and epoch have pending."""
+    """Offsets that are no longer pending. Resolves only acknowledgements of the same producer id and epoch."""
 
     first_offset: int
     last_offset: int
@@ -150,7 +152,8 @@ class ResolvedRange(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The content of a marker. transaction_version: of WriteTxnMarkers v2; in a log there is none, and 2 is assumed."""
+    """The content of a transaction marker. `transaction_version` comes from WriteTxnMarkers v2; a marker in a log does
+    not contain it, and then 2 is assumed."""
 
     producer_id: int
     producer_epoch: int
@@ -159,10 +162,11 @@ class Ending(NamedTuple):
 
 
 def resolution_by(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Tells how a marker ends a pending acknowledgement of this producer id and epoch; None: it ends another
-    transaction.
+    """Returns how a marker ends a pending acknowledgement of this producer id and epoch, or None if the marker belongs
+    to another transaction.
 
-    An epoch further on says that the transaction is long over, and that nobody told us how: aborted.
+    A marker with an even later epoch means that the transaction ended long ago and that its own marker never arrived,
+    so the acknowledgement is aborted.
     """
     if ending.producer_id != producer_id:
         return None
@@ -181,7 +185,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Snapshot(NamedTuple):
-    """All that is known of a share partition, everything pending included. Replaces what was known before."""
+    """The complete state of a share partition, including all pending ranges. Replaces the previous state."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -196,7 +200,7 @@ class Snapshot(NamedTuple):
 
 
 class Update(NamedTuple):
-    """The additions of one write. A start offset of -1 leaves the old one. `written_ms` is not stored."""
+    """The changes of one write. A start offset of -1 keeps the old one. `written_ms` is not stored."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -217,7 +221,7 @@ StateRecord = Snapshot | Update | Deletion
 
 
 class StoredState(NamedTuple):
-    """The state that a leader finds when it loads a share partition."""
+    """The stored state that a leader loads for a share partition."""
 
     state_epoch: int
     start_offset: int
@@ -226,7 +230,8 @@ class StoredState(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """A share partition that was never initialised has no start offset, and epochs of 0."""
+    """A summary of a share partition's stored state. A share partition that was never initialised has no start offset,
+    and its epochs are 0."""
 
     state_epoch: int = 0
     leader_epoch: int = 0
@@ -236,12 +241,12 @@ class StateSummary(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Group epochs, and the state epochs made of them, begin with 1."""
+        """Whether the state is initialised. Group epochs, and the state epochs derived from them, begin at 1."""
         return self.state_epoch > 0
 
 
 class Outcome(NamedTuple, Generic[R_co]):
-    """A decision; the members are those of `odradek.broker.coordinators.shard.OutcomeLike`."""
+    """A decision of the core; it has the members of `odradek.broker.coordinators.shard.OutcomeLike`."""
 
     response: R_co | None = None
     records: Sequence[StateRecord] = ()

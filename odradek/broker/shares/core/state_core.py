@@ -1,14 +1,16 @@
-"""The share coordinator's decisions: the stored state of the share partitions of one `__share_group_state` partition.
+"""Decisions of the share coordinator about the stored state of the share partitions of one `__share_group_state`
+partition.
 
-State: `StateCore` owns every `Entry`; only `replay` changes them. Two epochs fence writers that have lost the right to
+`StateCore` owns every `Entry`, and only `replay` changes entries. Two epochs fence writers that have lost the right to
 write:
 
-    state epoch    set by the group coordinator: the state was reset, or deleted and created again
-    leader epoch   raised by the read of a new leader of the topic partition
+    state epoch    set by the group coordinator when the state is reset, or deleted and created again
+    leader epoch   raised when a new leader of the topic partition reads the state
 
-Acknowledgements pending in a transaction (KIP-1289) lie as an overlay above the stored batches, in which their records
-are available. A marker in this log resolves them, here and at every replay. Readers that know no markers are told by
-the next record of the share partition, whatever it is written for, or by one that `tell_all` asks for (ADR 21).
+Acknowledgements that are pending in a transaction (KIP-1289) form an overlay above the stored batches; in the batches
+themselves their records are available. A marker in the log resolves them, when it is written and at every replay.
+Readers that do not understand markers learn of the result from the share partition's next record, or from a record that
+`tell_all` requests (ADR 21).
 
 Source: docs/spec/share-groups.md#s4, #s5-12.
 """
@@ -41,17 +43,17 @@ ALREADY_ENDED = "The transaction has already ended."
 
 
 def unsealed(producer_id: int, producer_epoch: int) -> None:
-    """Lets every producer have acknowledgements pending."""
+    """Permits pending acknowledgements of every producer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
-    """The names are Kafka's property names, `.` as `_`, units said."""
+    """Settings of the share coordinator. Each name is Kafka's property name in the comment, with its unit."""
 
     updates_per_snapshot: int = 500  # share.coordinator.snapshot.update.records.per.snapshot
     cold_snapshot_interval_ms: int = 300_000  # share.coordinator.cold.partition.snapshot.interval.ms
-    marker_memory_ms: int = 900_000  # transaction.max.timeout.ms: no registration waits longer for its acknowledgement
-    rules: KafkaRules = NEWEST  # of the release that is followed
+    marker_memory_ms: int = 900_000  # transaction.max.timeout.ms: no registered transaction lasts longer
+    rules: KafkaRules = NEWEST  # the rules of the emulated Kafka release
 
 
 class StateCore:
@@ -61,18 +63,22 @@ class StateCore:
         partition_exists: Callable[[bytes, int], bool],
         check_seal: Callable[[int, int], None] = unsealed,
     ) -> None:
-        """
-        partition_exists  whether metadata knows this partition of the topic with this id
-        check_seal        raises KafkaError if the transaction of this producer id and epoch takes nothing in any more
+        """Creates an empty core.
+
+        partition_exists  whether the metadata contains this partition of the topic with this id
+        check_seal        raises KafkaError if the transaction of this producer id and epoch accepts no more changes
         """
         self._check_seal = check_seal
         self._config = config
         self._partition_exists = partition_exists
         self._entries: dict[SharePartitionKey, Entry] = {}
-        self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}  # by producer id; not all still have any
-        self._pending_in: dict[SharePartitionKey, int] = {}  # pending records, of the share partitions that have any
+        # by producer id; may include share partitions that have none any more
+        self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}
+        # number of pending records, for share partitions that have any
+        self._pending_in: dict[SharePartitionKey, int] = {}
         self._pending_count = 0
-        self._marker_epochs: dict[int, tuple[int, int | None]] = {}  # producer id → the highest epoch, and when
+        # producer id → the highest epoch of its markers, and when it was seen
+        self._marker_epochs: dict[int, tuple[int, int | None]] = {}
 
     # Replaying.
 
@@ -100,7 +106,7 @@ class StateCore:
             self._count_pending(entry.key, entry.overlay.record_count)
 
     def settle(self, outcome: object) -> None:
-        """The records tell everything."""
+        """Does nothing: the records contain the whole state."""
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         return Outcome(records=self._untold(now_ms), may_split=True)
@@ -111,13 +117,13 @@ class StateCore:
     def unload(self, code: ErrorCode) -> Sequence[object]:
         return ()
 
-    # Requests, each for one share partition. Refusals are KafkaErrors.
+    # Requests, each for one share partition. They are refused with KafkaError.
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Outcome[bool]:
-        """Whatever was stored before is replaced. raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
+        """Initialises the state, replacing any stored state. Raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
 
-        Answered after an fdatasync, whatever the settings say: the group notes in another log that there is state, and
-        would never ask again if a power failure took only this one.
+        The response always waits for an fdatasync, whatever the settings are. The group records in another log that the
+        state is initialised, and would never initialise it again if a power failure destroyed only this log's record.
         """
         entry = self._entries.get(key)
         if entry is not None and 0 <= state_epoch < entry.state_epoch:
@@ -141,7 +147,7 @@ class StateCore:
         return Outcome(True, (snapshot,), must_sync=True)
 
     def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Outcome[StoredState]:
-        """For a leader that loads the share partition: leaders before it may write no more.
+        """Returns the stored state to a leader that loads the share partition, and fences earlier leaders.
 
         raises  INVALID_REQUEST if it was never initialised, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
         """
@@ -163,10 +169,11 @@ class StateCore:
         *,
         must_sync: bool = False,
     ) -> Outcome[bool]:
-        """
-        must_sync  something of it is pending in a two-phase commit
+        """Stores a change of the state.
+
+        must_sync  a part of the write is pending in a two-phase commit
         raises     INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
-                   INVALID_TXN_STATE where a marker has already ended the transaction; what `check_seal` raises
+                   INVALID_TXN_STATE if a marker has already ended the transaction; the errors of `check_seal`
         """
         entry = self._require(key, leader_epoch)
         if 0 <= state_epoch < entry.state_epoch:
@@ -178,7 +185,7 @@ class StateCore:
             self._check_seal(each.producer_id, each.producer_epoch)
         start_offset, delivery_complete_count = write.start_offset, write.delivery_complete_count
         if start_offset < entry.start_offset and self._config.rules >= KafkaRules.KAFKA_4_4:
-            # docs/spec/kafka-4.4.md#s5-3, S8 and S9: the count is of records beyond a start offset that is passed.
+            # docs/spec/kafka-4.4.md#s5-3, S8 and S9: the count in the request belongs to an outdated start offset.
             start_offset, delivery_complete_count = entry.start_offset, entry.delivery_complete_count
         if start_offset != UNDECIDED_START_OFFSET:
             start_offset = max(start_offset, entry.start_offset)
@@ -196,8 +203,8 @@ class StateCore:
         return Outcome(True, (record,), must_sync=must_sync)
 
     def end_transaction(self, ending: Ending, now_ms: int) -> Outcome[bool]:
-        """A marker was appended to this partition, and replayed. What it ends only because of its transaction version
-        has to be recorded: a replay of the marker alone would not know (#s5-7)."""
+        """Records the ranges that a marker, already appended and replayed, ends only because of its transaction
+        version. A replay of the marker alone would not end them (#s5-7)."""
         records = [
             entry.resolving(ended, self._config.updates_per_snapshot, now_ms)
             for entry in self._entries_of(ending.producer_id)
@@ -206,12 +213,12 @@ class StateCore:
         return Outcome(True, records, may_split=True)
 
     def delete(self, key: SharePartitionKey) -> Outcome[bool]:
-        """raises UNKNOWN_TOPIC_OR_PARTITION"""
+        """Deletes the stored state. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         self._require_partition(key)
         return Outcome(True, (Deletion(key),) if key in self._entries else ())
 
     def summarize(self, key: SharePartitionKey) -> StateSummary:
-        """raises UNKNOWN_TOPIC_OR_PARTITION"""
+        """Returns a summary of the stored state. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         self._require_partition(key)
         entry = self._entries.get(key)
         if entry is None:
@@ -225,14 +232,15 @@ class StateCore:
         )
 
     def has_ended(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a marker has passed that ends the transaction of this epoch, or a later one."""
+        """Returns whether a marker has ended the transaction of this epoch or a later one."""
         marker_epoch, _ = self._marker_epochs.get(producer_id, (-1, None))
         return marker_epoch > producer_epoch
 
     @property
     def pending_count(self) -> int:
-        """The number of records whose acknowledgement is pending in a transaction, over all share partitions: what this
-        coordinator owes, whether or not a leader has the share partition in memory. Replay maintains it."""
+        """The number of records with an acknowledgement pending in a transaction, over all share partitions of this
+        coordinator. It does not depend on whether a leader has loaded the share partition. Replay keeps it up to
+        date."""
         return self._pending_count
 
     @property
@@ -241,13 +249,13 @@ class StateCore:
         return list(self._pending_in)
 
     def pending_in(self, key: SharePartitionKey) -> Sequence[PendingHere]:
-        """Returns how many records each transaction has pending in one share partition."""
+        """Returns the number of pending records of each transaction in one share partition."""
         if key not in self._pending_in:
             return ()
         return [PendingHere(key, *each) for each in self._entries[key].overlay.by_transaction().items()]
 
     def pending_of(self, producer_id: int) -> Sequence[PendingHere]:
-        """Returns how many records the transactions of this producer have pending, by share partition."""
+        """Returns the number of records that the producer's transactions have pending, for each share partition."""
         return [
             each
             for entry in self._entries_of(producer_id)
@@ -256,15 +264,16 @@ class StateCore:
         ]
 
     def stored(self, key: SharePartitionKey) -> StoredState | None:
-        """Returns the stored state, or None if the share partition was never initialised. Fences nobody, unlike
-        `read`."""
+        """Returns the stored state, or None if the share partition was never initialised. Unlike `read`, it fences no
+        leader."""
         entry = self._entries.get(key)
         return None if entry is None else entry.stored()
 
-    # What happens by itself.
+    # Periodic work.
 
     def forget_old_markers(self, now_ms: int) -> None:
-        """Nothing that they could have ended is still on its way here. Those just replayed have no time yet."""
+        """Forgets markers so old that no acknowledgement of a transaction they ended can still arrive. Markers that
+        were just replayed have no time yet, and get the current time."""
         self._marker_epochs = {
             producer_id: (epoch, now_ms if seen_ms is None else seen_ms)
             for producer_id, (epoch, seen_ms) in self._marker_epochs.items()
@@ -272,7 +281,7 @@ class StateCore:
         }
 
     def prunes_ms(self, first_record_offset: int, next_record_offset: int) -> int | None:
-        """Returns the time from which on pruning finds something: 0 if it does at once, None if it never does.
+        """Returns the earliest time at which pruning has something to do: 0 if it has now, None if it never will have.
 
         first_record_offset, next_record_offset  the ends of the log
         """
@@ -292,18 +301,19 @@ class StateCore:
         return min((each for each in (forgets_ms, cold_ms) if each is not None), default=None)
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[int]:
-        """Topics were deleted, this one or others before a restart."""
+        """Deletes the state of topics that no longer exist, including topics that were deleted before a restart."""
         gone = [Deletion(key) for key in self._entries if not topic_exists(key.topic_id)]
         return Outcome(len(gone), gone, may_split=True)
 
     def tell_all(self, now_ms: int) -> Outcome[bool]:
-        """Record what only markers say so far, for readers that do not know these."""
+        """Writes records that repeat the effect of markers, for readers that do not understand markers."""
         return Outcome(True, self._untold(now_ms), may_split=True)
 
     def snapshot_cold(self, next_record_offset: int, now_ms: int) -> Outcome[int]:
-        """Write out again what was not written for long, so that what lies before it in the log can go.
+        """Writes new snapshots of share partitions that have not been written for a long time, so that the older part
+        of the log can be deleted.
 
-        Not where the log is nothing but snapshots that are needed: there is nothing to be gained.
+        Does nothing if the log consists only of snapshots that are still needed.
         """
         if not self._gains_by_snapshots(next_record_offset):
             return Outcome(0)
@@ -315,17 +325,17 @@ class StateCore:
         return next_record_offset - self.needed_from(next_record_offset) > len(self._entries) > 0
 
     def needed_from(self, next_record_offset: int) -> int:
-        """No record below this offset says anything that later ones do not."""
+        """Returns the lowest offset that is still needed: later records make all records below it obsolete."""
         return min((entry.snapshot_at for entry in self._entries.values()), default=next_record_offset)
 
     @property
     def keys(self) -> Sequence[SharePartitionKey]:
         return list(self._entries)
 
-    # Within.
+    # Internal steps.
 
     def _count_pending(self, key: SharePartitionKey, count: int) -> None:
-        """Notes how many records of a share partition are pending now."""
+        """Updates the number of pending records of a share partition."""
         before = self._pending_in.get(key, 0)
         if count == before:
             return
@@ -352,7 +362,7 @@ class StateCore:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _entries_of(self, producer_id: int) -> list[Entry]:
-        """Where this producer has something pending. Forgets where it has not."""
+        """Returns the entries in which this producer has pending acknowledgements, and forgets the others."""
         found = []
         for key in list(self._pending_by.get(producer_id, ())):
             entry = self._entries.get(key)
@@ -366,6 +376,6 @@ class StateCore:
 
 
 def earliest_of(times_ms: Iterable[int | None], later_ms: int) -> int | None:
-    """Returns the first of these times, so much later; None if there is none."""
+    """Returns the earliest of these times plus `later_ms`, or None if there is no time."""
     first = min((each for each in times_ms if each is not None), default=None)
     return None if first is None else first + later_ms

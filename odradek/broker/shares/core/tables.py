@@ -1,17 +1,17 @@
-"""The states of a shared record, and the effect of each event on it in each state. The grid is the code: a refusal is
-raised as its cell has it.
+"""The states of a shared record, and the effect of each event in each state. Refusals are raised exactly as the cells
+of the grid define them.
 
-Beside the grid, as they depend on more than the state:
+These rules are not part of the grid because they depend on more than the state:
 
-    a record with a write on its way               refuses acknowledgements as one that is not ACQUIRED
+    a record with a write on its way               refuses acknowledgements like a record that is not ACQUIRED
     another member's record; renewal turned off    INVALID_RECORD_STATE
-    in a transaction: the lock has run out         INVALID_RECORD_STATE
-    in a transaction: the same once more           accepted: the answer got lost
+    in a transaction: the lock has expired         INVALID_RECORD_STATE
+    in a transaction: the same request again       accepted, because the first answer was lost
     offsets that are not tracked                   below the start offset a plain acknowledgement changes nothing; else
                                                    INVALID_REQUEST or INVALID_RECORD_STATE (#s3-4, rows 3 and 4)
 
-TX_PENDING is that of KIP-1289: an acknowledgement waits for the end of a transaction. ARCHIVING is that of KIP-1191: a
-record is to be copied into the dead-letter queue of its group, and is ARCHIVED once that has ended.
+TX_PENDING (KIP-1289) means that an acknowledgement waits for the end of a transaction. ARCHIVING (KIP-1191) means that
+a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED when copying has ended.
 Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
 """
 
@@ -25,8 +25,8 @@ from odradek.protocol.errors import ErrorCode
 
 
 class RecordState(Enum):
-    """The values are bytes on the wire and on disk; ACQUIRED and TX_PENDING are in memory only: to old readers, a
-    stored 5 would be nothing that a leader has written."""
+    """The state of a record. The values are bytes on the wire and on disk. ACQUIRED and TX_PENDING exist only in
+    memory: older readers would reject a stored 5 as a state that no leader writes."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -35,20 +35,21 @@ class RecordState(Enum):
     ARCHIVED = 4
     TX_PENDING = 5
 
-    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; each acknowledgement asks the grid
+    # Enum's own __hash__ hashes the name, in Python code; every acknowledgement looks up the grid
+    __hash__ = object.__hash__
 
 
 S = RecordState
 TERMINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
 
-# What a leader may find stored.
+# The states that a leader may find in the stored state.
 LOADED_STATES: Mapping[int, RecordState] = {
     each.value: each for each in (S.AVAILABLE, S.ACKNOWLEDGED, S.ARCHIVING, S.ARCHIVED)
 }
 
 
 class Event(Enum):
-    """Events in the life of a record. Acknowledgements come from the member that acquired it."""
+    """Events in the life of a record. Acknowledgements come from the member that has acquired the record."""
 
     ACQUIRE = auto()
     ACCEPT = auto()
@@ -57,27 +58,27 @@ class Event(Enum):
     GAP = auto()  # there is no record for the application at this offset
     RENEW = auto()
     LOCK_EXPIRED = auto()
-    SESSION_ENDED = auto()  # closed, or its connection was lost
+    SESSION_ENDED = auto()  # closed by the member, or its connection was lost
     DATA_GONE = auto()  # retention moved the log start past it, or compaction removed it
-    TXN_ABORTED = auto()  # found to be part of an aborted transaction by a read_committed group
+    TXN_ABORTED = auto()  # a read_committed group found that the record belongs to an aborted transaction
     TXN_ACKNOWLEDGE = auto()  # accepted or rejected in a transaction of the member's producer
-    COMMIT_MARKER = auto()  # of the transaction in which it is pending
+    COMMIT_MARKER = auto()  # commits the transaction in which the record is pending
     ABORT_MARKER = auto()
-    COPIED = auto()  # into the dead-letter queue of the group, or this has failed for good
+    COPIED = auto()  # copied to the dead-letter queue of the group, or copying has failed permanently
 
     __hash__ = object.__hash__
 
 
 class Effect(Enum):
-    """Effects that are more than a new state, or none."""
+    """Effects that either depend on more than the state or change nothing."""
 
     LEAVE = auto()
     RETRY = auto()  # AVAILABLE; ARCHIVED below the start offset; DEAD_LETTER when the delivery count is used up
-    DEAD_LETTER = auto()  # ARCHIVING where the group has a dead-letter queue, else ARCHIVED
-    EXTEND = auto()  # ACQUIRED as before, and the lock lasts its full duration from now
-    APPLY = auto()  # ACKNOWLEDGED, or DEAD_LETTER, as was acknowledged
-    RETURN = auto()  # ACQUIRED as before while the member has its session and its lock, else RETRY
-    END_TRANSACTION = auto()  # stays until its transaction has been aborted, or was decided otherwise
+    DEAD_LETTER = auto()  # ARCHIVING if the group has a dead-letter queue, else ARCHIVED
+    EXTEND = auto()  # stays ACQUIRED, and the lock lasts its full duration from now
+    APPLY = auto()  # ACKNOWLEDGED or DEAD_LETTER, according to the acknowledgement
+    RETURN = auto()  # stays ACQUIRED if the member still has its session and its lock, else RETRY
+    END_TRANSACTION = auto()  # stays TX_PENDING until its transaction has been aborted or decided otherwise
 
 
 class CellRefusal(NamedTuple):

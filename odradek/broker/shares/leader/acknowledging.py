@@ -1,4 +1,4 @@
-"""The acknowledgements of one ShareFetch or ShareAcknowledge: each partition has a result of its own.
+"""Applies the acknowledgements of one ShareFetch or ShareAcknowledge request; each partition has its own result.
 
 Source: docs/spec/share-groups.md#s1-11, rows 8 to 14, #s1-13.
 """
@@ -35,14 +35,14 @@ class AcknowledgementBatch(Protocol):
 
 
 class AcknowledgedPartition(NamedTuple):
-    """Acknowledgements of one partition; a request may name it more than once."""
+    """The acknowledgements of one entry of a request; a request may contain several entries for one partition."""
 
     partition: TopicIdPartition
     batches: Sequence[AcknowledgementBatch]
 
 
 class AcknowledgeResult(NamedTuple):
-    """leader: whom to ask instead, where another leadership is the reason."""
+    """The result for one partition. `leader` is the partition's leader, if that is another node."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -60,7 +60,8 @@ def acknowledge(
     context: RequestContext,
     broker: ShareBroker,
 ) -> dict[TopicIdPartition, NowOrLater[AcknowledgeResult]]:
-    """One result for each partition that is named, in the order of the request. What is named twice counts together."""
+    """Returns one result for each partition, in the order of the request. Several entries for one partition are
+    combined."""
     entries: dict[TopicIdPartition, list[Sequence[AcknowledgementBatch]]] = {}
     for partition, batches in named:
         entries.setdefault(partition, []).append(batches)

@@ -2,10 +2,10 @@
 
     leader: stored as ARCHIVING → here: read, write into the queue → leader: stored as ARCHIVED
 
-A copy is best effort: where it cannot be written the records are ARCHIVED without one, which is counted and logged. A
-crash between the two stored states repeats it: the next leader finds ARCHIVING. Nobody waits for a copy. The share
-partitions have their turns one after the other, each of at most `RECORDS_PER_TURN` records, so that a storm of rejected
-records holds up no client. Source: docs/spec/dead-letter-queues.md.
+Copies are best effort. If a copy cannot be written, the record becomes ARCHIVED without a copy, which is counted and
+logged. A crash between the two stored states repeats the copy, because the next leader finds ARCHIVING. No request
+waits for a copy. Share partitions take turns, and each turn copies at most `RECORDS_PER_TURN` records, so that a large
+number of rejected records does not delay clients. Source: docs/spec/dead-letter-queues.md.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.shares")
 
 RECORDS_PER_TURN: Final = 100
-READ_BYTES: Final = 1024 * 1024  # of the source, at once
-PRODUCE_VERSION: Final = 13  # the copies are checked as those of a request in this version
+READ_BYTES: Final = 1024 * 1024  # the size of one read of the source
+PRODUCE_VERSION: Final = 13  # the copies are validated like a Produce request of this version
 ATTEMPTS: Final = 5
-FIRST_RETRY_MS: Final = 1_000  # doubled with each attempt
+FIRST_RETRY_MS: Final = 1_000  # doubled after each attempt
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -74,8 +74,9 @@ RETRIABLE: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-COMPLAINT_MS: Final = 60_000  # between two log lines of one group and reason
-MOST_COMPLAINTS: Final = 1_000  # remembered, so as not to be repeated
+COMPLAINT_MS: Final = 60_000  # minimum time between two log lines with the same group and reason
+# maximum number of remembered complaints; a remembered complaint is not repeated at once
+MOST_COMPLAINTS: Final = 1_000
 
 T = TypeVar("T")
 
@@ -93,8 +94,8 @@ class DeadLetterCounts:
     """Counters of one share group since this process began.
 
     records          copies written
-    writes           batches of copies that were to be written
-    failed_writes    those that were refused for good
+    writes           batches of copies that the broker tried to write
+    failed_writes    batches whose write failed permanently
     uncopied         records that were archived without a copy
     """
 
@@ -105,10 +106,10 @@ class DeadLetterCounts:
 
 
 class _Copying:
-    """The dead letters of one life of a share partition: the time in which its state epoch stays the same.
+    """The dead letters of a share partition while its state epoch stays the same.
 
-    waiting    to be copied
-    under_way  being copied
+    waiting    letters that have still to be copied
+    under_way  letters that are being copied
     """
 
     __slots__ = ("key", "leader_epoch", "owner", "partition", "state_epoch", "under_way", "waiting")
@@ -123,14 +124,15 @@ class _Copying:
         self.under_way: Sequence[DeadLetter] = ()
 
     def add(self, owner: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """One that was loaded anew finds as ARCHIVING also what is being copied already."""
+        """Queues letters. A share partition that was loaded again also reports letters that are queued or being
+        copied."""
         if owner is not self.owner:
             self.owner, self.partition, self.leader_epoch = owner, owner.partition, owner.leader_epoch
             letters = without(letters, (*self.waiting, *self.under_way))
         self.waiting.extend(letters)
 
     def next_together(self) -> Sequence[DeadLetter]:
-        """Takes out letters that are copied, and then archived, together."""
+        """Removes and returns the next letters, which are copied and then archived together."""
         together = [self.waiting.popleft()]
         count = together[0].record_count
         while self.waiting and count + self.waiting[0].record_count <= RECORDS_PER_TURN:
@@ -140,7 +142,7 @@ class _Copying:
 
 
 class _Contents(NamedTuple):
-    """Keys and values that were read: of all offsets up to `last_offset` which could be read."""
+    """The keys and values of all records up to `last_offset` that could be read."""
 
     last_offset: int
     by_offset: Mapping[int, Content]
@@ -166,9 +168,10 @@ class DeadLetterQueues:
         must_sync: Callable[[SharePartitionKey], bool],
         find: Callable[[SharePartitionKey], LiveSharePartition | None],
     ) -> None:
-        """
-        must_sync  whether what is stored of a share partition is synced: then a copy is, before it is said to exist
-        find       the share partition that is in memory now
+        """Creates the queues of one broker.
+
+        must_sync  whether writes of this share partition's state are synced; if so, its copies are synced too
+        find       returns the share partition that is in memory now
         """
         self._image = image
         self._settings = settings
@@ -185,11 +188,12 @@ class DeadLetterQueues:
         self._copying: dict[tuple[SharePartitionKey, int], _Copying] = {}
         self._turns: deque[Deferred[None]] = deque()
         self._is_stopped = False
-        self._complaints: dict[tuple[str, str], tuple[int, int]] = {}  # → when it was logged, records since then
+        # → time of the last log line, uncopied records since then
+        self._complaints: dict[tuple[str, str], tuple[int, int]] = {}
         self.counts: dict[str, DeadLetterCounts] = {}  # by group
 
     def take(self, live: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """Has these records copied, and then archived. They are stored as ARCHIVING."""
+        """Starts to copy, and then to archive, these records. They must already be stored as ARCHIVING."""
         if self._is_stopped:
             return
         life = live.key, live.state_epoch
@@ -202,13 +206,13 @@ class DeadLetterQueues:
         started(self._copy_all(copying))
 
     def stop(self) -> None:
-        """Copies no more. What is not copied stays stored as ARCHIVING, and is copied after the next start."""
+        """Stops copying. Records without a copy stay stored as ARCHIVING and are copied after the next start."""
         self._is_stopped = True
 
     # Turns.
 
     def _turn(self) -> Deferred[None]:
-        """Returns an answer that comes when it is this one's turn: one after the other, each in a turn of the loop."""
+        """Waits for the caller's turn. Turns are granted in order, each in its own turn of the event loop."""
         turn: Deferred[None] = Deferred()
         self._turns.append(turn)
         if len(self._turns) == 1:
@@ -218,7 +222,7 @@ class DeadLetterQueues:
     def _next_turn(self) -> None:
         turn = self._turns[0]
         turn.resolve(None)
-        self._turns.popleft()  # only now, so that what is added meanwhile does not begin another round
+        self._turns.popleft()  # removed only now, so that a turn added meanwhile does not start a second chain
         if self._turns:
             self._call_soon(self._next_turn)
 
@@ -238,7 +242,7 @@ class DeadLetterQueues:
         del self._copying[copying.key, copying.state_epoch]
 
     async def _copy(self, copying: _Copying, letters: Sequence[DeadLetter]) -> None:
-        """Writes the copies, or tells why there are none."""
+        """Writes the copies. If that fails, counts and logs the records without a copy."""
         group_id = copying.key.group_id
         counts = self._counts(group_id)
         before = counts.records
@@ -267,7 +271,7 @@ class DeadLetterQueues:
         contents = NOTHING_READ
         copies: list[NewRecord] = []
         for letter in letters:
-            # Records of one range are read together: where the first is gone, none of them is read.
+            # The records of one range are read together; if the first record is gone, none of them is read.
             is_gone = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
             for offset in range(letter.first_offset, letter.last_offset + 1):
                 content = NO_CONTENT
@@ -283,7 +287,7 @@ class DeadLetterQueues:
         await self._write(name, key.partition, copies, key, counts)
 
     async def _archive(self, copying: _Copying, letters: Sequence[DeadLetter]) -> None:
-        """Has ARCHIVED stored, by the share partition if it is in memory."""
+        """Stores the records as ARCHIVED, through the share partition if it is in memory."""
         live = self._find(copying.key)
         if live is not None and live.phase is SharePartitionPhase.LOADING:
             try:
@@ -304,7 +308,8 @@ class DeadLetterQueues:
     # Reading.
 
     async def _read(self, partition: Partition, first_offset: int, last_offset: int) -> _Contents:
-        """Reads keys and values in a thread, as far as one read goes, which is `first_offset` at least."""
+        """Reads keys and values in a worker thread. One read may end before `last_offset`, but covers
+        `first_offset`."""
         return await self._in_thread(partial(read_contents, partition.log, first_offset, last_offset))
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
@@ -340,7 +345,7 @@ class DeadLetterQueues:
     async def _write_batch(
         self, name: str, source_index: int, batch: Sequence[NewRecord], key: SharePartitionKey, counts: DeadLetterCounts
     ) -> None:
-        """Writes one batch of copies, and tries again where the refusal may pass."""
+        """Writes one batch of copies, and retries if the error may be temporary."""
         counts.writes += 1
         for attempt in range(ATTEMPTS):
             partition = await self._place(name, source_index)
@@ -356,8 +361,10 @@ class DeadLetterQueues:
                 return
 
     async def _append(self, partition: Partition, batch: Sequence[NewRecord], *, must_sync: bool) -> None:
-        """Answered when it is as durable as the settings of the queue ask, or as the state of the share partition."""
-        from odradek.storage.validation import check_produced, is_cheap  # here: hardly any broker needs it for this
+        """Appends one batch, and waits until it is as durable as the queue's settings and the share partition's state
+        require."""
+        # imported here because few brokers need it for this
+        from odradek.storage.validation import check_produced, is_cheap
 
         if self._is_stopped:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
@@ -383,7 +390,7 @@ class DeadLetterQueues:
     # The queue.
 
     def _check(self, name: str) -> None:
-        """Raises UnusableQueue unless the topic may be written to, or created and then written to."""
+        """Raises UnusableQueue unless the broker may write to the topic, or may create it and then write to it."""
         if not self._image.has_dead_letter_queues:
             raise UnusableQueue("share.version is below 2")
         is_marked: bool | None = None
@@ -393,9 +400,9 @@ class DeadLetterQueues:
         check_queue(name, is_marked, self._rules())
 
     async def _place(self, name: str, source_index: int) -> Partition:
-        """Finds the partition for copies from a partition of the source; creates the topic where that is allowed.
+        """Returns the queue partition for copies from one source partition, and creates the topic if that is allowed.
 
-        Raises UnusableQueue, or what the registry of partitions raises.
+        Raises UnusableQueue, and the errors of the partition registry.
         """
         for attempt in range(ATTEMPTS):
             self._check(name)
@@ -406,21 +413,22 @@ class DeadLetterQueues:
                 await self._create(name)
             except KafkaError as error:
                 if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                    continue  # somebody else has been quicker
+                    continue  # another request has created the topic meanwhile
                 if error.code not in RETRIABLE:
                     raise UnusableQueue(f"the topic {name!r} cannot be created: {error}") from None
                 await after(self._timers, FIRST_RETRY_MS << attempt)
         raise UnusableQueue(f"the topic {name!r} cannot be created: {ATTEMPTS} attempts have failed")
 
     async def _create(self, name: str) -> None:
-        from odradek.broker.metadata.topics import NewTopic  # here: as in odradek.broker.metadata.topic_creation
+        # imported here for the reason given in odradek.broker.metadata.topic_creation
+        from odradek.broker.metadata.topics import NewTopic
 
         (result,) = await self._topics.create([NewTopic(name, configs=QUEUE_CONFIGS)])
         if result.error is not None:
             raise result.error
         log.info("created the dead-letter topic %r", name)
 
-    # Telling.
+    # Reporting.
 
     def _counts(self, group_id: str) -> DeadLetterCounts:
         counts = self.counts.get(group_id)
@@ -429,7 +437,7 @@ class DeadLetterQueues:
         return counts
 
     def _complain(self, group_id: str, reason: str, uncopied: int) -> None:
-        """Logs it, but the same of one group once a minute."""
+        """Logs that records were archived without a copy, at most once a minute for each group and reason."""
         now_ms = self._clock.now_ms()
         logged_ms, since = self._complaints.get((group_id, reason), (now_ms - COMPLAINT_MS, 0))
         uncopied += since
@@ -448,8 +456,8 @@ class DeadLetterQueues:
 
 
 def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents:
-    """Reads keys and values of records, in a thread, from `first_offset` as far as one read goes. What is gone, or
-    cannot be read, is not among them: its copy has headers only."""
+    """Reads keys and values of records from `first_offset` until the end of one read; runs in a worker thread. Records
+    that are gone or unreadable are missing in the result, and their copies have headers only."""
     found: dict[int, Content] = {}
     reached = first_offset
     try:
@@ -466,7 +474,7 @@ def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents
             raise
         if first_offset < source.log_start_offset:
             return _Contents(min(last_offset, source.log_start_offset - 1), found)
-        return _Contents(last_offset, found)  # cut off by an unclean election
+        return _Contents(last_offset, found)  # cut off by an unclean leader election
     except (OSError, MalformedMessage):
         log.warning("records at offset %d cannot be read for a dead-letter queue", first_offset, exc_info=True)
     return _Contents(reached, found)
@@ -477,7 +485,7 @@ def _read_batch(batch: memoryview, first_offset: int, found: dict[int, Content])
         for record in records_of(batch):
             if record.offset >= first_offset:
                 found[record.offset] = Content(record.key, record.value)
-    except MalformedMessage as error:  # damaged, or it opens to too much
+    except MalformedMessage as error:  # damaged, or too large when decompressed
         log.warning("a batch cannot be read for a dead-letter queue: %s", error)
 
 
@@ -495,5 +503,5 @@ def _told(answer: Deferred[None], error: KafkaError | None) -> None:
 def _archived(key: SharePartitionKey, answer: Deferred[bool]) -> None:
     try:
         answer.outcome()
-    except KafkaError as error:  # another life of it has begun, or the next load finds ARCHIVING and copies again
+    except KafkaError as error:  # the state epoch has changed, or the next load finds ARCHIVING and copies again
         log.info("it could not be stored that dead letters of %s are archived: %s", key, error)

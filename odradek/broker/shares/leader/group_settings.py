@@ -1,7 +1,7 @@
-"""The settings of one share group: its own, recorded as those of the resource GROUP, else the broker's.
+"""The settings of one share group: the group's own settings, recorded for the resource GROUP, or else the broker's.
 
-A change counts from the next decision: what was parsed is used while the group's settings are the same. Source:
-docs/spec/share-groups.md#s2-6.
+A changed setting applies from the next decision. Parsed settings are cached until the group's settings change.
+Source: docs/spec/share-groups.md#s2-6.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _Parsed(NamedTuple):
-    """Parsed settings that every request needs, and the texts that they were made of.
+    """Parsed settings that every request needs, and the texts from which they were parsed.
 
-    limits_with_queue  the same limits for as long as dead-letter queues are on; None where the group names none
+    limits_with_queue  the limits while dead-letter queues are enabled; None if the group has no dead-letter topic
     """
 
     own: Mapping[str, str]
@@ -42,12 +42,12 @@ class _Parsed(NamedTuple):
 
 class ShareGroupSettings:
     def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
-        """broker_setting: the current value of a broker's setting, as it would stand in a file."""
+        """`broker_setting` returns the current value of a broker setting, as text."""
         self._image = image
         self._broker_setting = broker_setting
-        self._broker_numbers: dict[str, int] = {}  # parsed; they can only be set in the broker's file
-        self._without_own: _Parsed | None = None  # of all groups that have no settings
-        self._parsed: dict[str, _Parsed] = {}  # of the others
+        self._broker_numbers: dict[str, int] = {}  # parsed; can only be set in the broker's file
+        self._without_own: _Parsed | None = None  # shared by all groups without own settings
+        self._parsed: dict[str, _Parsed] = {}  # of groups with own settings
 
     def limits(self, group_id: str) -> Limits:
         parsed = self._of(group_id)
@@ -56,13 +56,13 @@ class ShareGroupSettings:
         return parsed.limits
 
     def dead_letter_topic(self, group_id: str) -> str:
-        """Returns the name of the group's dead-letter topic; blank where it has none."""
+        """Returns the name of the group's dead-letter topic, or a blank name if it has none."""
         name = self._own(group_id, DEAD_LETTER_TOPIC_NAME)
         assert isinstance(name, str)
         return name
 
     def copies_dead_letters(self, group_id: str) -> bool:
-        """Whether copies in the group's dead-letter queue have key and value of the record."""
+        """Returns whether the copies in the group's dead-letter queue contain the record's key and value."""
         return bool(self._own(group_id, DEAD_LETTER_COPY_RECORD))
 
     def lock_duration_ms(self, group_id: str) -> int:
@@ -80,7 +80,7 @@ class ShareGroupSettings:
             return parsed
         parsed = self._parsed.get(group_id)
         if parsed is None or parsed.own != own:
-            if len(self._parsed) >= len(self._image.configs):  # of groups that have none any more
+            if len(self._parsed) >= len(self._image.configs):  # contains groups that no longer have settings
                 self._parsed.clear()
             parsed = self._parsed[group_id] = self._parse(group_id, dict(own))
         return parsed
@@ -97,24 +97,24 @@ class ShareGroupSettings:
         return _Parsed(own, limits, with_queue, bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED))
 
     def auto_offset_reset(self, group_id: str) -> str:
-        """`earliest`, `latest` or `by_duration:` and a duration."""
+        """Returns `earliest`, `latest`, or `by_duration:` followed by a duration."""
         value = self._own(group_id, "share.auto.offset.reset")
         assert isinstance(value, str)
         return value
 
     def _own(self, group_id: str, name: str) -> Any:
-        """The group's, else the default of the setting."""
+        """Returns the group's value, or else the default of the setting."""
         setting = GROUP_SETTINGS[name]
         text = self._image.configs.get((ConfigResourceType.GROUP, group_id), NO_SETTINGS).get(name)
         if text is not None:
             try:
                 return setting.parse(text)
             except InvalidSetting:
-                pass  # recorded by a Kafka that allowed it
+                pass  # recorded by a Kafka release that allowed this value
         return setting.parse(setting.default)
 
     def _number(self, group_id: str, name: str) -> int:
-        """The group's, else the broker's."""
+        """Returns the group's value, or else the broker's."""
         own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if own is not None and name in own:
             return clamped(name, self._own(group_id, name), self._broker_setting)

@@ -1,6 +1,7 @@
-"""Between group coordinator and share coordinator: the share state of a group's partitions, begun and deleted.
+"""Connects the group coordinator and the share coordinator: creates and deletes the share state of a group's
+partitions.
 
-first turn of the group → the share coordinator, once that is recorded → second turn of the group
+first decision of the group → the share coordinator, once that is recorded → second decision of the group
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Refusals = Mapping[Pair, KafkaError]
 
 
 async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals:
-    """Has the state of these partitions begun, and notes in the group which of them have one now."""
+    """Initialises the share state of these partitions, and records in the group which partitions are now
+    initialised."""
     pairs = list(request.start_offsets)
     persister = broker.shares.persister
     asked: list[Deferred[bool]] = []
@@ -41,8 +43,8 @@ async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Re
             asked.append(persister.initialize(key, request.state_epoch, start_offset))
     refusals = await _refusals(pairs, asked)
     succeeded = [pair for pair in request.start_offsets if pair not in refusals]
-    # State that was there stays; before there was any, nothing could be loaded. Members may fetch already, and what
-    # they have acquired is theirs.
+    # State that existed before was kept, so the loaded share partitions stay: members may already fetch, and keep the
+    # records they have acquired.
     replaced = [pair for pair in succeeded if pair not in request.if_missing]
     broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():
@@ -54,13 +56,14 @@ async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Re
 async def _initialize_if_missing(
     persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int
 ) -> bool:
-    """Leaves state that is there: what is acknowledged in it, and what is pending in a two-phase commit."""
+    """Initialises the state unless it exists. Existing state may contain acknowledgements, and changes that are pending
+    in a two-phase commit."""
     summary = await persister.summarize(key)
     return summary.is_there or await persister.initialize(key, state_epoch, start_offset)
 
 
 async def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals:
-    """Has the state of these partitions deleted; topics of which nothing is left are noted in the group."""
+    """Deletes the state of these partitions. Topics without any remaining state are recorded in the group."""
     pairs = pairs_of(partitions)
     asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
     refusals = await _refusals(pairs, asked)
@@ -71,7 +74,8 @@ async def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> 
 
 
 def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]) -> None:
-    """Takes the second turn. If it cannot be recorded, the first is as if interrupted, and its occasion comes again."""
+    """Submits the group's second decision. If it cannot be recorded, the first decision counts as interrupted, and the
+    group makes it again later."""
     try:
         broker.groups.shard_for(group_id).submit(decide)
     except KafkaError as error:
@@ -79,6 +83,6 @@ def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], 
 
 
 async def _refusals(pairs: Sequence[Pair], asked: Sequence[Deferred[bool]]) -> Refusals:
-    """Waits for all answers, and returns those that are refusals."""
+    """Waits for all answers and returns the refusals."""
     answers: list[bool | KafkaError] = await each_of([*asked])
     return {pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)}

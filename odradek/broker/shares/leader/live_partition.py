@@ -1,8 +1,9 @@
-"""A share partition at work on its leader: the core with its log, its timer, its state writes and who waits for it.
+"""A share partition on its leader: connects the decision core with the log, the lock timer, state writes and waiting
+fetches.
 
-    LOADING → ACTIVE → GONE        state is read once; a refused write, a deleted topic or the last session ends it
+    LOADING → ACTIVE → GONE        the state is read once; a fencing error, a deleted topic or the last session ends it
 
-A fetch that finds it GONE begins anew with another. Source: docs/spec/share-groups.md#s2-7, #s3-7, #s3-9.
+A fetch that finds the share partition GONE loads a new one. Source: docs/spec/share-groups.md#s2-7, #s3-7, #s3-9.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.shares")
 
-# Whoever is told so has lost the right to write.
+# Errors which mean that this leader has lost the right to write.
 FENCING: Final = frozenset(
     {
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -60,10 +61,11 @@ class Waiter(Protocol):
 
 
 class LiveSharePartition:
-    """
-    failure     why it could not be loaded; None for one that was active, or is
-    is_reading  a fetch waits for the disk on its behalf; others leave it alone meanwhile
-    state_epoch, leader_epoch  with which its state is written
+    """A share partition that this broker leads, with its state in memory.
+
+    failure     why loading failed; None if the share partition is or was active
+    is_reading  a fetch waits for the disk on behalf of this share partition; other fetches skip it meanwhile
+    state_epoch, leader_epoch  the epochs with which the state is written
     """
 
     def __init__(
@@ -84,12 +86,13 @@ class LiveSharePartition:
         on_pending: Callable[[LiveSharePartition], None],
         on_dead_letters: Callable[[LiveSharePartition, Sequence[DeadLetter]], None],
     ) -> None:
-        """
-        lock_clock   what acquisition locks are measured by
-        has_session  whether a member still fetches this share partition here
-        on_overdue   the locks of records ran out whose acknowledgement is pending in this transaction
-        on_pending   it is loaded, or a producer has acknowledged in a transaction: `producer_ids` may have grown
-        on_dead_letters  these records are stored as ARCHIVING: they are to be copied, then `copied` is to be called
+        """Creates the share partition in the phase LOADING; `load` begins to read its state.
+
+        lock_clock   the clock that measures acquisition locks
+        has_session  whether a member still fetches this share partition from this broker
+        on_overdue   called if locks expired of records whose acknowledgement is pending in this transaction
+        on_pending   called after loading and after a transactional acknowledgement: `producer_ids` may have grown
+        on_dead_letters  called with records stored as ARCHIVING: copy them, then call `copied`
         """
         self.key = key
         self.partition = partition
@@ -111,7 +114,7 @@ class LiveSharePartition:
         self._on_overdue = on_overdue
         self._on_pending = on_pending
         self._on_dead_letters = on_dead_letters
-        self._ended_meanwhile: list[Ending] = []  # markers that came while the state was read
+        self._ended_meanwhile: list[Ending] = []  # markers that arrived while the state was being read
         self._awaiting_load: list[Deferred[bool]] = []
         self._timer: TimerHandle | None = None
         self._timer_due_ms = 0
@@ -132,7 +135,7 @@ class LiveSharePartition:
 
     @property
     def producer_ids(self) -> Set[int]:
-        """Names those that may have something pending here."""
+        """The producers that may have pending acknowledgements here."""
         return frozenset() if self._core is None else self._core.pending.producer_ids
 
     @property
@@ -152,7 +155,8 @@ class LiveSharePartition:
         self._waiting.pop(wait, None)
 
     def wake(self) -> None:
-        """Wakes waiting fetches, each in a turn of its own: records may be there, or the partition is gone."""
+        """Wakes the waiting fetches, each in its own turn of the event loop, because records may be available or the
+        partition is gone."""
         for wait in self._waiting:
             self._call_soon(wait.wake)
 
@@ -162,7 +166,7 @@ class LiveSharePartition:
         unattended(self._load())
 
     def when_loaded(self) -> Deferred[bool]:
-        """Resolved once it is ACTIVE. Fails with a KafkaError where it cannot be loaded, or is GONE."""
+        """Resolves once the share partition is ACTIVE. Fails with a KafkaError if it cannot be loaded or is GONE."""
         answer: Deferred[bool] = Deferred()
         match self.phase:
             case SharePartitionPhase.LOADING:
@@ -179,7 +183,7 @@ class LiveSharePartition:
             answer.follow(self.when_loaded())
 
     async def _load(self) -> None:
-        """Reads what is stored; it may be GONE after each wait."""
+        """Reads the stored state. The share partition may have become GONE after each await."""
         try:
             stored = await self._persister.read(self.key, self.leader_epoch)
             if self._is_gone:
@@ -200,7 +204,8 @@ class LiveSharePartition:
         return self.phase is SharePartitionPhase.GONE
 
     async def _find_start(self) -> int:
-        """Returns where the group begins to read, by its setting. Raises KafkaError if the log does not tell."""
+        """Returns the offset from which the group begins to read, according to its setting. Raises KafkaError if the
+        log has no such offset."""
         log = self.partition.log
         reset = self._settings.auto_offset_reset(self.key.group_id)
         if reset == EARLIEST:
@@ -235,7 +240,7 @@ class LiveSharePartition:
         self.drop()
 
     def drop(self) -> None:
-        """Forget what is in memory; what was stored stays."""
+        """Drops the state in memory. The stored state is kept."""
         if self.phase is SharePartitionPhase.GONE:
             return
         self.phase = SharePartitionPhase.GONE
@@ -249,8 +254,8 @@ class LiveSharePartition:
     # Changing.
 
     async def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """Waits until it is stored; before that, while the state is read, for the state (#s3-7 L1). Raises KafkaErrors
-        in the codes that clients are told."""
+        """Applies acknowledgements and waits until they are stored. If the share partition is still loading, waits for
+        that first (#s3-7 L1). Raises KafkaErrors with the codes for clients."""
         if self.phase is SharePartitionPhase.LOADING:
             await self.when_loaded()
         try:
@@ -258,12 +263,12 @@ class LiveSharePartition:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             write = self.core.acknowledge(member_id, acknowledgements, self.limits, self.lock_clock.now_ms())
         finally:
-            self.arm()  # locks may have been renewed even where it is refused
+            self.arm()  # locks may have been renewed even if the request is refused
         if write is not None:
             await self._stored(write)
 
     def release(self, member_id: str) -> None:
-        """The member's session ended. Nobody waits for it."""
+        """Gives back the records of a member whose session has ended, without waiting for the write."""
         if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.release(member_id, self.limits)
             if write is not None:
@@ -274,7 +279,8 @@ class LiveSharePartition:
     def require_acquired(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: PendingTransaction
     ) -> None:
-        """Raises KafkaError unless all of it can become pending, by `make_pending` in the same turn."""
+        """Raises KafkaError unless all acknowledgements can become pending. `make_pending` must follow in the same turn
+        of the event loop."""
         if self.phase is not SharePartitionPhase.ACTIVE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.core.pending.require_acquired(member_id, acknowledgements, transaction, self.lock_clock.now_ms())
@@ -288,13 +294,14 @@ class LiveSharePartition:
         *,
         must_sync: bool,
     ) -> PendingWrite:
-        """must_sync: its producer takes part in a two-phase commit"""
+        """Begins to store the acknowledgements as pending. `must_sync` is set if the producer takes part in a two-phase
+        commit."""
         write = self.core.pending.acknowledge(member_id, member_epoch, acknowledgements, transaction, self.limits)
         self._on_pending(self)
         return PendingWrite(self, write, write is None or self._written(write, must_sync=must_sync))
 
     def made_pending(self, write: StateWrite) -> None:
-        """Takes notice that it is stored, and so is the rest of its request."""
+        """Applies a pending write after it and all other writes of its request are stored."""
         for ending in self.core.pending.written(write):
             self._end(ending)
         self._hand_over_dead_letters()
@@ -302,7 +309,7 @@ class LiveSharePartition:
         self.wake()
 
     def not_made_pending(self, write: StateWrite, error: KafkaError) -> None:
-        """It could not be stored."""
+        """Restores the previous state because the pending write could not be stored."""
         log.warning("the state of share partition %s could not be stored: %s", self.key, error)
         self.core.write_failed(write, self.limits)
         if error.code in FENCING:
@@ -313,13 +320,13 @@ class LiveSharePartition:
         self.wake()
 
     def undo_pending(self, write: StateWrite) -> None:
-        """It is stored, but not the rest of its request."""
+        """Undoes a stored pending write because another write of its request failed."""
         self._store(self.core.pending.undo(write, self.limits, self.lock_clock.now_ms()))
         self.arm()
         self.wake()
 
     def end_transaction(self, ending: Ending) -> None:
-        """A marker ended a transaction, and what it does to what is stored has been appended."""
+        """Applies a marker that ended a transaction. Its effect on the stored state is already appended."""
         if self.phase is SharePartitionPhase.LOADING:
             self._ended_meanwhile.append(ending)
         core = self._core
@@ -343,7 +350,7 @@ class LiveSharePartition:
         return self.phase is SharePartitionPhase.ACTIVE and self.core.pending.holds(transaction)
 
     def release_pending(self, transaction: PendingTransaction) -> None:
-        """Gives back what is overdue: nobody can say what has become of the transaction."""
+        """Gives back the overdue records of a transaction whose outcome nobody can determine."""
         if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.pending.release(transaction, self.limits, self.lock_clock.now_ms())
             if write is not None:
@@ -351,13 +358,14 @@ class LiveSharePartition:
             self.wake()
 
     def reread_ended(self, ending: Ending) -> None:
-        """A marker ended a transaction in state that another broker stores."""
+        """Reads the state again because a marker ended a transaction in state that another broker stores."""
         if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):
                 unattended(self._reread(transaction, releases=False))
 
     def reread_pending(self, transaction: PendingTransaction) -> None:
-        """The transaction is over: what is stored of its records counts. Nobody ends what is pending even there."""
+        """Reads the state again because the transaction has ended. Records that are still pending in the stored state
+        are given back, because no marker will end them."""
         unattended(self._reread(transaction, releases=True))
 
     async def _reread(self, transaction: PendingTransaction, *, releases: bool) -> None:
@@ -387,7 +395,7 @@ class LiveSharePartition:
         return self._has_session(self.key, member_id)
 
     def arm(self) -> None:
-        """Have the timer fire when the first lock may run out."""
+        """Starts the timer for the earliest time at which a lock may expire."""
         if self.phase is not SharePartitionPhase.ACTIVE:
             return
         due_ms = self.core.flight.earliest_deadline_ms
@@ -412,7 +420,7 @@ class LiveSharePartition:
             self._on_overdue(self, overdue.pop())
 
     def _store(self, write: StateWrite) -> None:
-        """Has a change stored for which nobody waits."""
+        """Stores a change for which no request waits."""
         unattended(self._stored_or_undone(write))
 
     async def _stored_or_undone(self, write: StateWrite) -> None:
@@ -423,8 +431,7 @@ class LiveSharePartition:
         return self._persister.write(self.key, self.state_epoch, self.leader_epoch, write, must_sync=must_sync)
 
     async def _stored(self, write: StateWrite) -> None:
-        """Waits until a change is stored. If it cannot be, the change is undone, and this raises the KafkaError that
-        clients are told."""
+        """Waits until a change is stored. If that fails, undoes the change and raises the KafkaError for clients."""
         core = self.core
         try:
             await self._written(write)
@@ -446,14 +453,14 @@ class LiveSharePartition:
     # The dead-letter queue.
 
     def _hand_over_dead_letters(self) -> None:
-        """Has the records copied that are stored as ARCHIVING now. Also of a share partition that is GONE: its state
-        stays, and it may be a while until another fetch loads it."""
+        """Passes the records that are stored as ARCHIVING to the dead-letter queue. This is also done for a share
+        partition that is GONE: its stored state remains, and it may take a while until another fetch loads it."""
         core = self.core
         if core.flight.archiving:
             self._on_dead_letters(self, core.take_dead_letters(self.limits))
 
     def copied(self, letters: Sequence[DeadLetter]) -> None:
-        """The copying of these records has ended, well or not."""
+        """Archives these records after copying has ended, successfully or not."""
         write = self.core.copied(letters)
         if write is not None:
             self._store(write)
@@ -461,9 +468,9 @@ class LiveSharePartition:
 
 
 class PendingWrite(NamedTuple):
-    """Acknowledgements of one request in one share partition on their way to be stored.
+    """The acknowledgements of one request in one share partition while they are being stored.
 
-    write, stored  None and True where all of it was pending before
+    write, stored  None and True if everything was already pending
     """
 
     live: LiveSharePartition

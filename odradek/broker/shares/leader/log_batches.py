@@ -1,6 +1,5 @@
-"""Log batches as a share fetch needs them: offsets and bytes. No record is decoded.
-
-Only the headers are walked, and only as far as the member may be given records.
+"""The offsets and bytes of log batches for share fetches. Only headers are read, no record is decoded, and reading
+stops at the last offset that the member may acquire.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from odradek.protocol.struct import Buffer
 
 
 class LogBatch(NamedTuple):
-    """chunk, begin, end: which of the chunks that were read it lies in, and where."""
+    """A batch: `chunk` is the index of its chunk in the read result, and `begin` and `end` are its position in the
+    chunk."""
 
     first_offset: int
     last_offset: int
@@ -24,9 +24,9 @@ class LogBatch(NamedTuple):
 
 
 class LogBatches:
-    """The whole batches at the beginning of what was read, up to the one that holds `until_offset`.
+    """The whole batches at the beginning of a read result, up to the batch that contains `until_offset`.
 
-    A batch that is cut off is no batch: the next read begins with it.
+    A batch that is cut off at the end is ignored; the next read begins with it.
     """
 
     def __init__(self, chunks: Sequence[Buffer], from_offset: int, until_offset: int) -> None:
@@ -55,7 +55,7 @@ class LogBatches:
         return [(each.first_offset, each.last_offset) for each in self._batches]
 
     def bytes_of(self, first_offset: int, last_offset: int) -> list[Buffer]:
-        """The batches that hold some of these offsets, whole, as few pieces as the chunks allow."""
+        """Returns the whole batches that contain any of these offsets, in as few pieces as the chunks allow."""
         pieces: list[Buffer] = []
         chunk, begin, end = -1, 0, 0
         for batch in self._batches:
@@ -72,9 +72,9 @@ class LogBatches:
         return pieces
 
     def aborted(self, transactions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The offsets, both inclusive and ascending, of data batches in aborted transactions.
+        """Returns the offsets of data batches in aborted transactions, as inclusive ranges in ascending order.
 
-        transactions  (producer id, first offset), as the log names them for what was read
+        transactions  (producer id, first offset) of the aborted transactions that the log reports for the read range
         """
         if not transactions:
             return []

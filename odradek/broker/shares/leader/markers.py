@@ -1,4 +1,4 @@
-"""Markers in `__share_group_state`: their effect on pending acknowledgements, stored and in memory.
+"""Transaction markers in `__share_group_state`: applies them to pending acknowledgements, stored and in memory.
 
     control batch in the log → StateCore: stored state → leaders: state in memory
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 class ShareMarkers:
     def __init__(self, coordinator: Callable[[], ShareCoordinator], shares: Callable[[], Shares | None]) -> None:
-        """shares: None while nothing has been shared by this process"""
+        """`shares` returns None until this process has served a share request."""
         self._coordinator = coordinator
         self._shares = shares
 
     def require_loaded(self, index: int) -> None:
-        """Raises KafkaError unless this partition of `__share_group_state` is served here and now."""
+        """Raises KafkaError unless this broker currently serves this partition of `__share_group_state`."""
         self._coordinator().shard_of(index).look(lambda _: None)
 
     def end(self, index: int, ending: Ending) -> None:
-        """Its marker was appended to this partition. Raises REQUEST_TIMED_OUT where the rest cannot be: it is to be
-        sent again, and finds what is pending as it was."""
+        """Applies a marker that was appended to this partition. Raises REQUEST_TIMED_OUT if an additional record cannot
+        be written; the marker is then sent again and finds the same pending acknowledgements."""
         shard = self._coordinator().shard_of(index)
         shard.complete_transaction(ending.producer_id, ending.producer_epoch, committed=ending.is_commit)
         if ending.transaction_version < EPOCH_TELLS_SINCE:
@@ -43,8 +43,8 @@ class ShareMarkers:
             shares.end_transaction(ending)
 
     def check(self, ending: Ending) -> None:
-        """A marker without partitions: one of another broker was appended to the state of share partitions that are
-        led here. What is stored says what it did."""
+        """Makes leaders on this broker read the state of their share partitions again, because another broker, which
+        stores that state, has appended a marker."""
         shares = self._shares()
         if shares is not None:
             shares.reread_pending(ending)

@@ -1,13 +1,14 @@
-"""Locks that ran out while the acknowledgement was pending in a transaction: the transaction is ended first.
+"""Ends transactions that hold records whose acquisition locks have expired.
 
-Otherwise it could still commit: its output would be visible, and the records delivered again. So the coordinator is
-asked to abort it as if it had timed out, and the abort marker gives the records back.
+If the records were delivered again at once, the transaction could still commit, and its output would be visible
+although the records are processed again. Therefore the coordinator is asked to abort the transaction as if it had timed
+out, and the abort marker gives the records back.
 
-    the coordinator's answer     records
-    a marker is coming           wait for it
+    the coordinator's answer     the records
+    a marker is coming           wait for the marker
     a two-phase commit           wait for its decision, however long that takes
-    over long ago                are as the share coordinator has them
-    none                         are given back after one more lock duration
+    ended long ago               take the state that the share coordinator has stored
+    no answer                    are given back after one more lock duration
 
 Source: docs/spec/share-groups.md#s5-13, row 6.
 """
@@ -37,7 +38,7 @@ RETRY_MS: Final = 500
 
 class TransactionEnder(Protocol):
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
-        """Raises KafkaError, or fails with it, where the coordinator cannot be asked."""
+        """Aborts the transaction. Raises KafkaError, or fails with it, if the coordinator is unavailable."""
 
 
 class OverdueTransactions:
@@ -48,21 +49,21 @@ class OverdueTransactions:
         timers: Timers,
         may_be_two_phase: Callable[[int], bool],
     ) -> None:
-        """may_be_two_phase: whether a producer id takes part in two-phase commits, or may do so as far as is known"""
+        """`may_be_two_phase` returns whether a producer id takes part in two-phase commits, or possibly does."""
         self._coordinator = coordinator
         self._clock = clock
         self._timers = timers
         self._may_be_two_phase = may_be_two_phase
 
     def found(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
-        """Has the transaction ended, in which something is pending in this share partition."""
+        """Starts to end the transaction, which has pending acknowledgements in this share partition."""
         unattended(self._end(live, transaction))
 
     async def _end(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         until_ms = self._clock.now_ms() + live.limits.lock_duration_ms
         transactional_id, producer_id, producer_epoch = transaction
         while live.holds_pending(transaction):
-            if transactional_id is None:  # written by somebody else: nobody to be asked
+            if transactional_id is None:  # written by other software, so the transaction's coordinator is unknown
                 live.release_pending(transaction)
                 return
             try:
@@ -92,6 +93,6 @@ class OverdueTransactions:
         if not is_late:
             return after(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
         passed: Deferred[None] = Deferred()
-        # A clock that is moved ahead brings no coordinator back, and leaves these attempts out.
+        # `Scan`: moving the clock ahead cannot make the coordinator available, so it skips these attempts.
         self._timers.after(RETRY_MS, Scan(partial(passed.resolve, None), RETRY_MS, lambda: None))
         return passed

@@ -1,10 +1,10 @@
-"""One ShareFetch, from the session to the answer: acknowledge, then acquire, or wait until there is something.
+"""Processes one ShareFetch: acknowledges, then acquires records, or waits until records are available.
 
     session → start acknowledgements → look at each partition in turn → acquired, or an error? → answer
                                            ↑                              └ no: wait
                                            └ woken by appends, by records given back, by the timer ┘
 
-The answer also waits for the acknowledgements to be stored. Source: docs/spec/share-groups.md#s1-11, #s1-12.
+The answer also waits until the acknowledgements are stored. Source: docs/spec/share-groups.md#s1-11, #s1-12.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, ReadResult
 
 NO_RECORDS: Final = b""
-READ_AHEAD_FACTOR: Final = 1.25  # bytes are read for so many times the records wanted, by the log's average
+# reads bytes for this multiple of the wanted records, based on the log's average record size
+READ_AHEAD_FACTOR: Final = 1.25
 LEAST_READ_BYTES: Final = 32 * 1024
 
 
@@ -61,7 +62,7 @@ class LiveShareFetch:
         *,
         is_final: bool,
     ) -> None:
-        """acknowledged: of the partitions that the request acknowledges, which may still be stored"""
+        """`acknowledged` has the results of the request's acknowledgements, which may not be stored yet."""
         self._context = context
         self._broker = broker
         self._session = session
@@ -75,7 +76,8 @@ class LiveShareFetch:
         self._max_records = request.max_records
         self._batch_size = request.batch_size
         self._mode = AcquireMode(request.share_acquire_mode)
-        # Kafka acquires records and then answers without them: they stay locked, and nobody has them.
+        # Unlike Kafka, a throttled fetch acquires nothing: Kafka acquires records and then answers without them, so
+        # they stay locked although no member has received them.
         is_throttled = meter is not None and meter.is_throttled_for_fetches
         fetches = not (
             is_final or is_throttled or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack
@@ -83,18 +85,19 @@ class LiveShareFetch:
         asked = () if is_final else session.in_turn()
         self._partitions: Sequence[TopicIdPartition] = [each for each in asked if fetches or not self._is_there(each)]
         self._must_answer = request.max_wait_ms <= 0
-        self._look_again = False  # something has changed since the last look began
-        self._woken: Deferred[None] | None = None  # while the fetch waits
-        self._wait: FetchWait | None = None  # once it had to wait
-        self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # as this request has found them
+        self._look_again = False  # the state has changed since the last look began
+        self._woken: Deferred[None] | None = None  # set while the fetch waits
+        self._wait: FetchWait | None = None  # set once the fetch has had to wait
+        self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # the share partitions that this request has found
         self._answers: dict[TopicIdPartition, PartitionData] = {}
         self._leaders: dict[int, None] = {}
-        self._left_records = 0  # of the round, still to be acquired
+        self._left_records = 0  # number of records that this round may still acquire
 
     async def answer(self) -> ShareFetchResponse:
-        """Acquires records, or waits until there are some or the time is over; then for acknowledgements to be stored.
+        """Acquires records, waiting for them until the maximum wait time is over. Then waits until acknowledgements are
+        stored.
 
-        If it is closed while it waits, since the client has gone, nothing of it stays behind.
+        If the client disconnects, this coroutine is closed while it waits and removes all its registrations.
         """
         try:
             while not await self._looked():
@@ -112,7 +115,7 @@ class LiveShareFetch:
     # Waiting.
 
     def _park(self) -> None:
-        """Waits at the partitions for an append, which may be a marker behind which much becomes readable."""
+        """Waits for appends at the partitions. An append may also be a marker that makes earlier records readable."""
         if self._wait is None:
             self._wait = FetchWait(
                 [place for live in self._live.values() for place in (live, live.partition)],
@@ -127,7 +130,7 @@ class LiveShareFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # it is looking, in a thread
+        if woken is None:  # the fetch is not waiting but looking, and a thread reads for it
             self._look_again = True
         else:
             woken.resolve(None)
@@ -158,7 +161,7 @@ class LiveShareFetch:
         for partition in wanted:
             try:
                 if self._left_records <= 0:
-                    self._partition(partition)  # what is wrong with it is told even now
+                    self._partition(partition)  # reports errors of the partition even without a budget
                     continue
                 live = self._find(partition)
                 if live is None or must_have_bytes:
@@ -183,7 +186,8 @@ class LiveShareFetch:
         return bool(self._answers) or self._must_answer or not self._partitions
 
     async def _read_cold(self, live: LiveSharePartition, read: _Read) -> ReadResult:
-        """Reads what is not in memory, in a thread. Other fetches leave the share partition alone meanwhile."""
+        """Reads records that are not in memory, in a worker thread. Other fetches skip the share partition
+        meanwhile."""
         live.is_reading = True
         try:
             while True:
@@ -199,7 +203,7 @@ class LiveShareFetch:
     # One partition.
 
     def _find(self, wanted: TopicIdPartition) -> LiveSharePartition | None:
-        """None where there is nothing to be had now. Raises KafkaError."""
+        """Returns None if no record can be acquired now. Raises KafkaError."""
         live = self._live.get(wanted)
         if live is None or (live.phase is SharePartitionPhase.GONE and live.failure is None):
             partition = self._partition(wanted)
@@ -221,7 +225,8 @@ class LiveShareFetch:
         return self._broker.partitions.get_by_id(*wanted)
 
     def _is_there(self, wanted: TopicIdPartition) -> bool:
-        """Whether it is led here and may be read; what is not is told even where no records are wanted."""
+        """Returns whether the partition is led here and may be read. Otherwise its error is reported even if no records
+        are wanted."""
         try:
             self._partition(wanted)
         except KafkaError:
@@ -229,7 +234,8 @@ class LiveShareFetch:
         return True
 
     def _has_min_bytes(self) -> bool:
-        """Whether there is as much to be acquired as the request asks for, at least by what can be read."""
+        """Returns whether at least the requested minimum of bytes can be acquired, estimated by the bytes that can be
+        read."""
         missing_bytes = self._min_bytes
         for wanted in self._partitions:
             try:
@@ -238,7 +244,7 @@ class LiveShareFetch:
                 if read is not None and not read.starts_anew:
                     missing_bytes -= read.now().size_bytes
             except (KafkaError, WouldBlock):
-                return True  # an error is told at once; on the disk there is more
+                return True  # an error is reported at once; records on disk count as enough
             if missing_bytes <= 0:
                 return True
         return False
@@ -323,8 +329,8 @@ class LiveShareFetch:
 class _Read:
     """One read of the log for one share partition.
 
-    until_offset  no record beyond the batch that holds it can be acquired
-    starts_anew   the log begins beyond the fetch offset now, so there is nothing to be read there any more
+    until_offset  no record beyond the batch that contains this offset can be acquired
+    starts_anew   the log now begins beyond the fetch offset, so there is nothing to read at the fetch offset
     """
 
     def __init__(self, log: Log, fetch_offset: int, until_offset: int, end_offset: int, max_bytes: int) -> None:
@@ -338,7 +344,7 @@ class _Read:
 
     @classmethod
     def of(cls, live: LiveSharePartition, max_bytes: int, max_records: int) -> _Read | None:
-        """None where there is nothing to read."""
+        """Prepares a read. Returns None if there is nothing to read."""
         core, log = live.core, live.partition.log
         fetch_offset = core.flight.next_fetch_offset
         end_offset = log.last_stable_offset if live.is_read_committed else log.high_watermark
@@ -357,24 +363,26 @@ class _Read:
         return read
 
     def now(self) -> ReadResult:
-        """Raises WouldBlock when the records are not in memory: then `cold` in a thread."""
+        """Reads from memory. Raises WouldBlock if the records are not in memory; then call `cold` in a worker
+        thread."""
         return self._log.reader.read(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether segments changed during `cold`: with the records of aborted transactions compaction drops the list of
-        them, and what was read may still hold the records."""
+        """Whether segments changed during `cold`, so that the read must be repeated. Compaction removes the records of
+        aborted transactions together with the list of these transactions, and the bytes that were read may still
+        contain the records."""
         return self._segments is not self._log.segments
 
     def cold(self) -> ReadResult:
-        """In a thread."""
+        """Reads from disk; runs in a worker thread."""
         self._segments = self._log.segments
         return self._log.reader.read_cold(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)
 
 
 def data_of(partition: TopicIdPartition) -> PartitionData:
-    """Nothing acquired, nothing wrong. Kafka writes leader 0 at epoch 0 where it has nothing to say, which some clients
-    take for a hint."""
+    """Returns the data of a partition without records and without error. The leader is -1: Kafka writes leader 0 at
+    epoch 0 here, which some clients interpret as a leader hint."""
     return PartitionData(
         partition_index=partition.partition,
         current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),

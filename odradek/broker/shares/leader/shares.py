@@ -1,4 +1,4 @@
-"""The share partitions that a broker leads, and its share sessions; made by the first request that needs them."""
+"""The share partitions that a broker leads, and its share sessions. Created by the first request that needs them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def share_groups_are_on(image: MetadataImage) -> bool:
 
 
 class Shares:
-    """All that one broker serves of share groups.
+    """The part of a broker that serves share groups.
 
-    is_draining  odradek.share.transactions is about to be lowered: nothing becomes pending
+    is_draining  odradek.share.transactions is about to be lowered, so nothing new becomes pending
                  (docs/spec/share-groups.md#s5-10 W2)
     """
 
@@ -61,7 +61,7 @@ class Shares:
         dead_letters: DeadLetterQueues,
         lock_clock: Clock | None = None,
     ) -> None:
-        """lock_clock: what acquisition locks are measured by, if not by `clock`"""
+        """`lock_clock` measures acquisition locks; by default `clock` does."""
         self.image = image
         self.persister = persister
         self.settings = settings
@@ -78,19 +78,19 @@ class Shares:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._loading: dict[LiveSharePartition, None] = {}
         self._pending_by: dict[int, dict[LiveSharePartition, None]] = {}  # by producer id
-        self._groups_of: dict[tuple[str, int], set[str]] = {}  # whose sessions a connection has opened
+        self._groups_of: dict[tuple[str, int], set[str]] = {}  # groups whose sessions a connection has opened
 
     @property
     def live(self) -> Iterable[LiveSharePartition]:
         return self._live.values()
 
     def require_enabled(self) -> None:
-        """Raises UNSUPPORTED_VERSION while the feature is off."""
+        """Raises UNSUPPORTED_VERSION if the feature is disabled."""
         if not share_groups_are_on(self.image):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def require_transactions(self) -> None:
-        """Raises UNSUPPORTED_VERSION while acknowledgements cannot be part of transactions."""
+        """Raises UNSUPPORTED_VERSION if acknowledgements cannot be part of transactions now."""
         if self.is_draining or not self.image.acknowledges_in_transactions:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
@@ -121,7 +121,7 @@ class Shares:
         return live
 
     def watch(self, connection: ConnectionInfo, group_id: str) -> None:
-        """End the sessions of this connection when it closes."""
+        """Registers the connection, so that its sessions end when it closes."""
         groups = self._groups_of.get(connection.address)
         if groups is None:
             groups = self._groups_of[connection.address] = set()
@@ -129,7 +129,8 @@ class Shares:
         groups.add(group_id)
 
     def end_session(self, session: ShareSession) -> None:
-        """Gives back what its member holds in the session's partitions. Nobody waits for that."""
+        """Ends a session and gives back the records that its member holds in the session's partitions, without
+        waiting."""
         if not self.sessions.end(session):
             return
         group_id, member_id, _ = session.key
@@ -141,42 +142,45 @@ class Shares:
     # Transactions.
 
     def end_transaction(self, ending: Ending) -> None:
-        """A marker ended a transaction: its acknowledgements count now, or never did."""
+        """Applies a marker: the acknowledgements of its transaction are now committed or aborted."""
         producer_id = ending.producer_id
         for live in (*self._loading, *self._pending_by.get(producer_id, ())):
             live.end_transaction(ending)
-        # Some may hold something of a later transaction; those that are gone by now took themselves out.
+        # Keep the share partitions with a later transaction of the same producer. Those that are gone have removed
+        # themselves.
         left = {live: None for live in self._pending_by.pop(producer_id, ()) if producer_id in live.producer_ids}
         if left:
             self._pending_by[producer_id] = left
 
     def reread_pending(self, ending: Ending) -> None:
-        """The state of some share partitions is stored elsewhere, and a marker has ended a transaction there."""
+        """Makes share partitions read their state again if a marker ended a transaction in state that another broker
+        stores."""
         for live in list(self._live.values()):
             live.reread_ended(ending)
 
     @property
     def pending_producer_ids(self) -> Set[int]:
-        """Names those that may have something pending in a share partition that is in memory."""
+        """The producers that may have pending acknowledgements in share partitions that are in memory."""
         return self._pending_by.keys()
 
     @property
     def pending_record_count(self) -> int:
-        """The number of records that leaders have in memory as TX_PENDING. The share coordinator counts all of them."""
+        """The number of TX_PENDING records that leaders have in memory. The share coordinator counts all pending
+        records."""
         return sum(
             live.core.pending.record_count for live in self._live.values() if live.phase is SharePartitionPhase.ACTIVE
         )
 
     @property
     def held_count(self) -> int:
-        """Counts those, and the ones that are about to become so."""
+        """The number of records that are TX_PENDING or about to become so."""
         return sum(
             live.core.pending.held_count for live in self._live.values() if live.phase is SharePartitionPhase.ACTIVE
         )
 
     @property
     def lock_expired_count(self) -> int:
-        """How many of those were given back since their lock ran out."""
+        """The number of records that left TX_PENDING because their lock expired."""
         return self._expired_in_dropped + sum(live.lock_expired_count for live in self._live.values())
 
     def _has_session(self, key: SharePartitionKey, member_id: str) -> bool:
@@ -187,10 +191,10 @@ class Shares:
         session = SessionKey(key.group_id, member_id, leader)
         return self.sessions.fetches(session, TopicIdPartition(key.topic_id, key.partition))
 
-    # What happens to them.
+    # Events.
 
     def drop(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Their state was altered or deleted: what is in memory counts no more."""
+        """Drops share partitions from memory because their stored state was changed or deleted."""
         for key in keys:
             live = self._live.get(key)
             if live is not None:
@@ -200,11 +204,11 @@ class Shares:
         self.drop([key for key in self._live if key.topic_id == topic_id])
 
     def led_anew(self, topic_id: bytes, index: int) -> None:
-        """A leader epoch of the partition has begun."""
+        """Drops the share partitions of a partition that has a new leader epoch."""
         self.drop([key for key in self._live if key.topic_id == topic_id and key.partition == index])
 
     def features_changed(self) -> None:
-        """With the feature off, sessions and what was acquired are gone."""
+        """Drops all sessions and acquired records if the feature has been disabled."""
         if not share_groups_are_on(self.image):
             self.sessions.clear()
             self.drop(list(self._live))
@@ -301,6 +305,6 @@ def make_shares(broker: ShareBroker, steps: BrokerSteps) -> Shares:
 
 
 def _is_state_synced(broker: ShareBroker, key: SharePartitionKey) -> bool:
-    """Whether what is stored of a share partition is answered only after an fdatasync."""
+    """Returns whether a write of the share partition's state is answered only after an fdatasync."""
     index = broker.share_coordinator.partition_for(key)
     return broker.partitions.get(SHARE_GROUP_STATE, index).log.config.flush_messages != INT64_MAX

@@ -1,10 +1,10 @@
-"""Acknowledgements of a share group that become part of a producer's transaction (KIP-1289), at the leader.
+"""Makes the acknowledgements of a share group part of a producer's transaction, on the leader (KIP-1289).
 
     member → load what is not in memory → register `__share_group_state`-N with the transaction
            → check every partition → acknowledge in all, which is stored → results
 
-After a restart this may be the first request that needs the share partition: a producer repeats it, because it has lost
-the answer. Nothing becomes pending before registration: otherwise a transaction could end without anyone telling the
+After a restart this may be the first request for the share partition, because a producer that lost an answer repeats
+its request. Nothing becomes pending before registration; otherwise the transaction could end without notifying the
 share partitions. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NOT_ATTEMPTED: Final = AcknowledgeResult(
     ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing became pending, because another partition was refused."
 )
-# Refusals to store something that concern the whole request, since its transaction is over, or sealed.
+# Errors of state writes that refuse the whole request, because its transaction has ended or is sealed.
 OF_THE_TRANSACTION: Final = frozenset(
     {
         ErrorCode.INVALID_TXN_STATE,
@@ -39,14 +39,14 @@ OF_THE_TRANSACTION: Final = frozenset(
     }
 )
 REGISTRATION_RETRY_MS: Final = 20
-REGISTRATION_PATIENCE_MS: Final = 100  # while the transaction before is being completed
+REGISTRATION_PATIENCE_MS: Final = 100  # how long to wait while the previous transaction is being completed
 
 Named = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
 Results = Mapping[TopicIdPartition, AcknowledgeResult]
 
 
 class Acknowledger(NamedTuple):
-    """The member of the share group that acknowledges, and the transaction in which it does."""
+    """The share group member that acknowledges, and its transaction."""
 
     group_id: str
     member_id: str
@@ -60,7 +60,7 @@ class Acknowledger(NamedTuple):
 async def acknowledge_in_transaction(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
     """Makes the acknowledgements pending in all partitions or in none, and returns a result for each partition.
 
-    wanted   acknowledgements by partition, at least one for each, which have passed the checks that need no coordinator
+    wanted  acknowledgements by partition, at least one for each; they have passed the checks without a coordinator
 
     Raises KafkaError if the whole request is refused.
     """
@@ -77,9 +77,9 @@ def refused_all(wanted: Named, refused: Results) -> Results:
 
 
 def require_member(who: Acknowledger, broker: ShareBroker) -> None:
-    """Raises UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, or the code of a group coordinator that cannot be asked.
+    """Raises UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, or the error of a group coordinator that is unavailable.
 
-    No other request of a share session needs membership (docs/spec/share-groups.md#s5-3).
+    No other request of a share session requires membership (docs/spec/share-groups.md#s5-3).
     """
     group = broker.groups.shards.of_key(who.group_id).look(lambda core: core.share_group(who.group_id))
     member = None if group is None else group.members.get(who.member_id)
@@ -91,7 +91,8 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
 
 
 async def load(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Waits until all share partitions are in memory, as they nearly always are. Returns those that cannot be."""
+    """Waits until all share partitions are loaded; nearly always they already are. Returns the errors of those that
+    cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
     for each in wanted:
@@ -113,9 +114,10 @@ async def load(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results
 
 
 async def register(wanted: Named, who: Acknowledger, broker: ShareBroker) -> None:
-    """Adds the partitions of `__share_group_state` to the transaction, which begins with them if it is not open yet.
+    """Adds the partitions of `__share_group_state` to the transaction, and begins the transaction if it is not open
+    yet.
 
-    A transaction that is being completed is waited for, for a while. Raises the coordinator's refusal.
+    Waits a short time if the previous transaction is still being completed. Raises the coordinator's refusal.
     """
     transactional_id, producer_id, producer_epoch = who.transaction
     assert transactional_id is not None
@@ -136,9 +138,10 @@ async def register(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Non
 
 
 async def make_pending(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Checks all partitions again, since the transaction coordinator may have taken its time, then acknowledges in all.
+    """Checks all partitions again, because the transaction coordinator may have been slow, then acknowledges in all of
+    them.
 
-    Raises KafkaError if the transaction is over, or sealed, before everything is stored.
+    Raises KafkaError if the transaction ends or is sealed before everything is stored.
     """
     broker.shares.require_transactions()
     _, producer_id, producer_epoch = who.transaction
@@ -170,8 +173,8 @@ async def make_pending(wanted: Named, who: Acknowledger, broker: ShareBroker) ->
 
 
 def settle(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:
-    """Takes notice of what is stored, and undoes it if the rest was not. Even after a restart that is no commit, since
-    the producer must abort.
+    """Applies the stored writes, or undoes them if another write failed. Even if a crash prevents that, nothing is
+    committed, because the producer must abort.
 
     raises  INVALID_TXN_STATE if a marker has ended the transaction meanwhile; the transaction coordinator's code if it
             was sealed meanwhile
