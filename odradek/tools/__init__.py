@@ -1,1 +1,1 @@
-"""Tools around the broker: the commands, and what they read, check and write."""
+"""Tools around the broker: the commands, and the code that reads, checks and writes files for them."""

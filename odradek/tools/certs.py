@@ -1,9 +1,10 @@
-"""The directory that `odradek certs` fills: certificates that are missing or about to expire are made, others stay.
+"""Fills the directory of `odradek certs`: creates certificates that are missing or about to expire, and keeps the
+others.
 
-ca.pem, ca-key.pem              the authority: its certificate, which clients trust; its key
-server.pem, server.p12          key and certificates of the broker
-client-NAME.pem, client-NAME.p12   the same for each client
-truststore.p12                  ca.pem for Java
+ca.pem, ca-key.pem                the authority: its certificate, which clients trust, and its key
+server.pem, server.p12            key and certificates of the broker
+client-NAME.pem, client-NAME.p12  the same for each client
+truststore.p12                    ca.pem for Java
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from odradek.protocol.certificates import (
 CA, CA_KEY, TRUSTSTORE = "ca.pem", "ca-key.pem", "truststore.p12"
 SERVER = "server"
 AUTHORITY_DAYS = 3650
-FRESH_SHARE = 4  # a certificate is renewed when less than a quarter of its time is left
+FRESH_SHARE = 4  # a certificate is renewed when less than a quarter of its lifetime is left
 
 
 class CannotIssue(ValueError):
-    """Content of the directory that cannot be used, and is not overwritten."""
+    """The directory has files that cannot be used and must not be overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Names of the certificates that there are now: those that are new, and those that stayed."""
+    """The names of the certificates in the directory: those created by this call, and those kept."""
 
     new: tuple[str, ...]
     kept: tuple[str, ...]
@@ -49,9 +50,11 @@ def client_file(name: str) -> str:
 def fill(
     directory: Path, *, hosts: Sequence[str], clients: Sequence[str], password: str, now: datetime, days: int
 ) -> Made:
-    """Makes what is missing. hosts, clients: names of the broker, of users; password: of the PKCS12 stores.
+    """Creates the missing certificates. Raises CannotIssue, OSError.
 
-    Raises CannotIssue, OSError.
+    hosts     names of the broker
+    clients   names of users
+    password  of the PKCS12 stores
     """
     directory.mkdir(parents=True, exist_ok=True)
     new: list[str] = []
@@ -83,7 +86,7 @@ def fill(
 
 
 def _authority(directory: Path, now: datetime) -> Credential | None:
-    """Reads the authority, None where there is none yet. Raises CannotIssue."""
+    """Reads the authority. Returns None if there is none yet. Raises CannotIssue."""
     certificate, key = directory / CA, directory / CA_KEY
     if not certificate.exists() and not key.exists():
         return None
@@ -107,7 +110,8 @@ def _is_there(directory: Path, name: str, authority: Credential, hosts: Sequence
 
 
 def _write(path: Path, content: bytes, *, is_secret: bool = True) -> None:
-    """Writes all or nothing; a secret for its owner only from the first byte: into no file or link that is there."""
+    """Writes a file atomically. A secret is readable only by its owner from the first byte on, because the temporary
+    file is always a new one, never an existing file or link."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)

@@ -1,15 +1,16 @@
-"""Transactions of a cluster as seen from outside: which are open, why readers wait, and how to end them.
+"""Finds open transactions of a cluster, explains why readers wait, and ends transactions.
 
-Hanging transactions are open in a partition but unknown to every coordinator, so that nothing will ever end them and
-readers of committed data wait without end; brokers before KIP-890 allowed them to arise. Transactions in doubt will not
-end by themselves either: those of a two-phase commit, whose decision lies elsewhere (KIP-939), and those open for too
-long.
+A hanging transaction is open in a partition, but no coordinator knows it. Nothing will ever end it, so readers of
+committed records wait forever. Brokers before KIP-890 could create such transactions.
 
-| ended | for | effect |
+A transaction in doubt will not end by itself either: it belongs to a two-phase commit whose decision is made elsewhere
+(KIP-939), or it has been open for too long.
+
+| end it | if it is | effect |
 |---|---|---|
-| by its coordinator | any other | as by a new producer with its id: everything ends, the old producer is fenced |
+| by its coordinator | any other transaction | like a new producer with its id: everything ends, the old one is fenced |
 | by force | a two-phase commit, which was promised to wait for its owner | the same |
-| by a marker in one partition | one that no coordinator knows | it ends there |
+| by a marker in one partition | a transaction that no coordinator knows | it ends in that partition |
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from odradek.protocol.messages.metadata_response import MetadataResponse
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionLeader:
-    """Partition of a cluster; `leader_id` is None where there is no leader at the moment."""
+    """A partition of a cluster. `leader_id` is None if it has no leader at the moment."""
 
     topic: str
     partition: int
@@ -46,7 +47,7 @@ class PartitionLeader:
 
 
 async def list_partitions(asking: Asking, topics: Iterable[str] | None = None) -> list[PartitionLeader]:
-    """Returns the partitions of these topics, or of all. Raises ClientError for a topic that does not exist."""
+    """Returns the partitions of these topics, or of all topics. Raises ClientError for a topic that does not exist."""
     asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
     answer = await asking.any_broker(request, MetadataResponse)
@@ -61,7 +62,8 @@ async def list_partitions(asking: Asking, topics: Iterable[str] | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """Transaction as its partition sees it; `coordinator_epoch` is None before the producer's first marker there."""
+    """A transaction as one partition reports it. `coordinator_epoch` is None if the producer has no marker there
+    yet."""
 
     topic: str
     partition: int
@@ -76,7 +78,7 @@ class OpenTransaction:
 
 
 async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
-    """Asks the leader of every partition that has one. Raises ClientError."""
+    """Queries the leaders of the partitions, and skips partitions without a leader. Raises ClientError."""
     leaders = {TopicPartition(each.topic, each.partition): each.leader_id for each in partitions}
     led = [partition for partition, leader_id in leaders.items() if leader_id is not None]
     return [
@@ -96,9 +98,10 @@ async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader
 
 
 async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> TransactionDescription | None:
-    """Returns the transaction of a coordinator that this one is part of, and that will end it; None if there is none.
+    """Returns the coordinator's transaction that this one belongs to, and whose coordinator will end it; None if there
+    is none.
 
-    ids  from `ids_by_producer`
+    ids  the result of `ids_by_producer`
     """
     transactional_id = ids.get(transaction.producer_id)
     if transactional_id is None:
@@ -106,7 +109,7 @@ async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, 
     try:
         found = await describe_transaction(asking, transactional_id)
     except ClientError as refusal:
-        if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # forgotten meanwhile
+        if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # the coordinator has forgotten the id in the meantime
             return None
         raise
     is_part = (transaction.topic, transaction.partition) in found.partitions
@@ -121,7 +124,7 @@ async def find_hanging(asking: Asking, partitions: Sequence[PartitionLeader], be
 
 
 async def transaction_at(asking: Asking, partition: PartitionLeader, start_offset: int) -> OpenTransaction:
-    """Raises ClientError where none begins at that offset."""
+    """Returns the open transaction that begins at this offset. Raises ClientError if none does."""
     found = await open_transactions(asking, [partition])
     for each in found:
         if each.start_offset == start_offset:
@@ -133,7 +136,8 @@ async def transaction_at(asking: Asking, partition: PartitionLeader, start_offse
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Readers of committed data stop at `from_offset`; behind it lie `records`, markers included."""
+    """Readers of committed records stop at `from_offset`. From there on the partition has `records` records, including
+    markers."""
 
     topic: str
     partition: int
@@ -143,7 +147,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class InDoubtTransaction:
-    """Transaction in doubt; `holds` are the partitions whose oldest it is: in its others, readers wait for another."""
+    """A transaction in doubt. `holds` lists the partitions in which it is the oldest open transaction; in its other
+    partitions, readers wait for an older one."""
 
     transaction: TransactionDescription
     holds: tuple[Held, ...]
@@ -152,7 +157,7 @@ class InDoubtTransaction:
 async def find_in_doubt(
     asking: Asking, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
 ) -> list[InDoubtTransaction]:
-    """Returns the open transactions that are older than that, oldest first. Raises ClientError."""
+    """Returns transactions in doubt: those open for at least these times, oldest first. Raises ClientError."""
     found = [
         each
         for each in await describe_listed(asking, await list_transactions(asking, states=(ONGOING,)))
@@ -160,7 +165,7 @@ async def find_in_doubt(
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
     wanted = {topic_partition for each in found for topic_partition in each.partitions}
-    # All topics are asked for: one of these may have been deleted.
+    # Request all topics: naming one that was deleted in the meantime would fail.
     all_partitions = await list_partitions(asking) if wanted else []
     partitions = [each for each in all_partitions if (each.topic, each.partition) in wanted]
     oldest = oldest_in(await open_transactions(asking, partitions))
@@ -192,19 +197,20 @@ def held(
 
 
 async def end_offsets(asking: Asking, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
-    """Returns one past the last record of every partition that has a leader. Raises ClientError."""
+    """Returns the end offset of each partition that has a leader. Raises ClientError."""
     asked = {TopicPartition(each.topic, each.partition): LATEST for each in partitions if each.leader_id is not None}
     found = await offsets(asking, asked, is_committed=False)
     return {each: end.offset for each, end in found.items() if end is not None}
 
 
 ONGOING = "Ongoing"
-TIMEOUT_MS = 30_000  # of the id, after it was ended by force: that of an admin request, as Kafka's tool does it
+TIMEOUT_MS = 30_000  # timeout of the id after it was ended by force: that of an admin request, like Kafka's tool
 
 
 async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
-    """Returns when the abort is complete. Raises ClientError, so also where nothing is open (the producer would be
-    fenced for nothing), and where the transaction is of a two-phase commit."""
+    """Aborts the open transaction of an id, and returns when the abort is complete. Raises ClientError; also if there
+    is no open transaction, because the producer would be fenced for nothing, and if the transaction belongs to a
+    two-phase commit."""
     found = await describe_transaction(asking, transactional_id)
     if found.state != ONGOING:
         raise ClientError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
@@ -217,17 +223,16 @@ async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
 
 
 async def force_terminate(asking: Asking, transactional_id: str) -> TransactionDescription:
-    """Aborts what is open, fences the owner, and makes the id an ordinary one from now on.
-
-    Returns what there was before, when that is complete. Raises ClientError, so also where nothing is known of the id.
-    """
+    """Aborts the open transaction of an id, fences its owner, and makes the id an ordinary one. Returns the state
+    before, when this is complete. Raises ClientError; also if the id is not known."""
     found = await describe_transaction(asking, transactional_id)
     await fence_producer(asking, transactional_id, TIMEOUT_MS)
     return found
 
 
 async def abort_by_marker(asking: Asking, transaction: OpenTransaction) -> None:
-    """Raises ClientError, so also where a coordinator knows the transaction: a marker behind its back would tear it."""
+    """Writes an abort marker into one partition. Raises ClientError; also if a coordinator knows the transaction,
+    because the marker would end one part of it and not the others."""
     owner = await owner_of(asking, transaction, await ids_by_producer(asking, [transaction.producer_id]))
     if owner is not None:
         raise ClientError(

@@ -1,1 +1,1 @@
-"""The commands that people type, one file for each; `tree.py` lists them. They work with any Kafka broker."""
+"""The commands of `odradek`, with one module for each; `tree.py` lists them. They work with any Kafka broker."""

@@ -1,4 +1,4 @@
-"""`odradek acls`: the work of kafka-acls."""
+"""`odradek acls`: lists, adds and removes ACLs, like kafka-acls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESOURCES = {
     "delegation_token": ResourceType.DELEGATION_TOKEN,
     "user_principal": ResourceType.USER,
 }
-# The rights that --producer and --consumer stand for, by resource.
+# The rights that --producer and --consumer grant, by resource.
 PRODUCER = {
     ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
     ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
@@ -108,7 +108,7 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
 
 
 def acls_of(options: argparse.Namespace) -> list[Acl]:
-    """Returns the ACLs to add or remove. Raises ValueError where something is missing."""
+    """Returns the ACLs to add or remove. Raises ValueError if the principal or the resource is missing."""
     from odradek.client.administration.users import Acl
 
     principals = [(each, options.allow_host, Permission.ALLOW) for each in options.allow_principal]

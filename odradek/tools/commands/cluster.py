@@ -1,4 +1,4 @@
-"""`odradek cluster`: brokers and their advertised addresses; `odradek features`: the work of kafka-features."""
+"""`odradek cluster`: shows brokers and their advertised addresses; `odradek features`: like kafka-features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek configs`: the work of kafka-configs."""
+"""`odradek configs`: describes and alters settings, like kafka-configs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.configs import ConfigChange, ConfigResource
 
-KINDS = {  # --entity-type → ConfigType, and the option that names one
+KINDS = {  # by --entity-type: the name of the ConfigType, which is also the name of an option
     "topics": "TOPIC",
     "brokers": "BROKER",
     "groups": "GROUP",
@@ -55,7 +55,7 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
 
 
 def resource(options: argparse.Namespace) -> ConfigResource:
-    """Returns the resource that is named. Raises ValueError."""
+    """Returns the resource that the options name. Raises ValueError."""
     from odradek.client.administration.configs import ConfigResource, ConfigType
 
     if options.broker_defaults:

@@ -1,4 +1,4 @@
-"""`odradek consume`: records to standard output, as kcat -C and kafka-console-consumer."""
+"""`odradek consume`: prints records to standard output, like kcat -C and kafka-console-consumer."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def _consume(options: argparse.Namespace, render: Render) -> None:
 
 
 async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
-    """Asks an Admin: a consumer waits for a topic that does not exist."""
+    """Returns the partitions to read. Uses an Admin, because a consumer would wait for a topic that does not exist."""
     async with admin(options, options.timeout * 1000) as connection:
         found = (await connection.describe_topics([options.topic]))[options.topic]
     there = [each.partition for each in found.partitions]
@@ -128,7 +128,7 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
 async def _ends(
     consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
 ) -> dict[TopicPartition, int] | None:
-    """Returns where to stop, exclusive; None for nowhere."""
+    """Returns the offsets at which to stop (exclusive), or None to continue forever."""
     if not options.exit and options.until_ms is None:
         return None
     ends = await consumer.end_offsets(partitions)
@@ -164,7 +164,7 @@ async def _seek(consumer: Consumer, partitions: list[TopicPartition], position: 
 async def _print(
     consumer: Consumer, options: argparse.Namespace, render: Render, ends: dict[TopicPartition, int] | None
 ) -> None:
-    """Prints records until the count or the ends are reached; `ends` are exclusive."""
+    """Prints records until the count or the ends (exclusive) are reached."""
     left = options.count
     out = sys.stdout.buffer
     while left is None or left > 0:
@@ -186,7 +186,7 @@ async def _print(
 
 
 async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Tells whether the ends are reached; of a group, in the partitions that this member was given."""
+    """Returns whether the ends are reached. In a group, only the partitions assigned to this member count."""
     assigned = consumer.assignment()
     if not assigned:
         return False

@@ -1,4 +1,4 @@
-"""`odradek doctor`: looks at everything that commonly stands in the way, and says what to change."""
+"""`odradek doctor`: checks for common problems, and explains how to fix them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns REFUSED if there is a problem; a warning is none."""
+    """Returns REFUSED if there is a problem. Warnings do not count."""
     from odradek.serve import default_data_directory
     from odradek.tools.doctor.facts import broker_facts, directory_facts, machine_facts
     from odradek.tools.doctor.findings import Severity, of_broker, of_directory, of_machine

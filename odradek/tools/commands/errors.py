@@ -1,28 +1,28 @@
-"""Exit statuses of commands, and the words for errors.
+"""Exit statuses of commands, and the wording of errors.
 
 | status | meaning |
 |---|---|
 | 0 | done |
-| 1 | the broker refused it, or it failed in another way |
-| 2 | the command line is wrong; nothing was asked |
+| 1 | the broker refused the request, or it failed in another way |
+| 2 | the command line is wrong; nothing was sent |
 | 3 | no broker could be reached, or it did not answer in time |
 | 4 | a topic, partition, group or transactional id that was named does not exist |
 | 5 | not permitted |
-| 6 | what was compared differs |
+| 6 | a comparison found differences |
 | 130 | interrupted by Ctrl-C |
 
-Some mistakes are told by more than the error that they cause:
+Some mistakes are explained by more than the error that they cause:
 
-| mistake | what is said |
+| mistake | message, status |
 |---|---|
-| nobody listens at the port | `no broker can be reached at …: Connection refused`, 3 |
+| no process listens on the port | `no broker can be reached at …: Connection refused`, 3 |
 | the host does not exist | `no broker can be reached at …: Name or service not known`, 3 |
-| a listener with TLS, spoken to in plain text | `it answers with TLS …`, or `may require TLS or SASL`, 3 |
-| a port for HTTP | `it answers with HTTP`, 3 |
-| a port that stays silent | `did not answer`, and what such ports often are, 3 |
-| the broker advertises an address that clients cannot reach | that address, and `advertised.listeners`, 3 |
-| a topic, partition, group or transactional id that does not exist | its name, and how to list what there is, 4 |
-| no right to do it, or a wrong password | the right, and how an ACL is added, 5 |
+| plain text is sent to a listener with TLS | `it answers with TLS …`, or `may require TLS or SASL`, 3 |
+| the port belongs to HTTP | `it answers with HTTP`, 3 |
+| the port never answers | `did not answer`, and the usual reasons, 3 |
+| the broker advertises an address that clients cannot reach | the address, and `advertised.listeners`, 3 |
+| a topic, partition, group or transactional id does not exist | its name, and how to list existing ones, 4 |
+| the right is missing, or the password is wrong | the right, and how to add an ACL, 5 |
 | more replicas than brokers | `there are fewer brokers than replicas`, 1 |
 | a group that has members is to be changed | `stop its members first`, 1 |
 """
@@ -38,7 +38,7 @@ DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, DIFFERENT, 
 
 
 class CommandError(Exception):
-    """Refusal in words for the person who asked."""
+    """A command failed. The message is meant for the user who started it."""
 
     def __init__(self, message: str, status: int = REFUSED) -> None:
         super().__init__(message)
@@ -96,7 +96,7 @@ ADVICE: Mapping[ErrorCode, str] = {
 
 
 def explained(error: Exception) -> tuple[int, str]:
-    """Returns the exit status and what to say. Raises the error itself where no command expects it."""
+    """Returns the exit status and the message for an error. Raises the error itself if no command expects it."""
     match error:
         case CommandError():
             return error.status, str(error)
@@ -110,9 +110,9 @@ def explained(error: Exception) -> tuple[int, str]:
 
 
 def _explained(error: ClientError) -> tuple[int, str]:
-    if error.code is None and isinstance(error, AuthenticationFailed):  # by TLS
+    if error.code is None and isinstance(error, AuthenticationFailed):  # TLS refused the connection
         return NOT_PERMITTED, str(error)
-    if error.code is None:  # no broker said anything
+    if error.code is None:  # the error does not come from a broker
         return (UNREACHABLE if error.is_retriable else REFUSED), str(error)
     advice = ADVICE.get(error.code)
     return STATUS.get(error.code, REFUSED), f"{error}\n{advice}" if advice else str(error)

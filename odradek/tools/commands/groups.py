@@ -1,4 +1,4 @@
-"""`odradek groups` and `odradek share-groups`: the work of kafka-groups, kafka-consumer-groups, kafka-share-groups."""
+"""`odradek groups`, `odradek share-groups`: like kafka-groups, kafka-consumer-groups and kafka-share-groups."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def _offsets(admin: Admin, partitions: list[TopicPartition], at: int) -> d
 
 
 async def selected(admin: Admin, topics: list[str]) -> list[TopicPartition]:
-    """Returns the partitions of topics that are written as TOPIC or TOPIC:0,1."""
+    """Returns the partitions of topics that are given as TOPIC or TOPIC:0,1."""
     wanted: list[tuple[str, str | None]] = []
     for text in topics:
         parts = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
@@ -196,7 +196,7 @@ async def describe_share(admin: Admin, options: argparse.Namespace) -> None:
 
 
 def _print_view(found: list[GroupDescription], options: argparse.Namespace) -> bool:
-    """Prints members or states if one of these is asked for; returns whether it did."""
+    """Prints members or states if the options request them. Returns whether they do."""
     rows: list[Row]
     if options.members:
         rows = [
@@ -230,7 +230,7 @@ async def _offset_rows(admin: Admin, group: GroupDescription, existing: set[str]
     try:
         ends = await admin.list_offsets({each: LATEST for each in partitions if each.topic in existing})
     except ClientError as error:
-        if error.is_retriable:  # a leader is away: what is known is shown without ends
+        if error.is_retriable:  # a leader is unavailable: print the rest without end offsets
             ends = {}
         else:
             raise
@@ -272,7 +272,8 @@ async def delete_offsets(admin: Admin, options: argparse.Namespace) -> None:
 
 async def delete_share(admin: Admin, options: argparse.Namespace) -> None:
     for name in names(options):
-        await admin.describe_share_group(name)  # DeleteGroups takes groups of every type
+        # Raises for other types, because DeleteGroups accepts groups of every type.
+        await admin.describe_share_group(name)
         await admin.delete_groups([name])
         print(f"Deleted share group {name}.")
 

@@ -1,4 +1,5 @@
-"""`odradek inspect`: files of a data directory as text; `odradek inspect check`: whether its logs are sound."""
+"""`odradek inspect`: prints files of a data directory as text; `odradek inspect check`: checks whether its logs are
+sound."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 class ByteBar:
-    """A line on a terminal, once the work has taken a second; wiped out in the end. Other streams get nothing."""
+    """A progress bar on a terminal. It appears once the work has taken a second, and is erased at the end. On other
+    streams nothing is drawn."""
 
     def __init__(self, size_bytes: int, to: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._size_bytes = max(size_bytes, 1)
@@ -112,7 +114,7 @@ class ByteBar:
         self._is_drawn = False
         self._begun = clock()
         self._next_at = self._begun + PATIENCE_S if to.isatty() else _NEVER
-        self.seconds = 0.0  # of the whole work, when it is done
+        self.seconds = 0.0  # duration of the whole work; set at the end
 
     def __enter__(self) -> ByteBar:
         return self
@@ -123,7 +125,7 @@ class ByteBar:
             self._write("\r\x1b[K")
 
     def add(self, name: str, size_bytes: int) -> None:
-        """Counts bytes of what is being read, and draws."""
+        """Counts bytes that were read, and draws the bar if it is due."""
         self._done_bytes += size_bytes
         now = self._clock()
         if now < self._next_at:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a verdict is prepared: they end what is judged, and not the report on it."""
+"""Handles SIGINT and SIGTERM of a command that runs another one: they end the judged command, but not the report."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from threading import Timer
 from types import FrameType, TracebackType
 from typing import IO, Final, Self
 
-# A runner of GitHub Actions kills 10 s after its first signal: the report has to be written by then.
+# GitHub Actions kills a step 10 s after its first signal. By then the report must be written.
 GRACE_S: Final = 3.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """A context in which the first SIGINT or SIGTERM ends the command that runs, or raises KeyboardInterrupt if none
-    does. Later signals kill that command, and nothing else, so that files are written whole.
-
-    `received` is the first signal. For the main thread.
-    """
+    """A context in which the first SIGINT or SIGTERM ends the running command, or raises KeyboardInterrupt if none is
+    running. Later signals kill that command, but not this process, so that files are written completely. `received` is
+    the first signal. Use it in the main thread only."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
-        """grace_s: how long a command may take to end before it is killed."""
+        """Creates the context. `grace_s` limits the time that a command has to end before it is killed."""
         self.received: signal.Signals | None = None
         self._grace_s = grace_s
         self._command: subprocess.Popen[bytes] | None = None
@@ -43,10 +41,13 @@ class Interruption:
             signal.signal(number, before)  # type: ignore[arg-type]  # what signal.signal returned
 
     def run(self, words: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None) -> int:
-        """Runs a command to its end, and returns its status: a negative one if a signal has ended it.
+        """Runs a command to its end and returns its status, which is negative if a signal has ended it. Raises
+        FileNotFoundError.
 
-        It gets a process group of its own, so that a signal reaches all its processes; unless it may read a terminal,
-        where Ctrl-C reaches them anyway. output: replaces its standard output. Raises FileNotFoundError.
+        The command gets its own process group, so that a signal reaches all its processes. But if standard input is a
+        terminal, it stays in this group: it may read the terminal, and Ctrl-C reaches it anyway.
+
+        output  replaces its standard output
         """
         self._has_group = not (sys.stdin is not None and sys.stdin.isatty())
         self._is_starting = True
@@ -64,7 +65,7 @@ class Interruption:
             if self._timer is not None:
                 self._timer.cancel()
         if self.received is not None:
-            self._signal_all(signal.SIGKILL)  # processes that the command has left behind
+            self._signal_all(signal.SIGKILL)  # for processes that the command has left behind
         self._command = None
         return status
 
@@ -81,7 +82,7 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _end(self, number: signal.Signals) -> None:
-        if self._has_group or number is not signal.SIGINT:  # which a terminal has sent to the command, too
+        if self._has_group or number is not signal.SIGINT:  # the terminal has sent SIGINT to the command, too
             self._signal_all(number)
         self._timer = Timer(self._grace_s, self._signal_all, (signal.SIGKILL,))
         self._timer.daemon = True

@@ -1,4 +1,4 @@
-"""`odradek judge`: a verdict on the Kafka clients of a command, or of a recording."""
+"""`odradek judge`: judges the Kafka clients of a command, or of a recording."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_RARE_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How the judged command ended: its status, how long it took, and the signal that interrupted it, by name."""
+    """How the judged command ended: its status, its duration, and the name of the signal that interrupted it."""
 
     status: int = 0
     took_s: float = 0.0
@@ -48,7 +48,7 @@ class CommandEnd:
 
     @property
     def failure(self) -> str:
-        """Why the verdict is not on a whole run that succeeded; empty if it is."""
+        """Explains why the verdict does not cover a complete, successful run. Empty if it does."""
         if self.signal:
             return f"{self.signal} has ended the run: the verdict is on what was sent by then"
         return f"the command ended with status {self.status}" if self.status else ""
@@ -56,7 +56,7 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A rule that is known to be broken; from the day after `until` on it counts again."""
+    """A rule that is known to be broken. From the day after `until` on, it counts again."""
 
     rule: str
     reason: str
@@ -64,7 +64,7 @@ class Ignored:
 
 
 def ignored(text: str) -> Ignored:
-    """`RULE=REASON until YYYY-MM-DD`. Raises ArgumentTypeError."""
+    """Parses `RULE=REASON until YYYY-MM-DD`. Raises ArgumentTypeError."""
     rule, has_reason, rest = text.partition("=")
     reason, has_date, day = rest.rpartition(" until ")
     try:
@@ -77,7 +77,8 @@ def ignored(text: str) -> Ignored:
 
 
 def ignored_file(name: str) -> list[Ignored]:
-    """A line of `ignored` each; empty ones, and those that begin with #, are none. Raises ArgumentTypeError."""
+    """Parses a file with one such rule per line. Skips empty lines and lines that begin with #. Raises
+    ArgumentTypeError."""
     try:
         found = Path(name).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -176,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
-    """Judges clients that run now: of a command, of a driver, or of a broker that it attaches itself to."""
+    """Judges clients that run now: those of a command, of a driver, or of a broker with the control interface."""
     if options.suite:
         return _suite(options, folder, interruption)
     recording = options.record or folder / "recording"
@@ -197,10 +198,8 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
 
 
 def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: int) -> Iterator[str]:
-    """Lines that name the rare answers which a command met last, as the broker tells them, for a command that failed.
-
-    They may be the reason: a program that no lawful answer surprises would have gone on.
-    """
+    """Yields lines about the rare answers that a failed command received last. They may be the reason of the failure: a
+    program that copes with all lawful answers would have continued."""
     from odradek.protocol.recording import Kind
 
     if not recent:
@@ -223,7 +222,7 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
 
 
 def request_start(frame: Buffer) -> tuple[str, str | None, int] | None:
-    """Returns the API, the client id and the correlation id of a request; None if it cannot be read."""
+    """Returns the API, the client id and the correlation id of a request, or None if it cannot be read."""
     from odradek.protocol.api_keys import ApiKey
     from odradek.protocol.errors import MalformedMessage
     from odradek.protocol.frames import read_request_header
@@ -251,7 +250,8 @@ def _is_recording(path: Path) -> bool:
 
 
 def _seed(options: argparse.Namespace) -> int:
-    """That of lawful answers that are rare: chosen, and told, where none is given; 0 for none."""
+    """Returns the seed for lawful but rare answers; 0 means none. If the options give no seed, chooses one and prints
+    it."""
     if options.odd is not None:
         return int(options.odd)
     seed = randrange(1, MOST_SEED)
@@ -261,10 +261,8 @@ def _seed(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], ControlledCluster]]:
-    """Starts a fresh broker. Gives the environment that tells a command where it is, and the broker's cluster.
-
-    seed: of answers that are rare.
-    """
+    """Starts a fresh broker. Yields the environment that tells a command the broker's address, and the broker's
+    cluster. `seed` is for rare answers."""
     from odradek.testing.sync import Odradek, Process
 
     broker = Process({}, recording)
@@ -280,14 +278,16 @@ def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], Contro
 
 
 def _received(options: argparse.Namespace, recording: Path) -> bool:
-    """Writes what a broker records until SIGINT or SIGTERM, or until the broker ends it; False where it refuses."""
+    """Writes the broker's recording to a file until SIGINT or SIGTERM, or until the broker ends it. Returns False if
+    the broker refuses."""
     host, port = options.attach
     connection = HTTPConnection(host, port)
     headers = {}
     if options.token_file is not None:
         headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
     try:
-        keeps_records = "false" if options.record is None else "true"  # to be replayed
+        # A recording that is kept may be replayed, which needs the records.
+        keeps_records = "false" if options.record is None else "true"
         method, path, _ = RECORDING.request({"records": keeps_records})
         connection.request(method, f"{BASE}/clusters/{quote(options.cluster, safe='')}{path}", headers=headers)
         response = connection.getresponse()
@@ -312,7 +312,7 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
 
 
 def _ending(recording: Path) -> str:
-    """Why the broker ended a recording."""
+    """Returns the reason for which the broker ended a recording."""
     from odradek.protocol.recording import Kind
 
     why = "the broker ended the recording"
@@ -399,7 +399,7 @@ def _report(clients: Iterable[Client], options: argparse.Namespace, ended: Comma
 
 
 def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
-    """Raises MalformedMessage, OSError."""
+    """Yields the entries of a recording. Raises MalformedMessage, OSError."""
     from odradek.protocol.recording import Recording
 
     with path.open("rb") as file:

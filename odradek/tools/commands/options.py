@@ -1,4 +1,4 @@
-"""The options that commands share, and the client that they are for."""
+"""The options that several commands share, and the client that they configure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 class CommandActions:
-    """Actions of a command, as `list` of `odradek topics list`; each talks to a cluster."""
+    """The actions of a command, such as `list` in `odradek topics list`. Each action connects to a cluster."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parsers = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -43,10 +43,11 @@ class CommandActions:
     def add(
         self, name: str, help: str, act: Act, check: Check | None = None, *, json: bool = False, more: str | None = None
     ) -> Iterator[argparse.ArgumentParser]:
-        """Yields the action's parser for its own arguments, which come before --json and the connection.
+        """Adds an action. Yields its parser for the action's own arguments, which come before --json and the connection
+        options.
 
-        check   raises ValueError for options that contradict one another, before anything is asked
-        more    the description, where `help` is not enough
+        check  raises ValueError for contradictory options, before anything is sent
+        more   the description, if `help` is not enough
         """
         parser = self.parsers.add_parser(name, help=help, description=more)
         yield parser
@@ -108,13 +109,13 @@ def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
 def add_list(
     parser: argparse.ArgumentParser, *words: str, metavar: str, help: str, type: Callable[[str], object] = str
 ) -> None:
-    """Adds an option that may be repeated: what was given, as a list."""
+    """Adds an option that may be repeated. Its value is a list."""
     help = f"{help}; may be repeated"
     parser.add_argument(*words, action="append", default=[], metavar=metavar, type=type, help=help)
 
 
 def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
-    """Adds names as arguments, and by the option that Kafka's tools have: `--topic NAME`, which may be repeated."""
+    """Adds names as arguments, and also by the repeatable option that Kafka's tools have, such as `--topic NAME`."""
     taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"names of {kind}s")
     words = [f"--{kind}"] if short is None else [short, f"--{kind}"]
     option = parser.add_argument(*words, dest="more_names", action="append", metavar="NAME", help=argparse.SUPPRESS)
@@ -125,7 +126,8 @@ def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, 
 
 
 def names(options: argparse.Namespace) -> list[str]:
-    """Returns the names of `add_names`, each once. Raises ValueError where one is needed and none is given."""
+    """Returns the names given by `add_names`, without duplicates. Raises ValueError if one is required and none is
+    given."""
     found = list(dict.fromkeys([*options.names, *(options.more_names or ())]))
     if not found and options.needed:
         raise ValueError(f"name a {options.needed}")
@@ -137,7 +139,7 @@ def add_topic(parser: argparse.ArgumentParser, *, is_required: bool = True, help
 
 
 def complete_topics(action: argparse.Action) -> None:
-    """Lets a shell that completes this argument ask the broker for its topics."""
+    """Makes the shell complete this argument with topic names from the broker."""
 
     def topics(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
         async def ask() -> Iterable[str]:
@@ -150,7 +152,8 @@ def complete_topics(action: argparse.Action) -> None:
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns settings of every client. Raises ValueError and OSError for what `--command-config` and `-X` say."""
+    """Returns the settings that every client needs. Raises ValueError and OSError for bad `--command-config` and
+    `-X`."""
     return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID, **security(options)}
 
 
@@ -172,7 +175,7 @@ def security(options: argparse.Namespace) -> SecuritySettings:
 
 
 def admin(options: argparse.Namespace, timeout_ms: float, request_timeout_ms: float | None = None) -> Admin:
-    """Returns a client that is not connected yet. Raises ValueError and OSError as `client_settings`."""
+    """Returns a client that is not connected yet. Raises ValueError and OSError like `client_settings`."""
     from odradek.client.admin import Admin
 
     return Admin(
@@ -191,7 +194,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def time_ms(text: str) -> int:
-    """Parses a date or a time of ISO 8601, for `type=`; in UTC unless it names an offset, as Kafka's tools do."""
+    """Parses an ISO 8601 date or time, for `type=`. Like in Kafka's tools, it is UTC unless it contains an offset."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Rows as a table for people, or as JSON for programs."""
+"""Prints rows as a table for people, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ GAP = "  "
 
 
 def headings(keys: str, **others: str) -> dict[str, str]:
-    """Returns the columns of a table: each key in capitals, unless `others` name it otherwise."""
+    """Returns the columns of a table with their headings: each key in capitals, unless `others` gives another
+    heading."""
     return {key: others.get(key, key.upper().replace("_", " ")) for key in keys.split()}
 
 
 def print_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, empty: str) -> None:
-    """Prints rows; `columns` are key → heading, `empty` is said to people in place of a table without rows."""
+    """Prints rows. `columns` maps keys to headings. Instead of a table without rows, the text `empty` is printed."""
     if as_json:
         print(json.dumps([dict(row) for row in rows], indent=2))
     elif not rows:
@@ -35,7 +36,8 @@ def print_object(value: object) -> None:
 
 
 class JsonArray:
-    """One array of JSON, printed object by object; as `print_object` prints it whole. An error leaves it open."""
+    """Prints one JSON array object by object, in the format of `print_object`. After an error the array stays
+    unclosed."""
 
     def __init__(self) -> None:
         self._before = "["
@@ -53,7 +55,7 @@ class JsonArray:
 
 
 def table(rows: Sequence[Row], columns: Mapping[str, str]) -> Iterable[str]:
-    """Yields lines with columns as wide as their content, numbers to the right; terminals wrap longer lines."""
+    """Yields the lines of a table. Columns are as wide as their content; numbers are aligned to the right."""
     cells = [[shown(row[key]) for key in columns] for row in rows]
     is_number = [{type(row[key]) for row in rows} - {type(None)} == {int} for key in columns]
     widths = [max(map(len, column)) for column in zip(columns.values(), *cells, strict=True)]
@@ -72,7 +74,7 @@ def shown(value: object) -> str:
 
 
 def duration(ms: int) -> str:
-    """Formats a time in its two largest units, as `3 d 4 h`."""
+    """Formats a duration in its two largest units, as `3 d 4 h`."""
     units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
     for (name, unit_ms), (smaller, smaller_ms) in pairwise(units):
         if ms >= unit_ms:
@@ -81,6 +83,6 @@ def duration(ms: int) -> str:
 
 
 def complain(command: str, text: str) -> None:
-    """Prints each line on stderr, behind the name of the command."""
+    """Prints each line on stderr, prefixed by the name of the command."""
     for line in text.splitlines():
         print(f"{command}: {line}", file=sys.stderr)

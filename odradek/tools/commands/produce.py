@@ -1,4 +1,4 @@
-"""`odradek produce`: records from standard input or files, as kcat -P and kafka-console-producer."""
+"""`odradek produce`: sends records from standard input or files, like kcat -P and kafka-console-producer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Sent: TypeAlias = tuple[int, asyncio.Future[RecordMetadata]]
 
 READ_BYTES = 1 << 16
-BY_KEY = -1  # what kcat calls unassigned
+BY_KEY = -1  # kcat's value for an unassigned partition
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ async def _produce(options: argparse.Namespace) -> None:
         read = _blocks(options)
         partition = None if options.partition == BY_KEY else options.partition
         count = 0
-        # Reading waits for whoever types; meanwhile the loop sends what there is.
+        # Reading may wait for the user to type. In the meantime the event loop sends the records read so far.
         while block := await asyncio.to_thread(next, read, None):
             for record in block[: None if options.count is None else options.count - count]:
                 count += 1
@@ -126,7 +126,8 @@ def _of_record(number: int, error: ClientError) -> CommandError:
 
 
 def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
-    """Yields records as they come, no block empty: each file, or what the delimiter ends; the last may lack it."""
+    """Yields records in blocks as they arrive; no block is empty. A record is a whole file, or ends with the delimiter,
+    which the last record may lack."""
     end = delimiter(options.delimiter)
     if options.files and not options.lines:
         for path in options.files:
@@ -140,7 +141,7 @@ def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
 
 
 def split(read: Callable[[int], bytes], end: bytes) -> Iterator[list[bytes]]:
-    """Yields what is there at a time: a line that somebody types comes alone."""
+    """Yields all records that are available at a time, so a line that a user types is not held back."""
     rest = b""
     while part := read(READ_BYTES):
         *whole, rest = (rest + part).split(end)

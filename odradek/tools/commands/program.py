@@ -1,4 +1,4 @@
-"""Commands about this program: the options of `odradek serve`, `odradek completion`, `odradek version`."""
+"""Commands about the program itself: the options of `odradek serve`, `odradek completion`, `odradek version`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from odradek.tools.commands.errors import DONE
 
 
 def configure_serve(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the help alone: `odradek.serve` reads them itself, to start without this package."""
+    """Adds the options of `serve` for `--help` only. `odradek.serve` parses them itself, so that a broker starts
+    without importing this package."""
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument("--override", action="append", metavar="NAME=VALUE", help="one setting; may be repeated")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`odradek quotas`: the work of kafka-configs on the quotas of users, clients and addresses."""
+"""`odradek quotas`: lists, sets and removes quotas of users, clients and addresses, like kafka-configs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.users import QuotaEntity
 
-# Option → type of the entity, metavar, words; the option with -defaults behind it stands for the default of the type.
+# By option: the entity type, the metavar and the help. The option with the suffix -defaults selects the default of the
+# type.
 ENTITIES = {
     "user": ("user", "NAME", "this user, without User: in front"),
     "client": ("client-id", "ID", "clients with this client.id"),
@@ -59,7 +60,7 @@ def _named(options: argparse.Namespace) -> QuotaEntity:
 
 
 def entity(options: argparse.Namespace) -> QuotaEntity:
-    """Returns the entity that is named. Raises ValueError where none is."""
+    """Returns the entity that the options name. Raises ValueError if they name none."""
     found = _named(options)
     if not found:
         raise ValueError("say whose: --user, --client, both, or --ip; with -defaults for those without a quota")

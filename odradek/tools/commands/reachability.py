@@ -1,7 +1,8 @@
-"""`odradek wait`: returns when the broker serves, for scripts that start one; and why a broker cannot be used.
+"""`odradek wait`: waits until the broker serves, for scripts that start one; also explains unreachable advertised
+addresses.
 
-That the bootstrap server answers is not enough: clients go on to the addresses that it advertises, and errors of what
-comes then (a timeout, a leader that is not there) do not tell that these lead nowhere.
+A reply from the bootstrap server is not enough. Clients continue at the addresses that it advertises, and if these are
+unreachable, later errors (a timeout, a missing leader) do not show the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _wait(options: argparse.Namespace) -> None:
-    """Raises CommandError with the last reason when the time is over."""
+    """Waits until the broker serves. Raises CommandError with the last reason on timeout."""
     from odradek.protocol.errors import ErrorCode
 
     ends_at = time.monotonic() + options.timeout
@@ -61,7 +62,7 @@ async def _wait(options: argparse.Namespace) -> None:
 
 
 async def unreachable_broker(options: argparse.Namespace) -> str | None:
-    """Explains the first broker whose advertised address leads nowhere; None where that is not the reason."""
+    """Explains which broker's advertised address cannot be reached. Returns None if that is not the problem."""
     try:
         async with admin(options, TIMEOUT_S * 1000) as connection:
             brokers = (await connection.describe_cluster()).brokers
@@ -71,7 +72,7 @@ async def unreachable_broker(options: argparse.Namespace) -> str | None:
 
 
 async def where_unreachable(options: argparse.Namespace, brokers: Iterable[BrokerDescription]) -> str | None:
-    """Does the same for brokers that were described already."""
+    """Like `unreachable_broker`, for brokers that were already described."""
     from odradek.tools.doctor.facts import reach
 
     for broker in brokers:

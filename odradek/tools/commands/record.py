@@ -1,4 +1,4 @@
-"""`odradek record`: a recording of what clients and any Kafka broker say to each other."""
+"""`odradek record`: records the exchanges between clients and any Kafka broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of records on a line: kcat's `-f`, JSON as kcat's `-J`, and its delimiters."""
+"""Formats records for output: kcat's `-f`, JSON like kcat's `-J`, and its delimiters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _fields(null: bytes) -> dict[str, Render]:
 
 
 def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
-    """Raises ValueError for a field that does not exist."""
+    """Compiles a format like kcat's `-f`. Raises ValueError for a field that does not exist."""
     fields = _fields(null)
     parts: list[Render] = []
     literal = bytearray()
@@ -71,7 +71,8 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
 
 
 def as_json(record: ConsumerRecord) -> bytes:
-    """Formats one object on one line. What is not UTF-8 is replaced there; `-f` gives the bytes."""
+    """Formats a record as one JSON object on one line. Bytes that are not UTF-8 are replaced; `-f` prints the original
+    bytes."""
     return (
         json.dumps(
             {

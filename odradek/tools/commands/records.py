@@ -1,4 +1,4 @@
-"""`odradek records`: bounds of partitions (kafka-get-offsets), deletion of records (kafka-delete-records)."""
+"""`odradek records`: shows offsets (like kafka-get-offsets), deletes records (like kafka-delete-records)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek replay`: a recording played against a broker, and the answers compared."""
+"""`odradek replay`: plays a recording against a broker, and compares the responses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from odradek.testing.replay.player import Control, FoundDifference, ReplayResult
 
 SAME, DIFFERENT, MISUNDERSTOOD = 0, 1, 2
-MOST_SHOWN = 3  # exchanges of one difference
+MOST_SHOWN = 3  # maximum number of exchanges shown for one difference
 
 
 def explained(text: str) -> tuple[str, str]:
-    """`API.PATH=REASON`. Raises ArgumentTypeError."""
+    """Parses `API.PATH=REASON`. Raises ArgumentTypeError."""
     pattern, _, reason = text.partition("=")
     if not pattern.strip() or not reason.strip():
         raise argparse.ArgumentTypeError(f"{text!r}: it is API.PATH=REASON")
@@ -56,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
     from odradek.tools.commands.judge import recorded_entries
 
     try:
-        next(recorded_entries(options.recording), None)  # before a broker is started for nothing
+        # Reject an unreadable recording before a broker is started for it.
+        next(recorded_entries(options.recording), None)
         with _broker(options.bootstrap_server) as (host, port, control):
             player = RecordingPlayer(host, port, control=control, with_pauses=not options.no_pauses)
             replayed = asyncio.run(player.play(lambda: recorded_entries(options.recording)))
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(given: tuple[str, int] | None) -> Iterator[tuple[str, int, Control | None]]:
-    """Address, and the control interface of a fresh one."""
+    """Yields the address of the given broker, or of a fresh one with its control interface."""
     if given is not None:
         yield (*given, None)
         return
@@ -120,7 +121,7 @@ def _told(found: FoundDifference, reason: str | None) -> dict[str, object]:
 
 
 def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]:
-    """Differences of one API, version and path in one line, then what was counted."""
+    """Yields a line for the differences of each API, version and path, and then the counts."""
     places: dict[tuple[str, int, str], list[FoundDifference]] = {}
     for each in found:
         places.setdefault((each.api, each.version, each.difference.path), []).append(each)

@@ -1,4 +1,5 @@
-"""`odradek spark`: decisions of queries that write exactly once, and what they have left open. Needs no Spark."""
+"""`odradek spark`: decisions of queries that write exactly once, and the transactions they left open. Needs no
+Spark."""
 
 from __future__ import annotations
 

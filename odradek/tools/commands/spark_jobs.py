@@ -1,4 +1,4 @@
-"""Jobs of `odradek spark` on whole topics, which need Spark: exactly-once, export, diff, profile."""
+"""Commands of `odradek spark` that process whole topics and need Spark: exactly-once, export, diff, profile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
-    """Runs a session of Spark with a progress bar; failures in it are refusals like any other."""
+    """Yields a Spark session, with a progress bar. Failures of Spark are raised as CommandError."""
     from odradek.spark.jobs.session import JobFailed, progress
     from odradek.spark.jobs.session import session as spark_session
 
@@ -55,7 +55,7 @@ def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
 
 
 def columns_of(text: str) -> list[str]:
-    """Splits columns and SQL expressions at commas outside of brackets and quotes, for `type=`."""
+    """Splits text at commas outside of brackets and quotes, into columns and SQL expressions. For `type=`."""
     found, depth, quote = [""], 0, ""
     for character in text:
         if quote:

@@ -1,4 +1,4 @@
-"""`odradek topics`: the work of kafka-topics."""
+"""`odradek topics`: lists, describes, creates, alters and deletes topics, like kafka-topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.topics import TopicDescription
 
-AT_A_TIME = 100  # topics whose settings are asked for in one request
+AT_A_TIME = 100  # number of topics whose settings are requested at a time
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    """Prints what it has been told before it asks for more topics."""
+    """Prints topics in blocks: each block before the next one is requested."""
     wanted = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
         with JsonArray() as array:

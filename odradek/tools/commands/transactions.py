@@ -1,4 +1,5 @@
-"""`odradek transactions`: those that are open, why readers wait, how to end them (kafka-transactions, and more)."""
+"""`odradek transactions`: lists open transactions and the readers they hold up, and ends them (like
+kafka-transactions)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.client.administration.asking import Asking
     from odradek.tools.transactions import PartitionLeader
 
-MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # Kafka's transaction.max.timeout.ms
+MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # the default of Kafka's transaction.max.timeout.ms
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +181,7 @@ async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
 
 
 async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
-    """Returns the sink and its ledger's verdict, by transactional id, of those that Spark queries have left open."""
+    """Returns, by transactional id, the sink and its ledger's verdict for the ids that belong to Spark queries."""
     from odradek.spark.names import task_of
 
     if not any(task_of(each) for each in transactional_ids):
@@ -196,7 +197,7 @@ async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> M
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    """Prints the ids that are known, whatever is wrong with others."""
+    """Prints the ids that are known, even if others fail."""
     rows: list[dict[str, object]] = []
     failures: list[tuple[int, str]] = []
     for transactional_id in options.transactional_ids:
@@ -243,7 +244,7 @@ async def find_hanging(admin: Admin, options: argparse.Namespace) -> None:
 
 
 def _check_place(options: argparse.Namespace) -> None:
-    """Raises ValueError unless one transaction is named, in one of the two ways."""
+    """Raises ValueError unless the options name one transaction, in one of the two ways."""
     place = (options.topic, options.partition, options.start_offset)
     if (options.transactional_id is None) == (None in place) or (
         options.transactional_id is not None and any(each is not None for each in place)

@@ -1,4 +1,4 @@
-"""Table of the commands, and how one is run. Only the module of that one is imported."""
+"""The table of the commands, and the function that runs one. Only the module of that command is imported."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from typing import Any
 from odradek.tools.commands.errors import INTERRUPTED, UNREACHABLE, explained
 from odradek.tools.commands.output import complain
 
-COLUMNS = 80  # of what is no terminal
+COLUMNS = 80  # used if the output is not a terminal
 COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
 MISUNDERSTOOD = 2  # argparse's own exit status
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Help of a command; `setup` is module.function where it is not `configure` in the module of its name.
-
-    misunderstood: the exit status of a wrong command line.
-    """
+    """The help of a command. `setup` is module.function, if it is not the function `configure` in the module of the
+    same name. `misunderstood` is the exit status for a wrong command line."""
 
     summary: str
     more: str = ""
@@ -237,7 +235,7 @@ DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka 
 
 
 def parser(wanted: str | None = None) -> argparse.ArgumentParser:
-    """Returns the parser of all commands; with the options of `wanted` alone, or of all for None."""
+    """Returns the parser of all commands, but adds the options only of `wanted`, or of all commands if it is None."""
     top = _CommandParser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
@@ -253,10 +251,11 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
 
 
 class _Help(argparse.HelpFormatter):
-    """Wraps prose, and leaves the lines of examples as they are."""
+    """Wraps prose, but leaves the lines of examples unchanged."""
 
     def __init__(self, prog: str) -> None:
-        # argparse makes one for each option that is added, and would import shutil, with all that compresses, for this.
+        # argparse creates a formatter for each option that is added. By default that would import shutil, which in turn
+        # imports all compression modules.
         super().__init__(prog, width=_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -271,7 +270,7 @@ class _CommandParser(argparse.ArgumentParser):
 
 
 def _columns() -> int:
-    """Returns the width of the terminal, as `shutil.get_terminal_size` finds it."""
+    """Returns the width of the terminal, like `shutil.get_terminal_size`."""
     try:
         return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or COLUMNS
     except (ValueError, OSError):
@@ -279,14 +278,14 @@ def _columns() -> int:
 
 
 def run(words: Sequence[str]) -> int:
-    """Runs a command and returns its exit status; complains on stderr."""
+    """Runs a command and returns its exit status. Prints errors on stderr."""
     if COMPLETING in os.environ:
         import argcomplete
 
         argcomplete.autocomplete(parser())
     if list(words) == ["--version"]:
         words = ["version"]
-    if " ".join(words[:2]) in COMMANDS:  # a command of two words
+    if " ".join(words[:2]) in COMMANDS:  # a command whose name has two words
         words = [" ".join(words[:2]), *words[2:]]
     name = words[0] if words and words[0] in COMMANDS else ""
     try:
@@ -298,7 +297,7 @@ def run(words: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, as `head`, has had enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERRUPTED
     except Exception as error:
@@ -310,7 +309,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _elsewhere(options: argparse.Namespace, text: str) -> str:
-    """Explains an advertised address that leads nowhere, if that is the reason; else returns `text`."""
+    """Explains an advertised address that cannot be reached, if that is the problem; otherwise returns `text`."""
     import asyncio
 
     from odradek.tools.commands.reachability import SETTING, unreachable_broker

@@ -1,4 +1,4 @@
-"""`odradek users`: the work of kafka-configs on the SCRAM credentials of users."""
+"""`odradek users`: manages the SCRAM credentials of users, like kafka-configs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _mechanism(options: argparse.Namespace) -> ScramMechanism:
 
 
 def _password(options: argparse.Namespace) -> str:
-    """Reads or asks for the password. Raises ValueError for an empty one."""
+    """Reads the password from a file, or prompts for it. Raises ValueError if it is empty."""
     if options.password_file is None:
         password = getpass(f"Password of {options.user}: ")
     elif options.password_file == "-":

@@ -1,11 +1,11 @@
-"""The entry point of the image: a broker, any other command of `odradek`, or another program of the image.
+"""The entry point of the image. Runs a broker, any other command of `odradek`, or another program of the image.
 
-    docker run IMAGE                            odradek serve
-    docker run IMAGE --override NAME=VALUE      odradek serve --override NAME=VALUE
-    docker run IMAGE topics list -b broker:9092 odradek topics list -b broker:9092
-    docker run IMAGE sh -c '…'                  the program, as Testcontainers does
+    docker run IMAGE                                   odradek serve
+    docker run IMAGE --override NAME=VALUE             odradek serve --override NAME=VALUE
+    docker run IMAGE topics list -b broker:9092        odradek topics list -b broker:9092
+    docker run IMAGE sh -c '…'                         the program, as Testcontainers does
 
-Nothing is imported before the first accepted connection that is not needed for it.
+To start quickly, it imports nothing that the broker does not need before the first accepted connection.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
 
-SHELL_NOT_FOUND = 127  # exit status of a shell for a program that does not exist
+SHELL_NOT_FOUND = 127  # exit status of a shell if a program does not exist
 STOPPED_EARLY = 128 + signal.SIGTERM
-# What Testcontainers and others look for in the log of a Kafka that serves, in one line.
+# Testcontainers and others search the log of a Kafka broker for these texts; here they share one line.
 READY_NOTE = (
     "Transitioning from RECOVERY to RUNNING. Kafka Server started. [KafkaServer id={node_id}] started"
     " (kafka.server.KafkaServer)"
@@ -33,7 +33,7 @@ class Invocation(Enum):
 
 
 def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, list[str]]:
-    """Returns what `words` after the image's name ask for, and the words that are left for it."""
+    """Returns the kind of program that `words` (the arguments after the image's name) request, and its arguments."""
     rest = list(words)
     if rest and rest[0] == "odradek":
         del rest[0]
@@ -47,7 +47,7 @@ def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    # Process 1 of a container has no default action for it, and a start can be regretted.
+    # SIGTERM has no default action in process 1 of a container, but a start must be interruptible.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED_EARLY))
     words = sys.argv[1:] if words is None else words
     kind, rest = kind_of(words, () if not words else _commands())
@@ -98,7 +98,7 @@ def _commands() -> Sequence[str]:
 
 
 def _become(words: list[str]) -> int:
-    """Replaces this process, so that signals reach the program; returns only if there is none."""
+    """Replaces this process by the program, so that signals reach it. Returns only if the program cannot be run."""
     try:
         os.execvp(words[0], words)
     except OSError as error:
@@ -126,4 +126,4 @@ def _cluster_id(directory: Path) -> str | None:
     try:
         return decode_meta_properties((directory / META_PROPERTIES).read_bytes()).cluster_id
     except (OSError, CorruptCheckpoint):
-        return None  # the directory is new, or the broker will say what is wrong with it
+        return None  # the directory is new, or the broker will report what is wrong with it

@@ -1,8 +1,8 @@
-"""The environment of the image: what the apache/kafka image makes of its variables, and the image's own defaults.
+"""The environment of the image: handles variables as the apache/kafka image does, and adds the image's own defaults.
 
-Pure. `odradek serve` maps `KAFKA_*` variables to settings by the rules of that image
-(`odradek.broker.configuration.environment`); before that, variables are added, replaced or dropped here. What is given
-wins over the defaults, a variable over the mounted file.
+Pure functions. `odradek serve` maps `KAFKA_*` variables to settings by the rules of that image
+(`odradek.broker.configuration.environment`). Before that, the functions here add, replace or drop variables. Given
+values override the defaults, and a variable overrides the mounted file.
 
 Source: the scripts of apache/kafka 4.3.1 (docker/resources/common-scripts/configure) and its usage guide.
 """
@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, str] = {
     "KAFKA_ODRADEK_ADVERTISE_PUBLISHED": "localhost",
     "KAFKA_ODRADEK_HTTP_HOST": "",
 }
-# Names of files below SECRETS: of a store itself, or of what holds its password.
+# Variables with names of files below SECRETS: of a store, or of a file that contains a store's password.
 STORES = {
     "KAFKA_SSL_KEYSTORE_FILENAME": "KAFKA_SSL_KEYSTORE_LOCATION",
     "KAFKA_SSL_TRUSTSTORE_FILENAME": "KAFKA_SSL_TRUSTSTORE_LOCATION",
@@ -34,9 +34,9 @@ PASSWORDS = {
     "KAFKA_SSL_KEYSTORE_CREDENTIALS": "KAFKA_SSL_KEYSTORE_PASSWORD",
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "KAFKA_SSL_TRUSTSTORE_PASSWORD",
 }
-# An empty one of these means in a compose file that it is not set.
+# In a compose file, an empty value of these variables means that they are not set.
 EMPTY_IS_UNSET = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "CLUSTER_ID")
-WITHOUT_A_QUORUM = (  # beginnings of settings' names
+WITHOUT_A_QUORUM = (  # prefixes of settings
     "controller.quorum.",
     "controller.socket.",
     "initial.broker.registration.",
@@ -63,7 +63,7 @@ class SecretMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Variables for `odradek serve`, and what the owner of the compose file should know, one line each."""
+    """Variables for `odradek serve`, and notes for the author of the compose file, one line each."""
 
     variables: dict[str, str]
     notes: tuple[str, ...]
@@ -76,10 +76,11 @@ def complete(
     read_secret: Callable[[str], str],
     formatted_cluster_id: str | None = None,
 ) -> Environment:
-    """Completes the variables of the container (`given`), by the settings of the mounted server.properties (`in_file`).
+    """Completes the variables of the container (`given`), taking into account the mounted server.properties
+    (`in_file`).
 
-    read_secret           the content of a file below SECRETS, by its name; raises SecretMissing
-    formatted_cluster_id  that of the data directory, if there is one
+    read_secret           returns the content of a file below SECRETS, by its name; raises SecretMissing
+    formatted_cluster_id  the cluster id of the data directory, if it has one
     """
     variables = {name: value for name, value in given.items() if value or name not in EMPTY_IS_UNSET}
     notes: list[str] = []
@@ -102,7 +103,7 @@ def complete(
 
 
 def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path:
-    """Returns the first that is set: Kafka prefers log.dirs to log.dir."""
+    """Returns the data directory. Like Kafka, prefers log.dirs to log.dir."""
     for name in ("log.dirs", "log.dir"):
         found = given.get(variable_of(name)) or in_file.get(name)
         if found:
@@ -111,17 +112,17 @@ def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path
 
 
 def variable_of(setting: str) -> str:
-    """Converts names without `_` and `-`."""
+    """Returns the variable for a setting whose name has no `_` and no `-`."""
     return f"KAFKA_{setting.upper().replace('.', '_')}"
 
 
 def setting_of(variable: str) -> str:
-    """Converts names without `_` and `-`."""
+    """Returns the setting for a variable; valid for settings whose name has no `_` and no `-`."""
     return variable.removeprefix("KAFKA_").lower().replace("_", ".")
 
 
 def on_every_interface(advertised: str) -> str:
-    """Returns `listeners` for given `advertised.listeners`: the same names and ports."""
+    """Returns `listeners` that match the given `advertised.listeners`: the same names and ports, on every interface."""
     listeners = []
     for entry in advertised.split(","):
         name, separator, address = entry.strip().partition("://")

@@ -1,6 +1,6 @@
-"""The image's health check: `python -m odradek.tools.container.health`, exit status 0 if the broker is ready.
+"""The image's health check: `python -m odradek.tools.container.health` exits with 0 if the broker is ready.
 
-It asks /readyz. Where the HTTP port is switched off, or has TLS, a connection to the first listener has to do.
+It requests /readyz. If the HTTP port is switched off or uses TLS, it only connects to the first listener.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ DEFAULT_HTTP_PORT = "9644"
 
 
 def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
-    """Returns the HTTP port, None where there is none in the clear; that of the first listener but a controller's."""
+    """Returns the HTTP port (None if there is none without TLS), and the port of the first listener that is not a
+    controller's."""
     http_port = int(settings.get("odradek.http.port", DEFAULT_HTTP_PORT))
     if settings.get("odradek.http.security.protocol") == "SSL":
         http_port = -1
@@ -27,7 +28,7 @@ def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def check(http_port: int | None, port: int) -> str | None:
-    """Returns None if the broker is ready, otherwise why not."""
+    """Returns None if the broker is ready, otherwise the reason."""
     with socket.create_connection(("127.0.0.1", port if http_port is None else http_port), TIMEOUT_S) as connection:
         if http_port is None:
             return None

@@ -1,7 +1,8 @@
-"""Kafka's own scripts by their names, for health checks and start-up jobs that were written for the apache/kafka image:
-what they are asked for is done by commands of `odradek`.
+"""Offers Kafka's scripts under their own names, for health checks and start-up jobs written for the apache/kafka image:
+translates their options to commands of `odradek`.
 
-Pure but for `main`. Only what such files use is here; anything else is refused, with the command to use instead.
+Pure functions, except `main`. Only options that such jobs use are supported. Others are refused, with a hint at the
+command to use instead.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ BOOTSTRAP = ("--bootstrap-server", "--broker-list")
 
 
 class Unsupported(Exception):
-    """The script is asked for something that this image has no command for."""
+    """The script's options have no counterpart among the commands of this image."""
 
 
 @dataclass(slots=True)
 class ToolOptions:
-    """The options after a script's name. Those without a value have an empty one."""
+    """The options of a script, with their values. Options that take no value have an empty one."""
 
     options: dict[str, list[str]] = field(default_factory=dict)
 
@@ -30,13 +31,14 @@ class ToolOptions:
         return self.options[option][-1] if option in self.options else None
 
     def pairs(self, option: str) -> dict[str, str]:
-        """Returns the values of a repeated option, of the form name=value."""
+        """Returns the values of a repeated option of the form name=value."""
         return dict(value.partition("=")[::2] for value in self.options.get(option, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`flags` take no value, `valued` take one; `translate` returns the words after `odradek`, without the cluster."""
+    """A script. `flags` take no value, `valued` options take one. `translate` returns the arguments of `odradek`,
+    without those for the connection."""
 
     flags: frozenset[str]
     valued: frozenset[str]
@@ -126,14 +128,14 @@ TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
 def translated(tool: str, words: Sequence[str]) -> list[str]:
-    """Returns the words after `odradek` that do what Kafka's script `tool` does for `words`. Raises Unsupported."""
+    """Returns the arguments for `odradek` that do what Kafka's script `tool` does with `words`. Raises Unsupported."""
     known = TOOLS[tool]
     asked = ToolOptions()
     waiting = list(words)
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
         if not option.startswith("--") and tool in TAKES_AN_ACTION:
-            continue  # `describe`, `cluster-id`: the answer has it all
+            continue  # an action such as `describe` or `cluster-id`; the output includes all of them
         if option in known.flags:
             asked.options.setdefault(option, []).append("")
         elif option in known.valued or option in BOOTSTRAP:

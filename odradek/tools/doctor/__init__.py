@@ -1,5 +1,5 @@
-"""`odradek doctor`: what stands in the way of a broker, or of the clients that look for it.
+"""`odradek doctor`: finds problems of a broker, and of clients that try to reach it.
 
-facts     what can be seen from here: the machine, a data directory, the broker and the addresses that it tells
-findings  what that means, and what to do: plain functions
+facts     collects facts: about the machine, a data directory, the broker, and the addresses it advertises
+findings  draws conclusions from facts, and gives advice: pure functions
 """

@@ -1,4 +1,4 @@
-"""Facts that can be seen from here. Nothing is changed, and no lock is kept."""
+"""Collects facts about the machine, the data directory and the broker. Changes nothing, and keeps no lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def machine_facts() -> MachineFacts:
 
 
 def directory_facts(path: Path) -> DirectoryFacts:
-    """Raises OSError for one that cannot be listed."""
+    """Examines a data directory. Raises OSError if it cannot be listed."""
     path = path.absolute()
     if not path.is_dir():
         return DirectoryFacts(str(path), exists=path.exists())
@@ -52,7 +52,7 @@ def directory_facts(path: Path) -> DirectoryFacts:
 
 
 def is_locked(path: Path) -> bool:
-    """Tells whether another process holds the lock of a broker."""
+    """Returns whether another process holds the broker's lock."""
     try:
         file = os.open(path, os.O_RDWR)
     except OSError:
@@ -67,7 +67,8 @@ def is_locked(path: Path) -> bool:
 
 
 def file_system_of(path: Path) -> str:
-    """Returns the type of the file system of `path`, as mount(8) calls it; empty where that is not told."""
+    """Returns the type of the file system that contains `path`, as mount(8) names it, or an empty text if it is
+    unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -100,7 +101,7 @@ async def broker_facts(bootstrap: str, timeout_s: float, security: SecuritySetti
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Raises ValueError."""
+    """Parses HOST:PORT. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
         raise ValueError(f"{text!r}: an address is HOST:PORT")
@@ -108,7 +109,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Reached:
-    """Connects to an address and hangs up."""
+    """Connects to an address, and closes the connection."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)

@@ -1,4 +1,4 @@
-"""Findings from facts, for somebody whose broker or client does not work, and what to change. Plain functions."""
+"""Draws conclusions from facts, with advice for users whose broker or client does not work. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
 
-OPEN_FILES_NEEDED = 4096  # a log that is written to keeps one open, a connection another
+OPEN_FILES_NEEDED = 4096  # each log that is written keeps one file open, and each connection another
 FREE_BYTES_NEEDED = 1 << 30
 CLOCK_MS = 5 * 60 * 1000
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
@@ -22,7 +22,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """advice: what to do about it; None where there is nothing to do."""
+    """A conclusion. `advice` says what to do about it; None if nothing needs to be done."""
 
     level: Severity
     about: str
@@ -39,8 +39,12 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFacts:
-    """is_used: a broker has it open. newest_ms: the latest change of a file in it. set_aside: directories of topics
-    that were deleted or replaced, and unfinished files, by name."""
+    """Facts about a data directory.
+
+    is_used    a broker has it open
+    newest_ms  the latest change of a file in it
+    set_aside  names of unfinished files, and of directories of topics that were deleted or replaced
+    """
 
     path: str
     exists: bool
@@ -58,7 +62,7 @@ class DirectoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One address, and whether it accepts connections: `error` says why not."""
+    """An address, and whether it accepts connections. `error` is the reason if it does not."""
 
     host: str
     port: int
@@ -70,8 +74,12 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """bootstrap: the addresses that were given. refusal: why none of them answered as a Kafka broker. told: what a
-    client is sent to."""
+    """Facts about a broker.
+
+    bootstrap  the addresses that the user named
+    refusal    why none of them answered as a Kafka broker
+    told       the addresses that the broker advertises to clients
+    """
 
     bootstrap: tuple[Reached, ...]
     refusal: str | None = None

@@ -1,7 +1,7 @@
-"""`odradek inspect FILE…`: finds out which kind a file is, prints it, and says whether all of it could be read.
+"""`odradek inspect FILE…`: recognises the kind of a file, prints it, and reports whether all of it could be read.
 
-A kind is known by the name of a file as in Kafka; `--as` is for files with other names. Exit status 0: all of it; 1:
-something is damaged or cannot be read; 2: the command line is wrong.
+A file is recognised by the name it has in Kafka; `--as` is for files with other names. The exit status is 0 if
+everything could be read, 1 if something is damaged or cannot be read, and 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ WHOLE_NAMES: Mapping[str, str] = {
     names.LOCK: "lock",
     names.BOOTSTRAP_CHECKPOINT: METADATA_SNAPSHOT,
 }
-# A segment's file, also while it waits to be unlinked or to take another's place.
+# A file of a segment, also while it waits to be deleted, or to replace another file.
 BY_OFFSET = re.compile(
     r"(?P<offset>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
@@ -74,12 +74,12 @@ PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-\d+(\.[0-9a-f]{32}-(delete|stra
 
 
 class UnknownFile(Exception):
-    """File with a name that no known kind has."""
+    """No known kind of file has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """File to be read, and how."""
+    """A file to be read, with the facts needed to read it."""
 
     path: Path
     kind: str
@@ -87,7 +87,7 @@ class Inspected:
     topic: str | None
 
     def findings(self, *, with_records: bool = True) -> Iterator[Finding]:
-        """Raises OSError at the first one."""
+        """Returns the entries of the file. Raises OSError when the first one is requested."""
         data = self.path.read_bytes()
         if self.kind == LOG:
             return read_log(data, self.base_offset, self.topic, with_records=with_records)
@@ -121,7 +121,7 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
 
 
 def is_recording(path: Path) -> bool:
-    """Tells by the first bytes: the name is the user's choice."""
+    """Returns whether the file begins like a recording. Its name does not matter, because the user chose it."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -130,7 +130,7 @@ def is_recording(path: Path) -> bool:
 
 
 def files_below(directory: Path) -> Iterator[Path]:
-    """Yields all files that are known, in order."""
+    """Yields all recognised files below a directory, in order."""
     for path in sorted(directory.rglob("*")):
         if path.is_file():
             try:
@@ -145,7 +145,8 @@ TIMES = frozenset({"timestamp", "maxTimestamp", "deleteHorizonMs"})
 
 
 def json_line(path: str, finding: Finding) -> str:
-    """Formats an entry; `at` is the byte. Keys and values are text where they are UTF-8, else {"base64": …}."""
+    """Formats an entry as JSON. `at` is the position in bytes. Keys and values are text if they are UTF-8, else
+    {"base64": …}."""
     head: dict[str, Any] = {"file": path, "at": finding.position}
     match finding:
         case FileEntry():
@@ -164,7 +165,7 @@ def text_line(finding: Finding, *, is_full: bool = False) -> str:
         case Note():
             return f"{finding.position:>10}  ({finding.text})"
     place = f"{finding.position:>10}" if finding.depth == 0 else " " * 10
-    fields = {  # of a batch, without what it need not say: no producer, no transaction
+    fields = {  # leaves out fields of a batch that say nothing: no producer, no transaction
         name: value
         for name, value in finding.fields.items()
         if finding.kind != "batch" or not (value is False or value == -1)
@@ -212,7 +213,7 @@ def inspect(
     is_full: bool = False,
     out: TextIO | None = None,
 ) -> int:
-    """Returns the exit status. Of a directory, all files that are known are shown."""
+    """Prints files and returns the exit status. Of a directory, prints all recognised files."""
     out = sys.stdout if out is None else out
     status = GOOD
     for path in (found for each in paths for found in (files_below(each) if each.is_dir() else (each,))):
@@ -237,5 +238,5 @@ def inspect(
 
 
 def _write(out: TextIO, line: str) -> None:
-    """Writes what the terminal can show, whatever bytes stand in a file."""
+    """Writes a line, and replaces characters that the terminal cannot show."""
     out.write(line.encode(out.encoding or "utf-8", "backslashreplace").decode(out.encoding or "utf-8") + "\n")

@@ -1,4 +1,4 @@
-"""The entries that readers find in a file, in the order of the file."""
+"""The entries that readers yield, in the order of the file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """Part of a file that was understood.
+    """A part of a file that was understood.
 
-    position  byte in the file at which it begins; of a record, at which its batch begins
+    position  the byte at which it begins; for a record, the byte at which its batch begins
     fields    by Kafka's names in camelCase; values are those of JSON, and bytes
-    depth     1 for what is part of the entry of depth 0 before it
+    depth     1 if it is part of the preceding entry of depth 0
     """
 
     kind: str
@@ -24,7 +24,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are not what they should be, from `position` on."""
+    """Bytes that are not as they should be, from `position` on."""
 
     position: int
     reason: str
@@ -32,7 +32,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Remark that is no damage."""
+    """A remark about something that is not damage."""
 
     position: int
     text: str

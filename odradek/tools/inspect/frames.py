@@ -1,7 +1,7 @@
-"""Requests and responses as they travel: frames in a file, or recordings of `odradek serve --record`.
+"""Reads requests and responses as they are sent: frames in a file, or recordings of `odradek serve --record`.
 
-A file has frames, each with its length, or one frame without. A request identifies itself; for a response, the API and
-version of its request must be given.
+A file contains frames that each begin with their length, or a single frame without it. A request identifies itself. For
+a response, the API and version of its request must be given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUEST, RESPONSE = "request", "response"
 
 @dataclass(frozen=True, slots=True)
 class FrameKind:
-    """api_key and version of the request are given where the frames are responses."""
+    """Requests or responses. For responses, `api_key` and `version` belong to their request."""
 
     api_key: int | None = None
     version: int = 0
@@ -58,7 +58,8 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields position and bytes of each, without its length; all of it as one where lengths do not tile the file."""
+    """Yields position and bytes of each frame, without its length. If the lengths do not add up to the file's size,
+    yields the whole file as one frame."""
     found = []
     position = 0
     while position + LENGTH_BYTES <= len(data):
@@ -95,7 +96,7 @@ def response_fields(frame: bytes, api_key: int, version: int) -> dict[str, Any]:
 
 
 def read_recording(data: bytes, _: int) -> Iterator[Finding]:
-    asked: dict[int, tuple[int, int]] = {}  # API and version of the exchanges that are not answered yet
+    asked: dict[int, tuple[int, int]] = {}  # API and version of the exchanges that have no response yet
     try:
         recording = Recording(BytesIO(data).read)
         for entry in recording.entries():
@@ -123,7 +124,7 @@ def _fields(entry: Recorded, asked: dict[int, tuple[int, int]]) -> dict[str, Any
         told: dict[str, Any] = json.loads(entry.body)
         return told
     if entry.kind is Kind.RECEIVED:
-        if len(entry.body) < REQUEST_START.size:  # a secret, or no request
+        if len(entry.body) < REQUEST_START.size:  # a masked secret, or not a request
             return {"bytes": len(entry.body)}
         header, _ = read_request_header(entry.body)
         asked[entry.exchange] = header.api_key, header.api_version

@@ -1,8 +1,8 @@
-"""A recording as a capture file (pcap) for Wireshark and tshark: Ethernet, IPv4 and TCP made up around the frames.
+"""Converts a recording to a capture file (pcap) for Wireshark and tshark, with invented Ethernet, IPv4 and TCP headers.
 
-Every connection has its handshake, sequence numbers and, if it was closed, its end. Answers stand in the order of their
-requests, as they were sent. The broker is at 10.0.0.1 plus its node id, port 9092, where Wireshark expects Kafka;
-clients have their own address where that is IPv4. Frames that are masked are as short as the recording has them.
+Each connection has its handshake, sequence numbers and, if it was closed, its end. Responses appear in the order of
+their requests, as they were sent. The broker's address is 10.0.0.1 plus its node id, with port 9092, where Wireshark
+expects Kafka. Clients have their own address if it is IPv4. Masked frames are as short as in the recording.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final
 from odradek.protocol.frames import LENGTH
 from odradek.protocol.recording import Kind, RecordingEntry
 
-HEAD: Final = Packing("<IHHiIII").pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)  # times in µs; 1: Ethernet
+HEAD: Final = Packing("<IHHiIII").pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)  # times in µs; the 1 stands for Ethernet
 _PACKET: Final = Packing("<IIII")
 _ETHERNET: Final = bytes.fromhex("020000000001 020000000002 0800")
 _IP: Final = Packing(">BBHHHBBH4s4s")
 _TCP: Final = Packing(">HHIIBBHHH")
 _PSEUDO: Final = Packing(">4s4sBBH")
-MOST_SEGMENT_BYTES: Final = 60_000  # an IPv4 packet has at most 65,535
+MOST_SEGMENT_BYTES: Final = 60_000  # an IPv4 packet has at most 65,535 bytes
 KAFKA_PORT: Final = 9092
 FIRST_CLIENT: Final = int(ipaddress.IPv4Address("10.1.0.0"))
 FIRST_NODE: Final = int(ipaddress.IPv4Address("10.0.0.1"))
@@ -34,7 +34,7 @@ FIN, SYN, PUSH, ACK = 1, 2, 8, 16
 
 @dataclass(slots=True)
 class _End:
-    """One end of a connection. sequence: of the next byte that it sends."""
+    """One end of a connection. `sequence` is the number of the next byte that it sends."""
 
     address: bytes
     port: int
@@ -43,7 +43,7 @@ class _End:
 
 @dataclass(slots=True)
 class _Capture:
-    """One connection. asked: the exchanges in order; answers wait for those before them."""
+    """One connection. `asked` lists the exchanges in order; a response waits for those of earlier requests."""
 
     client: _End
     broker: _End
@@ -52,7 +52,7 @@ class _Capture:
 
 
 def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[bytes]:
-    """Yields the file in pieces: its head, then packets."""
+    """Yields the file in pieces: its header, then packets."""
     yield HEAD
     captures: dict[int, _Capture] = {}
     for entry in entries:
@@ -65,7 +65,7 @@ def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[byte
             continue
         if entry.kind in (Kind.WRITTEN, Kind.TOLD):
             continue
-        if capture is None:  # OPENED, or it was open when the recording began
+        if capture is None:  # the entry is OPENED, or the connection was opened before the recording began
             told = json.loads(entry.body) if entry.kind is Kind.OPENED else {}
             capture = captures[entry.connection] = _capture(entry.connection, told)
             yield from _begun(capture, at_us)
@@ -106,7 +106,7 @@ def _ended(capture: _Capture, at_us: int) -> Iterator[bytes]:
 
 
 def _sent(sender: _End, receiver: _End, frame: bytes, at_us: int) -> Iterator[bytes]:
-    """frame: without its length; nothing is sent of an empty one."""
+    """Yields the packets of a frame, which is given without its length. An empty frame yields none."""
     data = LENGTH.pack(len(frame)) + frame if frame else b""
     for start in range(0, len(data), MOST_SEGMENT_BYTES):
         part = data[start : start + MOST_SEGMENT_BYTES]
@@ -131,6 +131,7 @@ def _packet(sender: _End, receiver: _End, flags: int, data: bytes, at_us: int, *
 
 
 def internet_checksum(data: bytes) -> int:
-    """Sums 16-bit words in ones' complement (RFC 1071); 0 over data that holds its own checksum."""
+    """Computes the internet checksum (RFC 1071): the sum of 16-bit words in ones' complement. It is 0 for data that
+    contains its own checksum."""
     whole = int.from_bytes(data + b"\0" * (len(data) % 2)) % 0xFFFF  # 2¹⁶ is 1 modulo 2¹⁶ - 1
     return 0xFFFF - whole

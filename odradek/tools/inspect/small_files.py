@@ -1,6 +1,6 @@
-"""Files beside the logs, entry by entry: indexes, producer snapshots, checkpoints and properties.
+"""Reads the files beside the logs, entry by entry: indexes, producer snapshots, checkpoints and properties.
 
-The fixed structures are those of `odradek.files.structures`, as construct declares them. The meaning of each field:
+The fixed structures come from `odradek.files.structures`, declared with construct. The meaning of each field:
 docs/formats/indexes.md, transaction-index.md, producer-snapshot.md, checkpoints.md and data-directory.md.
 """
 
@@ -90,10 +90,11 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
 
 
 def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
-    """Yields each entry as a dictionary with its position; then at most one Damage or Note about the end."""
+    """Yields each entry as a dictionary with its position; then at most one Damage or Note about the end of the
+    file."""
     size, declared = structure.size_bytes, structure.declared()
     used = len(data)
-    if may_end_in_zeros:  # Kafka preallocates; an entry's own trailing zeros stay
+    if may_end_in_zeros:  # Kafka preallocates zeros; zeros that belong to an entry are kept
         used = min(used, -(-len(data.rstrip(b"\x00")) // size) * size)
     whole = used - used % size
     for at in range(0, whole, size):
@@ -120,7 +121,7 @@ def read_leader_epoch_checkpoint(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
-    """Reads version, count, then so many rows."""
+    """Reads a checkpoint: its version, the number of entries, then a line per entry."""
     if not data:
         yield Note(0, "empty, which stands for no entries")
         return
@@ -147,7 +148,7 @@ def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
 
 
 def read_properties(data: bytes, _: int) -> Iterator[Finding]:
-    """Reads meta.properties, as Java writes it."""
+    """Reads meta.properties, in Java's format."""
     yield from _pairs(data, "=", comments=("#", "!"))
 
 
@@ -172,7 +173,7 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
-    """Reads .lock: its being there, and locked, is all it says."""
+    """Reads .lock, which has no content: only its existence and its lock matter."""
     if data:
         yield Note(0, f"{len(data)} bytes, which are never read")
     else:

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page: a matrix of rules and clients, of which each cell opens its proof."""
+"""Renders the report as one self-contained HTML page: a matrix of rules and clients. Each cell opens its proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs read from their directories, without a broker: the public name of `odradek.files.offline`."""
+"""Reads logs from their directories, without a broker: the public names of `odradek.files.offline`."""
 
 from odradek.files.offline import (
     DamagedLog,

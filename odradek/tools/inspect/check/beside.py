@@ -1,6 +1,6 @@
-"""The files beside a log that can be checked against it: transaction indexes, offset indexes, producer snapshots.
+"""Checks the files beside a log against it: transaction indexes, offset indexes, producer snapshots.
 
-Missing files are no damage: the active segment has none while a broker writes, and any is made anew at a start.
+A missing file is no damage: the active segment has none while a broker writes it, and a start recreates any of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from odradek.tools.inspect.check.partition import PartitionCheck
 
 
 def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
-    """Reads an offset index up to preallocated zeros: position of a batch → its last offset, and the entry's byte."""
+    """Reads an offset index up to its preallocated zeros. Returns, by the position of a batch, its last offset and the
+    position of the index entry."""
     try:
         data = segment.beside(OFFSET_INDEX).read_bytes()
     except FileNotFoundError:
@@ -52,12 +53,13 @@ def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
 
 
 def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int, log_start_offset: int) -> None:
-    """Checks after the last segment, which may be the first to tell that the log is compacted.
+    """Checks a transaction index. Call this after the last segment was read, because only that may show that the log is
+    compacted.
 
-    end_offset   of the segment
+    end_offset  the end of the segment
     """
     if segment.is_active:
-        return  # written when the segment ends
+        return  # its index is written when the segment ends
     path = segment.beside(TXN_INDEX)
     try:
         indexed = set(read_aborted(path))
@@ -68,13 +70,14 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
     first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
     after = bisect_left(aborted, end_offset, key=lambda each: each.last_offset)
     seen = set(aborted[first:after])
-    longer = {(each.producer_id, each.last_offset) for each in indexed}  # what began before the log does now
+    # Transactions that began before the log's present start.
+    longer = {(each.producer_id, each.last_offset) for each in indexed}
     for each in sorted(seen - indexed):
         if (each.producer_id, each.last_offset) not in longer:
             text = f"the aborted transaction of producer {each.producer_id} from offset {each.first_offset} is missing"
             check.tell(Flaw.TXN_INDEX, path, 0, each.first_offset, text)
     if check.is_compacted:
-        return  # the records of an aborted transaction are the first to go
+        return  # compaction removes the records of aborted transactions first
     for each in sorted(indexed - seen):
         if each.first_offset >= log_start_offset:
             text = f"no transaction of producer {each.producer_id} from offset {each.first_offset} on was aborted"

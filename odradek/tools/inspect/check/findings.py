@@ -1,4 +1,4 @@
-"""Defects of a log, and what a person should do about them."""
+"""The defects of a log, with advice on each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Flaw(Enum):
-    """The names are part of the JSON."""
+    """Kinds of defects. The values are part of the JSON output."""
 
     CRC = "crc"
     UNREADABLE = "unreadable"
@@ -29,7 +29,7 @@ class Flaw(Enum):
     TAIL = "torn-tail"
 
 
-# What is no damage: it can be right, and passes.
+# Kinds that are not damage: they can be normal, and disappear by themselves.
 NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
 _BY_THE_BROKER = (
@@ -73,7 +73,7 @@ ADVICE: Mapping[Flaw, str] = {
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """One thing that was found. `position` is the byte in the file; `offset` the first that it concerns."""
+    """One finding. `position` is the byte in the file, `offset` the first affected offset."""
 
     kind: Flaw
     partition: str

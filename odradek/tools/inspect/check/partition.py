@@ -1,7 +1,7 @@
-"""The rules that the batches of one partition keep, from its first to its last. Pure: bytes come in.
+"""Checks the rules that the batches of one partition must satisfy, from the first to the last. Pure: works on bytes.
 
-Whether offsets and sequences may be missing depends on compaction, which a batch may tell only later: gaps are kept
-until the end.
+Whether offsets and sequences may be missing depends on compaction, which may become apparent only in a later batch.
+Gaps are therefore reported at the end.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
-KEPT = 100  # findings of a kind that are named singly; the others are counted
-_HALF = 1 << 30  # sequences wrap: what is less than this behind counts as before
+KEPT = 100  # number of findings of a kind that are reported one by one; further ones are only counted
+_HALF = 1 << 30  # sequences wrap around: a sequence less than this far behind counts as earlier
 
 
 class Ended(NamedTuple):
-    """A transaction whose marker has the epoch behind that of its records: with transaction version 2, each one. So
-    producer and epoch name it in all its partitions."""
+    """A transaction whose marker's epoch is one above that of its records, as with transaction version 2. Its producer
+    id and epoch therefore identify it in all its partitions."""
 
     producer_id: int
     producer_epoch: int  # of its records
@@ -34,7 +34,7 @@ class Ended(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A transaction without a marker, by its first batch."""
+    """A transaction without a marker, identified by its first batch."""
 
     producer_id: int
     producer_epoch: int
@@ -54,10 +54,10 @@ class _Producer:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """Check of a partition, to be given each batch in turn.
+    """Checks one partition; call `batch` for each batch in turn.
 
-    has_sequences   not what coordinators write into their topics: each batch has sequence 0
-    ended           what other partitions have to agree about
+    has_sequences  False for the topics that coordinators write: all their batches have sequence 0
+    ended          transactions to be compared with other partitions
     """
 
     name: str
@@ -77,7 +77,7 @@ class PartitionCheck:
     _opened_at: dict[int, tuple[Path, int]] = field(default_factory=dict)
 
     def batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
-        """Checks the next batch: all of it in `data`, and the `crc` that these bytes should have."""
+        """Checks the next batch. `data` contains all of it, and `crc` is the CRC computed from these bytes."""
         base_offset, attributes = header.base_offset, header.attributes
         delta, count = header.last_offset_delta, header.record_count
         if (
@@ -86,7 +86,7 @@ class PartitionCheck:
             and header.leader_epoch == self.leader_epoch
             and count == delta + 1
             and not attributes & CONTROL
-        ):  # nearly every batch: nothing new but what its producer does
+        ):  # nearly every batch: only its producer's state changes
             self.batches += 1
             self.records += count
             self.next_offset = base_offset + count
@@ -151,12 +151,12 @@ class PartitionCheck:
             self.found.append(LogFinding(kind, self.name, path, position, offset, text))
 
     def lose(self) -> None:
-        """Skips what cannot be read: the next batch may be any, and any sequences may follow."""
+        """Skips a damaged part: the next batch may have any offset and any sequence."""
         self._is_lost = True
         self._producers.clear()
 
     def end(self) -> None:
-        """Tells the gaps, after the last batch."""
+        """Reports the gaps. Call this after the last batch."""
         if not self.is_compacted:
             for gap in self._gaps:
                 self.tell(gap.kind, gap.path, gap.position, gap.offset, gap.text)
@@ -184,7 +184,7 @@ class PartitionCheck:
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._producers.get(producer_id)
         if producer is None:
-            # Its first batch, of those that are left: any sequence will do.
+            # The producer's first batch in the present log may have any sequence.
             producer = self._producers[producer_id] = _Producer(epoch, header.base_sequence - 1)
         elif epoch < producer.epoch:
             text = f"epoch {epoch} of producer {producer_id} behind {producer.epoch}"

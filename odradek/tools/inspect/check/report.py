@@ -1,4 +1,4 @@
-"""Reports of a check, for people and for programs."""
+"""Formats the report of a check as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def lines(report: Report, seconds: float) -> Iterator[str]:
-    """Findings first, each kind with its advice; then one line that sums up."""
+    """Yields the findings, with advice for each kind, and then a summary line."""
     by_kind: dict[Flaw, list[LogFinding]] = {}
     for finding in report.findings:
         by_kind.setdefault(finding.kind, []).append(finding)

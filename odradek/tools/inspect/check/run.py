@@ -1,4 +1,4 @@
-"""The check of whole directories: each byte is read once, in one process."""
+"""Checks whole directories. Each byte is read once, in one process."""
 
 from __future__ import annotations
 
@@ -49,10 +49,8 @@ class Owner:
 
 
 def owners_of(data: Path, producer_ids: set[int]) -> dict[int, Owner] | None:
-    """Returns owners by producer id; None where `data` lacks the log of the coordinators, or partitions of it.
-
-    Reads every record of `__transaction_state`, and decodes those of these producers.
-    """
+    """Returns the owners by producer id, or None if `data` lacks the coordinators' log or some of its partitions. Reads
+    every record of `__transaction_state`, and decodes those of these producers."""
     logs = [log for log in partitions_at(data) if log.topic == TRANSACTION_STATE]
     if not logs or {log.partition for log in logs} != set(range(len(logs))):
         return None
@@ -94,14 +92,14 @@ def _transactional_id(key: bytes) -> str:
     return decode_from(TransactionLogKey, 0, key, _VERSION_BYTES)[0].transactional_id
 
 
-_READ_BYTES = 1024 * 1024  # at once: what stays in the CPU's cache between the copy and the CRC
+_READ_BYTES = 1024 * 1024  # small enough to stay in the CPU's cache between the copy and the CRC
 
 Progress = Callable[[str, int], None]
 
 
 @dataclass(slots=True)
 class PartitionReport:
-    """Result of one partition. `findings` has no more than 100 of a kind; `counts` has all."""
+    """The result for one partition. `findings` holds at most 100 of a kind; `counts` counts all."""
 
     log: PartitionLog
     start_offset: int
@@ -137,11 +135,11 @@ def sizes(logs: Iterable[PartitionLog]) -> int:
 
 
 def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_bytes: None) -> Report:
-    """Checks logs, each byte of them.
+    """Checks every byte of the logs.
 
-    progress   told what is being read, and the bytes that have been read since it was told last
+    progress  called with the name of the partition being read, and the number of bytes read since the last call
 
-    Raises FileNotFoundError for a partition that is deleted meanwhile.
+    Raises FileNotFoundError if a partition is deleted in the meantime.
     """
     report = Report()
     ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]] = defaultdict(list)
@@ -190,7 +188,7 @@ def _checked(
 
 
 def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, progress: Progress) -> bool:
-    """Runs the hot loop: header, CRC, rules. Returns whether all of the segment could be read."""
+    """Checks one segment; this is the hot loop. Returns whether all of the segment could be read."""
     size, position, is_whole = segment.size_bytes, 0, True
     indexed = index_entries(segment)
     path = segment.path
@@ -209,12 +207,12 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
                 header = good_header(data, at, rest, next_offset)
                 if header is None:
                     if end - at < rest and end - at < HEADER_BYTES:
-                        break  # the header ends behind these bytes
+                        break  # the header continues after these bytes
                     reason = what_is_wrong(data, at, rest, next_offset)
                     break
                 after = at + header.batch_length + LOG_OVERHEAD
                 if after > end:
-                    break  # the batch does
+                    break  # the batch continues after these bytes
                 next_offset = header.base_offset + header.last_offset_delta + 1
                 place = position + at
                 check.batch(path, place, header, data[at:after], crc32c(data[at + CRC_START : after]))
@@ -228,7 +226,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             if position >= size:
                 break
             if reason is None and at:
-                continue  # the next batch begins in these bytes, and ends behind them
+                continue  # the next batch begins in these bytes and ends after them
             if reason is None:
                 wanted = batch_size_at(data, 0) if len(data) >= HEADER_BYTES else 0
                 if len(buffer) < wanted <= size - position:
@@ -246,7 +244,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             found = position_after(segment, position)
             progress(check.name, (found or size) - position)
             if found is None:
-                return False  # its offset index cannot be judged
+                return False  # the offset index cannot be checked
             position = found
             indexed = {place: entry for place, entry in indexed.items() if place >= position}
     for place, entry in sorted(indexed.items())[:1]:
@@ -264,7 +262,7 @@ def _is_zero(descriptor: int, position: int, size: int) -> bool:
 
 
 def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]]) -> None:
-    """Compares outcomes: a transaction has one."""
+    """Reports transactions that were committed in some partitions and aborted in others."""
     for (producer_id, epoch), ends in sorted(ended.items()):
         committed = [each for each in ends if each[1].is_commit]
         aborted = [each for each in ends if not each[1].is_commit]
@@ -278,10 +276,9 @@ def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, En
 
 
 def _judge_open(report: Report) -> None:
-    """Judges open transactions: one that its coordinator does not know as open will never be ended.
-
-    Judged only where the log of the coordinators lies beside; and looked at twice, for a broker may be at work.
-    """
+    """Judges open transactions. If the coordinator does not have a transaction as open, nothing will ever end it.
+    Judges only if the directory also contains the coordinators' log; and looks at each transaction twice, because a
+    broker may be running."""
     by_data: dict[Path, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
         if partition.open:
@@ -303,7 +300,7 @@ def _verdict(log: PartitionLog, opened: Open, owners: dict[int, Owner] | None) -
     owner = owners.get(opened.producer_id)
     if owner is not None:
         text = f"{text}; transactional id {owner.transactional_id}, {owner.state}"
-        # The epoch behind that of its records is that of the markers that are being written.
+        # While markers are being written, the epoch is one above that of the records.
         is_same = owner.producer_epoch in (opened.producer_epoch, opened.producer_epoch + 1)
         if owner.is_open and is_same and (log.topic, log.partition) in owner.partitions:
             return Flaw.OPEN, opened, text
