@@ -36,6 +36,7 @@ class ApiFacts:
     mutation_refused_from  it creates or deletes partitions; from this version on a quota may refuse it with
                            THROTTLING_QUOTA_EXCEEDED, older versions are only throttled; None: no quota of mutations
     refuses_without_words  Kafka sends its refusals for missing rights without a message
+    names_brokers          clients ask it for the addresses of brokers
     absent_values          values of fields of an error answer that say "there is none", where the fields' defaults
                            would say something else
     code_repeated_to       the last version that says the code at the top and in each element as well
@@ -53,6 +54,7 @@ class ApiFacts:
     is_of_connection: bool = False
     mutation_refused_from: int | None = None
     refuses_without_words: bool = False
+    names_brokers: bool = False
     absent_values: Mapping[str, object] = field(default_factory=dict)
     code_repeated_to: int = -1
     may_be_raised: bool = False
@@ -75,7 +77,7 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
         code_repeated_to=12,
     ),
     ApiKey.LIST_OFFSETS: ApiFacts(throttled_from=3, passing_codes=(E.NOT_LEADER_OR_FOLLOWER,)),
-    ApiKey.METADATA: ApiFacts(throttled_from=6, creates_topics=True, code_repeated_to=13),
+    ApiKey.METADATA: ApiFacts(throttled_from=6, creates_topics=True, names_brokers=True, code_repeated_to=13),
     ApiKey.OFFSET_COMMIT: ApiFacts(throttled_from=4, coordinator=GROUP, passing_codes=_MOVING),
     ApiKey.OFFSET_FETCH: ApiFacts(
         throttled_from=4, coordinator=GROUP, passing_codes=_MOVING, absent_values={"committed_offset": -1}
@@ -84,6 +86,7 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
         throttled_from=2,
         passing_codes=(E.COORDINATOR_NOT_AVAILABLE,),
         creates_topics=True,
+        names_brokers=True,
         absent_values={"node_id": -1, "port": -1},
     ),
     ApiKey.JOIN_GROUP: ApiFacts(
@@ -146,6 +149,7 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiFacts(refuses_without_words=True, absent_values={"entries": None}),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiFacts(throttled_from=0, refuses_without_words=True, code_repeated_to=0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiFacts(throttled_from=0, has_secrets=True),
+    ApiKey.DESCRIBE_CLUSTER: ApiFacts(names_brokers=True),
     ApiKey.UNREGISTER_BROKER: ApiFacts(throttled_from=0),
     ApiKey.UNREGISTER_CONTROLLER: ApiFacts(throttled_from=0),
     ApiKey.DESCRIBE_TRANSACTIONS: ApiFacts(coordinator=TRANSACTION),

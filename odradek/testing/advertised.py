@@ -19,7 +19,6 @@ from odradek.protocol.struct import Buffer
 
 Address: TypeAlias = tuple[str, int]  # host and port
 
-ADVERTISING: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 

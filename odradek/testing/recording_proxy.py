@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import LENGTH_BYTES
 from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries, pack_head
 from odradek.protocol.recording_masks import safe_answer, safe_request, sasl_answer
-from odradek.testing.advertised import ADVERTISING, Address, addresses_in, is_same_place
+from odradek.testing.advertised import Address, addresses_in, is_same_place
 
 TICK_S: Final = 0.005
 LOOKS_UP_S: Final = 2.0  # how long `close` waits for names that are still being resolved
@@ -252,7 +253,7 @@ class _ClientSide(_ProxySide):
             if asked.api is ApiKey.SASL_AUTHENTICATE:
                 told = sasl_answer(memoryview(frame), asked.version)
                 self.is_authenticated = told is not None and told.error_code == ErrorCode.NONE.value
-            if asked.api in ADVERTISING:
+            if asked.api is not None and facts_of(asked.api).names_brokers:
                 self.proxy.advertised(addresses_in(body, asked.api, asked.version))
             self.proxy.add(
                 RecordingEntry(

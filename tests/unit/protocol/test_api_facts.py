@@ -28,3 +28,12 @@ def test_a_client_waits_from_a_version_on(version: int, waits: bool) -> None:
 def test_a_client_does_not_wait_for_an_api_that_nobody_knows() -> None:
     assert 20_000 not in API_OF_KEY
     assert not client_waits(20_000, 99)
+
+
+def test_an_answer_that_names_brokers_has_their_addresses() -> None:
+    named = [api for api in ApiKey if facts_of(api).names_brokers]
+    assert named == [ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER]
+    for api in named:
+        source = __import__(response_class(api.value).__module__, fromlist=["*"])
+        fields = {name for each in vars(source).values() if hasattr(each, "__slots__") for name in each.__slots__}
+        assert {"host", "port"} <= fields
