@@ -1,4 +1,4 @@
-"""The parts of a broker: the order in which they come to life and end. `serving.py` lets clients in.
+"""The parts of a broker, and the order in which they start and stop. `serving.py` adds the sockets for clients.
 
 open:  lock the data directory → metadata log → partitions; `begin`: coordinators, housekeeping
 close: housekeeping → coordinators → write, sync → mark of a clean shutdown
@@ -64,21 +64,24 @@ log = logging.getLogger("odradek.broker")
 
 OFFERED = Offered(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
-# Each holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES; what other connections send waits.
+# Each thread holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES. Batches from other connections
+# wait until a thread is free.
 OPENER_THREADS = 2
-HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
-LOCAL_HOST = "localhost"  # what clients are told where the configuration names no host: one machine is what this is for
+HOUSEKEEPING_AFTER_MS = 500  # so that importing it does not delay the first requests
+# advertised to clients if the configuration names no host, since Odradek is meant to run on the clients' machine
+LOCAL_HOST = "localhost"
 
 
 class Broker:
-    """The parts of a broker that handlers reach for.
+    """The parts of a broker that request handlers use.
 
-    `open` and `begin` bring it up, `close` takes it down; in between only the metadata log changes what there is.
+    `open` and `begin` start the broker, `close` stops it. In between, topics and settings change only through the
+    metadata log.
     """
 
     cluster_id: str
-    bound: tuple[Listener, ...]  # where it listens: with the real ports, and a host that one can connect to
-    advertised: tuple[Listener, ...]  # where clients are told to find it
+    bound: tuple[Listener, ...]  # where the broker listens: the real ports, and a host that clients can connect to
+    advertised: tuple[Listener, ...]  # the addresses that the broker gives to clients
     log_directory: LogDirectory
     metadata: ClusterMetadata
     partitions: Partitions
@@ -101,13 +104,13 @@ class Broker:
         known_logs: Mapping[TopicPartition, KnownLog] | None = None,
     ) -> None:
         """
-        clock, timers  the system's where they are None, as the disk is
-        steady_clock   what goes on while the clock is set; by the loop's time where it is None
-        is_alone       whether the process is for this broker: what start-up makes stays to its end
-        steps          what happens between its steps; None: nothing but what Kafka does
-        offered        what it tells clients that it serves; less than everything where it stands for an older release
-        known_logs     of a copy of another broker's directory: what that broker knew of its logs, which are not read
-                       again
+        clock, timers  None for the system's, and so for the disk
+        steady_clock   the clock that nobody can set; None for one that follows the loop's time
+        is_alone       whether the process runs only this broker, so that objects made at start-up live to its end
+        steps          hooks that run between the broker's steps; None for Kafka's behaviour
+        offered        the APIs and features that the broker announces; fewer than all if it emulates an older release
+        known_logs     for a copy of another broker's directory: the state of each log as that broker knew it, so that
+                       the logs need not be read again
         """
         self.config = config
         self.steps: BrokerSteps = steps or BrokerSteps()
@@ -120,8 +123,8 @@ class Broker:
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
-        # Several threads that decode would be no faster, since one at a time runs Python, and the loop would be one of
-        # them; and what is decoded waits in memory until the loop comes to it.
+        # More threads would not decode faster, since only one thread at a time runs Python and the loop competes with
+        # them. Besides, decoded requests stay in memory until the loop handles them.
         self.codec_thread = ThreadWorkers(loop, 1, "codec", partial(self.watch.timed, "long requests"))
         self._opener_threads = ThreadWorkers(
             loop, OPENER_THREADS, "opener", watched=partial(self.watch.timed, "what threads ended")
@@ -129,27 +132,28 @@ class Broker:
         self.openers = Openers(self._opener_threads)
         self.housekeeping: Housekeeping | None = None
         self._token_expiry: TokenExpiry | None = None
-        self.certificates: ListenerCertificates | None = None  # where a listener has TLS
+        self.certificates: ListenerCertificates | None = None  # None unless a listener uses TLS
         self.sasl_listeners: SaslListeners | None = None
         self._disk: Disk = disk or RealDisk()
         self._flush = AppendFlush(loop.call_soon, partial(self.watch.timed, "writes"))
         self._sync_threads = ThreadWorkers(loop, PARALLEL_SYNCS, "sync", partial(self.watch.timed, "acknowledgements"))
         self.syncs = LogSyncs(self._sync_threads)
-        self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
-        self.host_addresses: dict[str, tuple[str, ...]] = {}  # of hosts that quotas name, and were looked up
+        self.limits_changed: Callable[[], None] = lambda: None  # called after settings or client quotas have changed
+        self.host_addresses: dict[str, tuple[str, ...]] = {}  # resolved addresses of the hosts that quotas name
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loading = 0  # coordinators
+        self._loading = 0  # number of coordinator partitions that are being loaded
 
     def open(self, ports: Mapping[str, int]) -> None:
-        """ports: by the name of each listener, the one that it is bound to.
+        """Opens the data directory, the metadata log and the partitions.
 
-        Raises CannotStart, OSError, KafkaError; nothing of it is left running then.
+        ports: the port that each listener is bound to, by the listener's name. Raises CannotStart, OSError or
+        KafkaError, after it has undone everything.
         """
         for _ in self.opening(ports):
             pass
 
     def opening(self, ports: Mapping[str, int]) -> Iterator[None]:
-        """Opens it step by step, as `open` does at once: others of the loop may have their turns in between."""
+        """Does the work of `open` in steps, so that other tasks of the loop can run in between."""
         config = self.config
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
@@ -169,7 +173,7 @@ class Broker:
         self.metadata.add_listener(self)
 
     def begin(self) -> None:
-        """Starts the work that runs of its own accord, once clients are let in."""
+        """Starts the broker's background work, once clients can connect."""
         topics = self.metadata.image.topics
         if GROUP_OFFSETS in topics:
             self.loop.call_soon(lambda: self.groups)
@@ -193,9 +197,10 @@ class Broker:
             self.housekeeping.stop()
 
     async def close(self, *, keeps_data: bool = True) -> None:
-        """Once no requests come any more. keeps_data: whether the directory is needed for another start.
+        """Stops the broker's parts. Called when no more requests arrive.
 
-        Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again.
+        keeps_data: whether the directory will be used for another start. Raises LogWriteFailed or OSError if the log
+        could not be left clean; the next start then reads it again.
         """
         if self.has_started("shares"):
             self.shares.stop()
@@ -213,7 +218,7 @@ class Broker:
         if threads and not self.is_alone:
             await asyncio.to_thread(join, threads)
         join(threads)
-        await asyncio.sleep(0)  # what the threads have ended is settled on the loop
+        await asyncio.sleep(0)  # lets the loop handle the results of the threads' jobs
         if not keeps_data:
             self.metadata.abandon()
             await self._work(self.log_directory.abandoning())
@@ -226,16 +231,16 @@ class Broker:
         await self._work(self.log_directory.closing(self.metadata.broker_epoch))
 
     async def _work(self, steps: Iterator[None]) -> None:
-        """Others of the process have their turns in between."""
+        """Runs all steps. Other brokers of the process, if there are any, are served in between."""
         if not self.is_alone:
             await work_in_slices(steps)
-        for _ in steps:  # all of them, where it is alone
+        for _ in steps:  # all at once if the broker is alone
             pass
 
     def let_go(self) -> None:
-        """Forgets its parts, some time after `close`. They refer to it and to one another, and go so without the
-        garbage collector, which would keep other brokers of this process waiting. Does nothing while one of its tasks
-        has not ended."""
+        """Drops the references to the broker's parts, some time after `close`. The parts refer to the broker and to one
+        another; without these references they are freed at once, and need no garbage collection, which would pause the
+        other brokers of this process. Does nothing while a task of the broker is still running."""
         if not self._tasks:
             self._flush.end()
             vars(self).clear()
@@ -300,24 +305,26 @@ class Broker:
 
     @property
     def rules(self) -> KafkaRules:
-        """Returns the release of Kafka whose behaviour is followed where it changed."""
+        """Returns the release of Kafka whose rules this broker follows where releases differ."""
         return self.offered.rules
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is under way but what waits for clients or for time to pass."""
+        """Whether the broker has no work in progress, apart from requests that wait for clients or for time to pass."""
         threads = (self.workers, self.codec_thread, self._opener_threads, self._sync_threads)
         return self._loading == 0 and all(each.is_idle for each in threads)
 
     def flush_appends(self) -> None:
-        """Writes what is appended and waits for the end of this turn, so that the files hold all that the logs do."""
+        """Writes the appended batches now rather than at the end of this turn of the loop, so that the files are as
+        long as the logs."""
         self._flush.flush()
 
     def has_started(self, coordinator: str) -> bool:
-        """Whether there is one yet, of those above: asking for it by its name would make it."""
+        """Whether the lazy part of this name exists. Accessing the attribute would create it."""
         return coordinator in vars(self)
 
-    # What follows a commit to the metadata log, in this order. A coordinator that is not there yet has missed nothing.
+    # Called after a commit to the metadata log, in this order. A coordinator that has not started yet needs none of
+    # these calls: it reads the metadata when it starts.
 
     def topic_created(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.opening_topic(topic)
@@ -452,7 +459,7 @@ class Broker:
         try:
             from odradek.broker.partitions.housekeeping import Housekeeping, chores
             from odradek.broker.runtime.allocator import keep_freed_memory
-        except OSError as error:  # no descriptor left for a module: clients may have them all
+        except OSError as error:  # no file descriptor left to import a module: clients may use all of them
             log.warning("housekeeping begins later: %s", error)
             self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
             return
@@ -466,11 +473,12 @@ class Broker:
         keep_freed_memory()
 
     def load(self, coroutine: Coroutine[Any, Any, None], topic: str) -> None:
-        """Has partitions of a coordinator's topic loaded."""
+        """Starts to load partitions of a coordinator's topic."""
         self.steps.load(topic, partial(self._load_now, coroutine))
 
     def _load_now(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Spawns work whose objects stay: the garbage collector walks over them neither meanwhile nor later."""
+        """Runs a loading coroutine. The loaded objects stay in memory, so the garbage collector is off while they are
+        created, and skips them later."""
         gc.disable()
         self._loading += 1
         self.spawn(coroutine).add_done_callback(self._loaded)
@@ -483,8 +491,8 @@ class Broker:
             gc.enable()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs beside what the loop is doing."""
-        # Kept, since the loop alone would let a running task be collected.
+        """Runs a coroutine as a task of the loop."""
+        # The reference is needed: the loop itself holds only a weak one, so a running task could be collected.
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -492,13 +500,13 @@ class Broker:
 
 
 def random_below(limit: int) -> int:
-    from random import randrange  # here: by default nothing asks for it
+    from random import randrange  # imported here because nothing needs it by default
 
     return randrange(limit) if limit > 0 else 0
 
 
 def _way_out(error: OSError) -> str:
-    """Returns what to do where this process may not write to the data directory."""
+    """Returns the advice for an operator whose data directory this process may not write to."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"; let the user of this process (uid {os.geteuid()}) write to it, or choose another with --data-dir"
     if error.errno == errno.EROFS:

@@ -1,4 +1,4 @@
-"""Puts client quotas and the limits on connections into force: at the start, and whenever they change."""
+"""Applies client quotas and connection limits, at the start and whenever they change."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-ANY_RATE = 2**31 - 1  # max.connection.creation.rate where nothing is said
+ANY_RATE = 2**31 - 1  # max.connection.creation.rate if it is not configured
 CREATION_RATE = "max.connection.creation.rate"
 
 
 class ClientLimits:
-    """metering: of what clients use; None until a quota of clients is configured for the first time."""
+    """Applies the quotas and limits of the current configuration.
+
+    metering: measures what clients use; None until the first client quota is configured.
+    """
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], admissions: Admissions) -> None:
         self.metering: Metering | None = None
@@ -46,7 +49,7 @@ class ClientLimits:
         if all(entity[0][0] == IP for entity in limits):
             self._dispatcher.throttling = None
             return
-        from odradek.broker.api.metered import Throttling  # here: most brokers limit nobody
+        from odradek.broker.api.metered import Throttling  # imported here because most brokers limit nobody
         from odradek.broker.security.quotas.metering import Metering
 
         if self.metering is None:
@@ -59,7 +62,7 @@ class ClientLimits:
     def _apply_connection_limits(self) -> None:
         try:
             self.admissions.set_limits(connection_limits(self._broker.config))
-        except CannotStart as error:  # not at the start, which has read them before
+        except CannotStart as error:  # cannot happen at the start, where the same settings were checked before
             log.warning("the limits on connections stay as they are: %s", error)
 
     def _apply_creation_rates(self) -> None:
@@ -108,7 +111,7 @@ class ClientLimits:
 
 
 class ClockedRates:
-    """`ConnectionRates` now."""
+    """`ConnectionRates` that reads the time from a clock."""
 
     def __init__(self, rates: ConnectionRates, clock: Clock) -> None:
         self._rates = rates

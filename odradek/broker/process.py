@@ -1,4 +1,4 @@
-"""The broker as a process: its event loop, its signals, the ready line and the ready file, and its exit."""
+"""The broker as a process: its event loop, its signals, the ready line, the ready file and the exit status."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ __all__ = ["CannotStart", "First", "serve"]
 
 log = logging.getLogger("odradek")
 
-# Objects; collections of the younger generations. A collection goes over what was made since the last one and is still
-# there, 0.1 to 0.2 µs for each object: 5,000 of them, every sixth time 30,000. All objects would come after 30 million
-# new ones.
+# Thresholds of the three generations, in objects for the youngest and in collections for the others. A collection walks
+# over the objects made since the previous one that are still alive, at 0.1 to 0.2 µs each: 5,000 of them, and every
+# sixth time 30,000. A full collection would come after 30 million new objects.
 COLLECT_AFTER = (5_000, 5, 1_000)
-# Before each event the loop waits so long for a thread that runs Python, as it does when it decodes a long request.
-# With CPython's own 5 ms, long requests of 500 connections kept another client waiting for 1.6 s of CPU, not 0.9.
+# Before each event the loop waits this long for a thread that is running Python, for instance to decode a long request.
+# With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU; with this
+# value, by 0.9 s.
 SWITCH_S = 0.0001
-IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owes
+IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers that it still owes
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """Begin of the broker of the process.
+    """The control settings with which the default cluster of the process starts.
 
-    rules    a file with a rule or a list of them, as JSON or YAML
-    seed     of odd answers
-    emulate  the release of Kafka that it stands for
+    rules    a file with one fault rule or a list of rules, as JSON or YAML
+    seed     the seed of odd answers
+    emulate  the release of Kafka to emulate
     """
 
     rules: Path | None = None
@@ -57,11 +58,11 @@ class First:
     emulate: str | None = None
 
     def release(self) -> Release | None:
-        """Raises CannotStart."""
+        """Returns the release to emulate. Raises CannotStart if it is unknown."""
         if self.emulate is None:
             return None
         from odradek.broker.control.clusters.releases import release_named
-        from odradek.broker.control.problems import Problem  # here: most brokers are not controlled
+        from odradek.broker.control.problems import Problem  # imported here because most brokers are not controlled
 
         try:
             return release_named(self.emulate)
@@ -69,8 +70,9 @@ class First:
             raise CannotStart(f"--{error}") from None
 
     def begin(self, clusters: Clusters) -> None:
-        """Raises CannotStart, OSError."""
-        from odradek.broker.control.clusters.clusters import DEFAULT  # here: most brokers are not controlled
+        """Applies the rules and the seed to the default cluster. Raises CannotStart or OSError."""
+        # imported here because most brokers are not controlled
+        from odradek.broker.control.clusters.clusters import DEFAULT
         from odradek.broker.control.problems import Problem
 
         faults = clusters.get(DEFAULT).faults
@@ -87,16 +89,17 @@ class First:
 
 
 def _told(path: Path) -> object:
-    """Reads a file of YAML, by its name, or else of JSON. Raises CannotStart, OSError, ValueError."""
+    """Parses a file as YAML if its name says so, otherwise as JSON. Raises CannotStart, OSError or ValueError."""
     text = path.read_text(encoding="utf-8")
     if path.suffix not in (".yaml", ".yml"):
         return json.loads(text)
     try:
-        import yaml  # comes with odradek[yaml]
+        import yaml  # installed by odradek[yaml]
     except ModuleNotFoundError:
         raise CannotStart(f"--faults {path}: YAML takes PyYAML; pip install 'odradek[yaml]', or write JSON") from None
     try:
-        return json.loads(json.dumps(yaml.safe_load(text)))  # nothing that JSON does not know, such as dates
+        # the round trip through JSON rejects values that JSON lacks, such as dates
+        return json.loads(json.dumps(yaml.safe_load(text)))
     except (yaml.YAMLError, TypeError) as error:
         raise ValueError(" ".join(str(error).split())) from None
 
@@ -109,11 +112,11 @@ def serve(
     record: Path | None = None,
     first: First | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status. A second signal ends the process at once.
+    """Serves until SIGTERM or SIGINT, and returns the exit status. A second signal ends the process at once.
 
-    ready_note: printed after the line that says that clients are accepted; {node_id} stands for the broker's.
-    record: a file that is overwritten with what clients send and get. first: needs the control interface.
-    Raises CannotStart, and OSError where the disk or the ready file refuses.
+    ready_note: printed after the ready line; {node_id} is replaced by the broker's id. record: a file, overwritten with
+    a recording of the requests and answers. first: needs the control interface. Raises CannotStart; OSError if the disk
+    fails or the ready file cannot be written.
     """
     loop = _new_loop()
     try:
@@ -151,7 +154,7 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    allow_many_open_files()  # a log that is written to keeps one open
+    allow_many_open_files()  # each log that is written to holds a file open
     recorder = None if record is None else _recorder(record, loop)
     clusters: Clusters | None = None
     if config.odradek_control_enable:
@@ -162,8 +165,9 @@ async def _serve(
         await serving.start()
     else:
         serving = await _recorded(config, loop, recorder)
-    # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
-    # has no cycles, except after errors: looking for some every 700 objects took a tenth of the time of a Produce.
+    # Objects built at start-up stay alive, so the collector need not walk over them again. Objects that requests leave
+    # behind have no cycles, except after errors; searching for cycles every 700 objects took a tenth of the time of a
+    # Produce.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()
@@ -188,13 +192,15 @@ async def _serve(
 
 
 def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
-    from odradek.broker.control.clusters.clusters import Clusters  # here: most brokers are not controlled
+    # imported here because most brokers are not controlled
+    from odradek.broker.control.clusters.clusters import Clusters
 
     return Clusters(loop)
 
 
 async def _recorded(config: BrokerConfig, loop: asyncio.AbstractEventLoop, recorder: Recorder) -> ServingBroker:
-    from odradek.broker.network.controlled_connection import ControlledConnection, observe  # here: as below
+    # imported here for the same reason as in `_recorder`
+    from odradek.broker.network.controlled_connection import ControlledConnection, observe
 
     serving = ServingBroker(config, loop, make_connection=ControlledConnection)
     await serving.start()
@@ -204,13 +210,14 @@ async def _recorded(config: BrokerConfig, loop: asyncio.AbstractEventLoop, recor
 
 
 def _recorder(path: Path, loop: asyncio.AbstractEventLoop) -> Recorder:
-    from odradek.broker.control.recording.recorder import Recorder  # here: most brokers record nothing
+    from odradek.broker.control.recording.recorder import Recorder  # imported here because most brokers record nothing
 
     return Recorder(path.open("wb"), loop)
 
 
 def _add_control(clusters: Clusters, app: web.Application) -> None:
-    from odradek.broker.control.http.routes import add_control  # here: with the first connection, as the pages
+    # imported with the first HTTP connection, like the pages
+    from odradek.broker.control.http.routes import add_control
 
     add_control(app, clusters)
 

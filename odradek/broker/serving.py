@@ -1,7 +1,7 @@
-"""A broker that clients can reach: its sockets, the dispatch of their requests, and its HTTP pages.
+"""A broker that clients can connect to: its sockets, the dispatch of their requests, and its HTTP pages.
 
-start: bind the ports → open the broker → listen → HTTP pages → what runs of its own accord
-stop:  housekeeping → HTTP pages → no more requests, answer what is in flight → close the broker
+start: bind the ports → open the broker → listen → HTTP pages → background work
+stop:  housekeeping → HTTP pages → no more requests, answer those in flight → close the broker
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class ServingBroker:
-    dispatcher: Dispatcher[HandlerBroker]  # once it has started, as the next one
+    dispatcher: Dispatcher[HandlerBroker]  # `dispatcher` and `traffic` exist once the broker has started
     traffic: Traffic
 
     def __init__(
@@ -63,11 +63,11 @@ class ServingBroker:
         known_logs: Mapping[TopicPartition, KnownLog] | None = None,
     ) -> None:
         """
-        time             its clock and timers; None for the system's
-        add_routes       puts more pages on the HTTP port
-        make_connection  of this class, or of one derived from it
-        is_alone         whether the process is for this broker, which then watches over the loop
-        disk             of its data directory; None for the system's
+        time             the broker's clock and timers; None for the system's
+        add_routes       adds pages to the HTTP port
+        make_connection  makes a `Connection` or an object of a derived class
+        is_alone         whether the process runs only this broker, which then also watches the loop
+        disk             the disk that holds the data directory; None for the system's
 
         steps, offered, known_logs: see `Broker`
         """
@@ -91,18 +91,19 @@ class ServingBroker:
         self.make_connection = make_connection
 
     async def start(self) -> None:
-        """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
+        """Starts the broker and lets clients in. Raises CannotStart, OSError or KafkaError, after it has undone
+        everything."""
         broker = self.broker
         config = broker.config
-        # Before the directory is touched: a wrong setting, or a port that is taken, must not cost it the mark
-        # of its clean shutdown.
+        # The settings and ports are tried before the directory is opened: a wrong setting or a port in use must not
+        # cost the directory its mark of a clean shutdown.
         sasl = self._sasl_listeners()
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
         if broker.is_alone:
             broker.open(ports)
         else:
-            await work_in_slices(broker.opening(ports))  # others of this process are being served
+            await work_in_slices(broker.opening(ports))  # the process serves other brokers in between
         try:
             certificates = load_certificates(config, broker.timers, broker.workers)
         except CannotStart:
@@ -110,7 +111,7 @@ class ServingBroker:
             raise
         broker.certificates = certificates
         if sasl is not None:
-            sasl.refresh()  # there may be settings in the metadata log
+            sasl.refresh()  # the metadata log may hold settings of SASL
         broker.sasl_listeners = sasl
         authorizer = authorizer_of(config, broker.metadata.image.acls, broker.rules)
         dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
@@ -146,11 +147,11 @@ class ServingBroker:
         addresses: ClientAddresses | None,
         admissions: Admissions | None = None,
     ) -> Server:
-        """Makes a server that speaks the listener's protocol; it does not listen yet.
+        """Makes a server for the listener's protocol. It does not listen yet.
 
-        requests    answers its requests; `behind_login` puts the logins of the listener before a dispatcher
-        addresses   what clients are told; None for the addresses that are registered
-        admissions  the limits of connections that it shares with others; None for limits of its own
+        requests    answers the requests; use `behind_login` to put the listener's logins in front of a dispatcher
+        addresses   the addresses to give to clients; None for the registered ones
+        admissions  connection limits shared with other servers; None for limits of its own
         """
         broker, config = self.broker, self.broker.config
         is_sasl = broker.sasl_listeners is not None and listener.name in broker.sasl_listeners
@@ -169,21 +170,21 @@ class ServingBroker:
         )
 
     def behind_login(self, listener: Listener, requests: RequestReceiver) -> FrameReceiver:
-        """Returns `requests`, behind SASL where the listener has it."""
+        """Returns `requests`, with SASL in front of it if the listener uses SASL."""
         sasl = self.broker.sasl_listeners
         if sasl is None or listener.name not in sasl:
             return requests
         return self._sasl(requests, listener, sasl)
 
     def _sasl_listeners(self) -> SaslListeners | None:
-        """None where there are none. Raises CannotStart."""
+        """Returns the SASL listeners, or None if the configuration has none. Raises CannotStart."""
         broker = self.broker
         names = [one.name for one in broker.config.serving if one.security_protocol in SASL_PROTOCOLS]
         if not names:
             return None
         from odradek.broker.security.sasl.setup import (
             Accounts,
-            SaslListeners,  # here: most brokers have no such listener
+            SaslListeners,  # imported here because most brokers have no such listener
         )
         from odradek.broker.security.tokens.decisions import token_rules
 
@@ -213,9 +214,11 @@ class ServingBroker:
         )
 
     async def stop(self, in_flight_timeout_s: float, *, keeps_data: bool = True) -> None:
-        """keeps_data: whether the directory is needed for another start.
+        """Answers the requests in flight and stops the broker.
 
-        Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""
+        keeps_data: whether the directory will be used for another start. Raises LogWriteFailed or OSError if the log
+        could not be left clean; the next start then reads it again.
+        """
         self.broker.end_housekeeping()
         if self.broker.certificates is not None:
             self.broker.certificates.stop()
@@ -225,7 +228,7 @@ class ServingBroker:
         await self.broker.close(keeps_data=keeps_data)
 
     def let_go(self) -> None:
-        """Forgets all of it, some time after `stop`; see `Broker.let_go`."""
+        """Drops the references to the broker's parts, some time after `stop`; see `Broker.let_go`."""
         for route in self.dispatcher.routes:
             route.fast_path = None
         self.broker.let_go()

@@ -1,1 +1,1 @@
-"""Sockets, connections and their limits."""
+"""Sockets, connections and the limits on them."""

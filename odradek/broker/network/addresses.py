@@ -1,4 +1,5 @@
-"""Tells clients where this broker is, and warns about those that the answer leads to their own machine."""
+"""Decides which address of this broker to give to a client, and warns if the address would lead the client to its own
+machine."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.connection")
 
 ROUTES: Final = Path("/proc/net/route")
-MOST_WARNINGS: Final = 20  # client hosts that are warned about; one wrong setting can mislead hundreds
+MOST_WARNINGS: Final = 20  # client hosts that are warned about at most; one wrong setting can affect hundreds
 
 
 class ClientAddresses:
-    """Decides once for each connection. Loop thread only."""
+    """Decides on an address once for each connection. For the loop thread only."""
 
     def __init__(
         self, published: Mapping[str, Published] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
     ) -> None:
-        """published: odradek.advertise.published, by listener; None where it is not set"""
+        """published: odradek.advertise.published by listener; None if it is not set"""
         self._published = published
         self._is_by_arrival = is_by_arrival
         self._networks = networks
@@ -67,13 +68,13 @@ class ClientAddresses:
 
 
 def networks_of_this_host() -> Networks:
-    """Read anew each time: a container can be connected to a network while it runs."""
+    """Reads this host's networks. They are read each time, since a container can join a network while it runs."""
     from odradek.broker.configuration.advertising import Networks
 
     try:
         return Networks.of_routes(ROUTES.read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return Networks()  # no Linux
+        return Networks()  # this system is not Linux
 
 
 def client_addresses(config: BrokerConfig) -> ClientAddresses:

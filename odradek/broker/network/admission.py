@@ -1,8 +1,8 @@
-"""Limits on connections and on the memory of requests, and the connections that wait for a place or are turned away.
+"""Limits on connections and on the memory of requests. Connections beyond the limits wait or are refused.
 
-Source: SocketServer and ConnectionQuotas of Kafka 4.3.1, observed; docs/spec/security.md#s4-3, #s5; the names of the
-limits are those of its settings. Where Kafka's acceptor waits, the connections that it would not have accepted yet wait
-here, unread.
+Source: SocketServer and ConnectionQuotas of Kafka 4.3.1, observed; docs/spec/security.md#s4-3, #s5. The limits are
+named after Kafka's settings. Where Kafka's acceptor thread stops accepting, Odradek accepts the connections and does
+not read from them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`None` means no limit. `max_connections_per_ip_overrides` is by address, as the peer's address is written."""
+    """Limits on connections; `None` means no limit. `max_connections_per_ip_overrides` is by peer address."""
 
     max_request_bytes: int = 100 * 1024 * 1024  # socket.request.max.bytes
     max_idle_ms: int | None = 600_000  # connections.max.idle.ms
@@ -28,21 +28,22 @@ class ConnectionLimits:
     max_connections_per_ip: int | None = None
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     queued_max_request_bytes: int | None = None
-    accept_backlog: int = 50  # socket.listen.backlog.size: how many may wait for a place
+    accept_backlog: int = 50  # socket.listen.backlog.size: the number of connections that may wait for a place
     max_connections_of_listeners: Mapping[str, int] = field(default_factory=dict)  # listener.name.*.max.connections
 
 
 class Admission(Enum):
     ACCEPTED = auto()
-    WAITS = auto()  # the peer is connected, but nothing it says is read until a place is free, or it is its turn
-    HELD = auto()  # its address makes connections too quickly: closed after a while, unread
+    WAITS = auto()  # the peer is connected, but nothing is read from it until a place is free or its turn has come
+    HELD = auto()  # the peer's address opens connections too fast: closed after a delay, without being read
     REFUSED = auto()  # closed at once
 
 
 class ConnectionQuota:
-    """The open connections. As in Kafka, a full broker makes new ones wait, and closes too many from one address.
+    """Counts the open connections. As in Kafka, new connections wait while the broker is full, and a connection is
+    closed if its address has too many.
 
-    limits  may be replaced at any time; who is in stays in
+    limits  may be replaced at any time; connections already admitted stay open
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -66,7 +67,7 @@ class ConnectionQuota:
         return Admission.ACCEPTED
 
     def refuses(self, ip: str) -> bool:
-        """Whether this address has as many connections as it may have."""
+        """Whether this address has reached its limit of connections."""
         allowed = self.limits.max_connections_per_ip_overrides.get(ip, self.limits.max_connections_per_ip)
         return allowed is not None and self._per_ip.get(ip, 0) >= allowed
 
@@ -75,7 +76,7 @@ class ConnectionQuota:
         return self._waiting >= self.limits.accept_backlog
 
     def promote(self, listener: str = "") -> bool:
-        """Whether one that waited at this listener may be served now; it counts as served if so."""
+        """Returns whether a waiting connection of this listener may be served now, and counts it as served if so."""
         if self._waiting == 0 or self._is_full(listener):
             return False
         self._waiting -= 1
@@ -83,7 +84,7 @@ class ConnectionQuota:
         return True
 
     def release(self, ip: str, listener: str, admission: Admission) -> None:
-        """An admitted peer is gone. `admission` says whether it was still waiting."""
+        """Removes an admitted connection. `admission` tells whether it was still waiting."""
         if admission is Admission.WAITS:
             self._waiting -= 1
         else:
@@ -108,9 +109,9 @@ class ConnectionQuota:
 
 
 class RequestMemory:
-    """queued.max.request.bytes: how many bytes of requests may be here at once, over all connections.
+    """queued.max.request.bytes: the total size of the requests that may be in memory, over all connections.
 
-    As Kafka's pool it is not strict: while any byte is left, one more request of any size gets in.
+    Like Kafka's memory pool it is not strict: as long as any byte is free, one more request of any size is admitted.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -124,7 +125,7 @@ class RequestMemory:
         return True
 
     def give_back(self, size_bytes: int) -> list[Callable[[], None]]:
-        """Returns what to call now: those that were refused and may try again."""
+        """Returns memory. Returns the callbacks of requests that were refused and may try again now."""
         self._left_bytes += size_bytes
         if self._left_bytes <= 0 or not self._waiting:
             return []
@@ -135,31 +136,32 @@ class RequestMemory:
         self._waiting.append(again)
 
 
-MOST_HELD: Final = 1_000  # connections that came too quickly and are closed a little later; more are closed at once
+# connections from addresses that connect too fast, and that are closed after a delay; more are closed at once
+MOST_HELD: Final = 1_000
 
 
 class CreationRates(Protocol):
-    """Rates of new connections: quotas of addresses, and the settings max.connection.creation.rate."""
+    """Rates of new connections: the quotas of addresses and the settings max.connection.creation.rate."""
 
     def held_ms(self, address: str) -> int:
-        """Counts a connection. Above 0: it is one too many of this address, to be closed after so long."""
+        """Counts a connection. Returns 0, or the delay after which to close it if its address connects too fast."""
 
     def waits_ms(self, listener: str) -> int:
-        """Counts a connection that is accepted. How long it has to wait for its turn."""
+        """Counts an accepted connection. Returns how long it has to wait before it is served."""
 
 
 class Newcomer(Protocol):
     @property
     def info(self) -> ConnectionInfo: ...
     def serve(self) -> None:
-        """There is a place now for one that had to wait."""
+        """Called when a place is free for a connection that had to wait."""
 
     def abort(self) -> None: ...
 
 
 @dataclass(slots=True)
 class Throttled:
-    """Connections that had to wait, or were held, because they were made too quickly; for how long in all."""
+    """Counts connections that were delayed or held because they were opened too fast, and their total delay."""
 
     connections: int = 0
     time_ms: int = 0
@@ -172,7 +174,7 @@ class Throttled:
 class Admissions:
     """
     rates                None while no rate of connections is limited
-    delayed_at, held_at  connections that waited for their turn, or were closed in the end; by listener
+    delayed_at, held_at  connections that were delayed before they were served, or before they were closed; by listener
     """
 
     def __init__(self, limits: ConnectionLimits, timers: Timers) -> None:
@@ -181,19 +183,20 @@ class Admissions:
         self.held_at: defaultdict[str, Throttled] = defaultdict(Throttled)
         self._timers = timers
         self._quota = ConnectionQuota(limits)
-        self._waiting: deque[Newcomer] = deque()  # for others to leave
-        self._delayed: dict[Newcomer, TimerHandle] = {}  # for their turn
-        self._held: dict[Newcomer, TimerHandle] = {}  # to be closed
+        self._waiting: deque[Newcomer] = deque()  # for another connection to close
+        self._delayed: dict[Newcomer, TimerHandle] = {}  # for their turn, by rate
+        self._held: dict[Newcomer, TimerHandle] = {}  # to be closed after a delay
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """From now on; who is in stays in."""
+        """Applies new limits to new connections; connections already admitted stay open."""
         self._quota.limits = limits
         self._let_in()
 
     def admit(self, newcomer: Newcomer) -> Admission:
         info, rates = newcomer.info, self.rates
         if rates is not None:
-            if self._quota.refuses(info.client_host) or self._quota.is_backlog_full:  # then it must not count
+            # a refused connection must not count towards the rate
+            if self._quota.refuses(info.client_host) or self._quota.is_backlog_full:
                 return Admission.REFUSED
             held_ms = rates.held_ms(info.client_host)
             if held_ms > 0:
@@ -213,7 +216,7 @@ class Admissions:
         return admission
 
     def leave(self, newcomer: Newcomer, admission: Admission) -> None:
-        """admission: what it was last"""
+        """Removes a connection. admission: its last state"""
         timer = self._held.pop(newcomer, None) or self._delayed.pop(newcomer, None)
         if timer is not None:
             timer.cancel()
@@ -229,7 +232,8 @@ class Admissions:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Lets connections in, longest wait first; a full listener stands in nobody else's way."""
+        """Serves waiting connections, the longest wait first. A full listener does not delay those of other
+        listeners."""
         if not self._waiting:
             return
         still: deque[Newcomer] = deque()

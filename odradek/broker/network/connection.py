@@ -1,9 +1,10 @@
-"""One connection: bytes in, frames to the dispatcher, answers out in the order of the requests.
+"""One connection: splits the bytes into frames, passes them to the dispatcher, and sends the answers in the order of
+the requests.
 
-Frames are handled where they were received: those that fit into the shared receive buffer in place, a longer one in its
-own buffer, which grows with the bytes that arrive and never with the announced length. One request is in flight at a
-time, except that requests of one API may overlap where their handler allows it. Meanwhile at most one receive buffer or
-one frame of further input is kept; then reading stops. It also stops for peers that do not read their answers.
+A frame is handled in the buffer where it was received: in the shared receive buffer if it fits, otherwise in a buffer
+of its own. That buffer grows with the bytes that arrive, regardless of the announced length. One request is in flight
+at a time, except that requests of the same API may overlap if their handler allows it. Meanwhile at most one receive
+buffer or one frame of further input is stored; then reading stops. It also stops if the peer does not read its answers.
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ log = logging.getLogger("odradek.connection")
 LENGTH: Final = Packing(">i")
 LENGTH_BYTES: Final = LENGTH.size
 API_KEY_BYTES: Final = 2
-FIRST_BUFFER_BYTES: Final = 16 * 1024  # the least that a frame longer than what came with it gets
-GROWTH_FACTOR: Final = 8  # its buffer is never longer than this times the bytes that have arrived
+FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum buffer for a frame that did not arrive as a whole
+GROWTH_FACTOR: Final = 8  # the frame's buffer is at most this many times as long as the bytes that have arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
-WRITE_HIGH_WATER_BYTES: Final = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
+# if the peer has more than this left to read, none of its further requests is handled
+WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
-# What a connection may use of one turn of the loop, whatever it has sent; then the others have theirs.
+# Limits on the use of one turn of the loop by one connection; afterwards other connections get their turn.
 REQUESTS_PER_TURN: Final = 32
 TURN_S: Final = 0.002
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The loop calls get_buffer and buffer_updated in turn, so that one receive buffer serves all connections."""
+    """A connection of a client. The loop calls get_buffer and buffer_updated alternately, so one receive buffer can
+    serve all connections."""
 
     __slots__ = (
         "_admission",
@@ -75,30 +78,32 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._handshake: ConnectionHandshake | None = None
-        self._held: HeldBytes | None = None  # what came before it could be taken
-        self._file_sender: FileSender | None = None  # once it was needed
+        self._held: HeldBytes | None = None  # holds bytes that arrived too early to be handled
+        self._file_sender: FileSender | None = None  # created when first needed
         self._admission = Admission.ACCEPTED
-        # A frame, with its length, that is longer than what has come: how much is there, how much there will be.
+        # A frame, with its length field, that has arrived in part; the bytes that have arrived, and its full size.
         self._partial: bytearray | None = None
         self._filled = 0
         self._wanted = 0
-        # Frames, with their lengths, that must wait; nothing is read meanwhile.
+        # Frames, with their length fields, that wait to be handled. Nothing is read meanwhile.
         self._backlog: memoryview | None = None
-        self._is_paid = False  # the partial frame, or the first of the backlog, is counted in queued.max.request.bytes
-        # Requests whose answers have not left, oldest first; an answer that waits for earlier ones stands for itself.
+        # whether the partial frame, or the first of the backlog, is counted in queued.max.request.bytes
+        self._is_paid = False
+        # Requests whose answers have not been sent, oldest first. An `Answered` holds an answer that waits for earlier
+        # ones.
         self._in_flight: deque[Parked | Answered] | None = None
         self._in_flight_bytes = 0  # of their frames
         self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True
-        self._mutes = 0  # as many as have not ended
-        self._mute_timers: list[TimerHandle] = []  # of these, and maybe of some that have
-        self._takes_requests = True  # the peer reads, and is not muted
-        self._turn_is_due = False  # the loop will call `_next_turn`
+        self._mutes = 0  # number of mutes that have not ended
+        self._mute_timers: list[TimerHandle] = []  # of these mutes, and possibly of some that have ended
+        self._takes_requests = True  # whether the peer reads its answers and is not muted
+        self._turn_is_due = False  # whether the loop is going to call `_next_turn`
         self._closing = False
         self.active_at_sweep = server.sweep_count
 
-    # What the loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -131,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._handshake.begin(self._transport, self._held)
 
     def secured(self, transport: asyncio.Transport) -> None:
-        """The handshake is over: bytes go through this transport from now on."""
+        """Called when the TLS handshake is complete; from now on all bytes go through this transport."""
         self._transport = transport
         self._held = None
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
@@ -164,10 +169,10 @@ class Connection(asyncio.BufferedProtocol):
         self._take(memoryview(partial))
 
     def eof_received(self) -> bool:
-        """Keeps the connection, as Kafka does: a peer may stop sending and still read the answers."""
+        """Keeps the connection open, as Kafka does: a peer may stop sending and still read the answers."""
         self.info.got_all = self.unsent_bytes() == 0
         if self._closing or self._handshake is not None or self._waits_for_others():
-            return False  # with TLS the end of one direction is that of both
+            return False  # with TLS, the end of one direction ends both
         self._closing = True
         return True
 
@@ -197,10 +202,10 @@ class Connection(asyncio.BufferedProtocol):
             self._server.forget(self, self._admission, owed_bytes)
         self.info.closed()
 
-    # What the server calls.
+    # Called by the server.
 
     def serve(self) -> None:
-        """There is a place now for one that had to wait."""
+        """Starts a connection that had to wait, now that there is a place for it."""
         self._admission = Admission.ACCEPTED
         held, transport = self._held, self._transport
         if held is None or transport is None or self._closing:
@@ -215,14 +220,14 @@ class Connection(asyncio.BufferedProtocol):
             transport.resume_reading()
 
     def mute(self, throttle_ms: int) -> None:
-        """Read nothing for so long: the peer uses more than its quota. Answers leave as ever."""
+        """Stops reading for this long, because the peer exceeds its quota. Answers are still sent."""
         if self._transport is None:
             return
         self._mutes += 1
         self._mute_timers.append(self._server.timers.after(throttle_ms, self._unmute))
         self._takes_requests = False
         self._stop_reading()
-        if self._is_paid:  # what waits for time to pass must not keep memory from others
+        if self._is_paid:  # a request that waits for time to pass must not hold memory that other requests need
             self._is_paid = False
             self._give_back(self._wanted - LENGTH_BYTES)
 
@@ -242,7 +247,8 @@ class Connection(asyncio.BufferedProtocol):
         return unsent_bytes(self._transport)
 
     def drain(self) -> None:
-        """Take no more requests; close when the answers have left that do not wait for time or other clients."""
+        """Handles no more requests, and closes once all answers are sent, except those that wait for time or for other
+        clients."""
         self._backlog = None
         self._stop_reading()
         self._closing = True
@@ -250,22 +256,22 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def refuse(self, reason: str) -> None:
-        """Close a connection that has no right to be answered, and say why in the log."""
+        """Closes a connection that must not get an answer, and logs the reason."""
         log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
         self.abort()
 
     def abort(self) -> None:
-        """Close without waiting for the peer to read its answers."""
+        """Closes without waiting for the peer to read its answers."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
 
-    # Bytes to frames.
+    # From bytes to frames.
 
     def _take(self, data: memoryview) -> None:
-        """Handle the frames in `data`; keep what has to wait, and the beginning of a frame at the end.
+        """Handles the frames in `data`. Stores the frames that have to wait, and an incomplete frame at the end.
 
-        Of read-only data, which lies in the shared buffer, the bytes are overwritten when this has returned.
+        If `data` is read-only it lies in the shared buffer, whose bytes are overwritten after this has returned.
         """
         server, info = self._server, self.info
         position, end, handled, began_s = 0, len(data), 0, 0.0
@@ -313,10 +319,10 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = len(received)
         capacity = min(self._wanted, max(FIRST_BUFFER_BYTES, GROWTH_FACTOR * self._filled))
         self._partial = bytearray(capacity)
-        memoryview(self._partial)[: self._filled] = received  # a bytearray would copy it twice
+        memoryview(self._partial)[: self._filled] = received  # the slice of a bytearray would be copied once more
 
     def _must_wait(self, data: memoryview, start: int, size: int) -> bool:
-        """Whether the request that is there in `data` has to wait for answers to leave."""
+        """Whether the request in `data` has to wait until earlier answers have been sent."""
         if not self._takes_requests:
             return True
         if not self._in_flight:
@@ -333,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
 
     def _go_on(self) -> None:
-        """Something that had to be waited for is there: try again with what waits."""
+        """Retries the waiting frames. Called when something that they waited for has happened."""
         if self._closing or self._transport is None or self._mutes or self._turn_is_due:
             return
         backlog = self._backlog
@@ -361,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    # Requests to answers.
+    # From requests to answers.
 
     def _handle(self, frame: memoryview) -> None:
         try:
@@ -389,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         reply.when_done(self._on_answer)
 
     def _on_answer(self, _: object) -> None:
-        """One of the parked requests is answered: send all answers that no other has to precede."""
+        """Sends all answers that need not wait for an earlier one. Called when a parked request is answered."""
         in_flight = self._in_flight
         while in_flight:
             oldest = in_flight[0]
@@ -430,12 +436,13 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(chunks)  # type: ignore[arg-type]
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-        """Sends from files; what does not leave at once goes on as the first in flight, and all others wait for it."""
+        """Sends an answer that has parts in files. If it cannot be sent at once, it becomes the first in flight, and
+        all others wait for it."""
         sender = self._file_sender
         if sender is None:
             try:
                 sender = self._file_sender = FileSender(transport, self._server.loop, self)
-            except OSError:  # no descriptor left
+            except OSError:  # no file descriptor left
                 self.info.sends_files = False
                 transport.writelines(in_memory(chunks))
                 return
@@ -455,7 +462,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.give_back(size)
 
     def _waits_for_others(self) -> bool:
-        """Whether nothing is in flight but what waits for time to pass or for other clients."""
+        """Whether every request in flight waits for time to pass or for other clients."""
         return all(not isinstance(one, Answered) and one.waits_for_others for one in self._in_flight or ())
 
     def _refuse(self, reason: str) -> None:
@@ -467,7 +474,8 @@ class Connection(asyncio.BufferedProtocol):
         self._park(reply)
 
     def _hang_up(self, reason: str) -> None:
-        """Kafka's answer to what it cannot read. Earlier requests are still answered."""
+        """Closes the connection, as Kafka does after bytes that it cannot parse. Earlier requests are still
+        answered."""
         log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
         self._stop_reading()
         self._closing = True

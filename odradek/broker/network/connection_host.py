@@ -1,4 +1,5 @@
-"""The surroundings of a connection: its server, the handshake before its frames, what answers them, and counts."""
+"""The interfaces of the objects around a connection: its server, the handshake before its frames, and the receiver of
+its requests."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
 
-C = TypeVar("C", contravariant=True)  # the connection
+C = TypeVar("C", contravariant=True)  # the type of the connection
 
 
 class Handshakes(Protocol[C]):
@@ -34,19 +35,19 @@ class ConnectionHost(Protocol[C]):
     def requests(self) -> FrameReceiver: ...
     @property
     def handshakes(self) -> Handshakes[C] | None:
-        """None where frames come in the clear."""
+        """None if the listener has no TLS."""
 
     @property
     def limits(self) -> ConnectionLimits: ...
     @property
     def memory(self) -> RequestMemory | None:
-        """Taken by requests; None where there is no limit."""
+        """The memory that requests may use; None if it is unlimited."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
     def now_s(self) -> Callable[[], float]:
-        """Times what a connection uses of a turn of the loop."""
+        """The clock that measures how much of a turn of the loop a connection uses."""
 
     @property
     def timers(self) -> Timers: ...
@@ -54,78 +55,83 @@ class ConnectionHost(Protocol[C]):
     def listener_name(self) -> str: ...
     @property
     def addresses(self) -> Addresses | None:
-        """None: clients are told what is registered."""
+        """Decides on the addresses to give to clients; None if clients get the registered ones."""
 
     @property
     def receive_buffer(self) -> memoryview:
-        """Shared by all connections of the loop."""
+        """The receive buffer shared by all connections of the loop."""
 
     @property
     def received(self) -> memoryview:
-        """The same, read-only: frames in it belong to nobody, and are overwritten by the next ones."""
+        """A read-only view of the receive buffer. Frames in it are overwritten by the next ones."""
 
     @property
     def sweep_count(self) -> int:
-        """Sweeps for idle connections so far."""
+        """Number of sweeps for idle connections so far."""
 
     def next_connection_id(self) -> int: ...
     def admit(self, connection: C) -> Admission: ...
     def forget(self, connection: C, admission: Admission, owed_bytes: int) -> None: ...
     def give_back(self, size_bytes: int) -> None:
-        """Memory of requests that are done with."""
+        """Frees the memory of requests that have been answered."""
 
 
 class FrameReceiver(Protocol):
-    """The answerer of frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
+    """Answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
 
     @property
     def logins(self) -> LoginCounts | None:
-        """None where nobody logs in."""
+        """Counts of logins; None if clients do not log in."""
 
     def connected(self, connection: ConnectionInfo) -> None:
-        """Before its first frame; not called for connections that are refused."""
+        """Called before the first frame of a connection, unless the connection is refused."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        """A read-only frame may be overwritten when this has returned. Raises MalformedMessage, CloseConnection."""
+        """Starts to handle a frame. A read-only frame may be overwritten after this returns. Raises MalformedMessage or
+        CloseConnection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        """A frame is not read because of its size. The connection closes at once, or with this answer."""
+        """Called for a frame that is not read because of its size. The connection closes at once if this returns None,
+        otherwise after the answer is sent."""
 
 
 class RequestReceiver(FrameReceiver, Protocol):
-    """A `FrameReceiver` that logins can stand before: `odradek.broker.api.dispatch.Dispatcher`."""
+    """A `FrameReceiver` that can be placed behind authentication: `odradek.broker.api.dispatch.Dispatcher`."""
 
     def serves(self, number: int, version: int) -> bool:
-        """Whether there is this API, in this version."""
+        """Whether this version of this API is served."""
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """Returns the answer that says `code` for a whole request. Raises MalformedMessage."""
+        """Returns an answer with this error code for the whole request. Raises MalformedMessage."""
 
 
 class ConnectionHandshake(Protocol):
-    """The exchange before the frames of a connection: `odradek.broker.security.tls.handshake.TlsHandshake`."""
+    """The exchange that precedes the frames: `odradek.broker.security.tls.handshake.TlsHandshake`."""
 
     def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
-        """held: its protocol until now. Ends with `secured`, or with `connection_lost`."""
+        """Starts the handshake, which ends with a call of `secured` or `connection_lost`.
+
+        held: the transport's protocol so far
+        """
 
 
 @dataclass(slots=True)
 class LoginCounts:
-    """Since the start; `again` are re-authentications of open connections (KIP-368)."""
+    """Logins since the start. `…_again` are re-authentications of open connections (KIP-368)."""
 
     succeeded: int = 0
     failed: int = 0
     succeeded_again: int = 0
     failed_again: int = 0
-    expired: int = 0  # connections closed because their session had ended
+    expired: int = 0  # connections closed because their session had expired
 
 
-FIONREAD: Final = 0x541B  # Linux; termios has it, and costs an import
+FIONREAD: Final = 0x541B  # on Linux; termios defines it too, but would have to be imported
 _UNREAD: Final = array("i", [0])
 
 
 def has_unread_bytes(transport: asyncio.Transport | None, info: ConnectionInfo) -> bool:
-    """Whether the kernel has bytes of the peer that nobody has read yet; only recordings ask."""
+    """Whether the kernel holds bytes of the peer that have not been read. Only used by recordings."""
     if transport is None or transport.is_closing():
         return False
     if info.descriptor is None:

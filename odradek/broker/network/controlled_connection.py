@@ -1,4 +1,4 @@
-"""Connections of a broker under control: they can be observed, and can write an answer in pieces."""
+"""Connections of a controlled broker. They can be observed, and can send an answer in pieces."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class ExchangeObserver:
-    """Sees the requests of one connection, and their answers in the same order.
+    """Receives the requests of one connection, and their answers in the same order.
 
-    maker   who made it
-    unseen  answers that are still to come to requests from before it began
+    maker   the factory that made this observer
+    unseen  number of answers still to come to requests that arrived before this observer
     """
 
     __slots__ = ("maker", "unseen")
@@ -35,47 +35,52 @@ class ExchangeObserver:
         self.unseen = 0
 
     def received(self, frame: memoryview) -> bool:
-        """Before it is handled; read-only frames are overwritten later. Returns whether `handled` is to be called."""
+        """Called before a request is handled. Read-only frames are overwritten later. Returns whether `handled` is to
+        be called."""
         raise NotImplementedError
 
     def handled(self, reply: list[Chunk] | Parked) -> None:
-        """After the last request was handled, its frame as it is then. Not where that raised an exception."""
+        """Called after the last request was handled, whose frame may have changed by then. Not called if handling
+        raised an exception."""
 
     def answered(self, chunks: list[Chunk]) -> None:
-        """Before it is written: the answer to the oldest request without one. Empty where there is none; also called
-        for what is told of a request that was too long to be received."""
+        """Called before an answer is written, for the oldest request without an answer. `chunks` is empty if the
+        protocol has no answer. Also called for the answer to a request that was too long to be received."""
         raise NotImplementedError
 
     def hung_up(self, is_newest: bool) -> None:
-        """The connection closes in place of an answer. is_newest: to the last request, not to the oldest without one"""
+        """Called when the connection closes instead of giving an answer.
+
+        is_newest: whether the missing answer is for the last request; otherwise for the oldest without an answer
+        """
         raise NotImplementedError
 
 
 class ObservesConnections(Protocol):
-    """Makes what sees the exchanges of connections."""
+    """Makes observers for connections."""
 
     def observe(self, connection: ControlledConnection) -> ExchangeObserver: ...
 
 
 class HasObservers(Protocol):
-    """The server of connections under control; `odradek.broker.network.server.Server`."""
+    """The server of controlled connections: `odradek.broker.network.server.Server`."""
 
     requests: FrameReceiver
 
     @property
     def observers(self) -> Sequence[ObservesConnections]:
-        """Makers for all its connections."""
+        """Factories of observers for all connections of this server."""
 
     def observed_by(self, makers: Sequence[ObservesConnections]) -> None: ...
 
 
 def observe(server: HasObservers, makers: Sequence[ObservesConnections]) -> None:
-    """Lets them, and nobody else, see all exchanges of a server whose requests nobody sees.
+    """Makes these factories, and no others, observe a server whose requests have not been observed so far.
 
-    They see a connection from its next request on: the loop need not turn to all at once.
+    An open connection is observed from its next request on, so that the loop need not visit all connections at once.
     """
     if list(makers) == list(server.observers):
-        makers = server.observers  # connections know them by identity
+        makers = server.observers  # connections compare factories by identity
     else:
         server.observed_by(makers)
     if makers:
@@ -83,7 +88,7 @@ def observe(server: HasObservers, makers: Sequence[ObservesConnections]) -> None
 
 
 class ObservedRequests(RequestFilter):
-    """Tells the observers of a connection of its requests."""
+    """Passes the requests of a connection to its observers."""
 
     def __init__(self, plain: FrameReceiver, makers: Sequence[ObservesConnections]) -> None:
         super().__init__(plain)
@@ -108,28 +113,28 @@ class ObservedRequests(RequestFilter):
 
 
 class ControlledConnection(Connection):
-    """A connection whose answers may be a `PacedAnswer`."""
+    """A connection that accepts a `PacedAnswer`."""
 
     __slots__ = ("_paced", "makers", "observers", "senders")
 
     def __init__(self, server: ConnectionHost[Connection]) -> None:
         super().__init__(server)
-        self._paced: PacedSender | None = None  # while such an answer leaves
-        self.makers: Sequence[ObservesConnections] = ()  # of `observers`
+        self._paced: PacedSender | None = None  # set while a paced answer is being sent
+        self.makers: Sequence[ObservesConnections] = ()  # the factories of `observers`
         self.observers: list[ExchangeObserver] = []
-        self.senders = 0  # of answers that were observed; once they are done, they come as answers of nothing
+        self.senders = 0  # senders of observed answers; each will report an empty answer when it is done
 
     @property
     def holds_input(self) -> bool:
-        """Whether bytes of the peer wait here, or in the kernel since nothing is read."""
+        """Whether bytes of the peer wait here, or in the kernel because reading has stopped."""
         return self._backlog is not None or self._partial is not None or not self._is_reading
 
     def connection_lost(self, exc: Exception | None) -> None:
         Connection.connection_lost(self, exc)
-        self.observers = []  # they know it, and nothing may go round in a circle
+        self.observers = []  # an observer refers to its connection; this breaks the cycle
 
     def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
-        """Is seen by one that each of them makes, from now on, and by nobody else."""
+        """Makes each of these factories, and no others, observe this connection from now on."""
         self.makers = makers
         kept = [observer for observer in self.observers if observer.maker in makers]
         known = [observer.maker for observer in kept]
@@ -145,7 +150,7 @@ class ControlledConnection(Connection):
     def _write(self, chunks: list[Chunk]) -> None:
         if self.observers:
             self._tell(chunks)
-        # as `Connection._write`, whose call would be 0.5 % of a small request's instructions
+        # Same as `Connection._write`, since calling that would add 0.5 % to a small request's instructions.
         transport = self._transport
         if not chunks or transport is None:
             return
@@ -170,7 +175,7 @@ class ControlledConnection(Connection):
         Connection._hang_up(self, reason)
 
     def _refuse(self, reason: str) -> None:
-        observers, self.observers = self.observers, []  # nobody has received the request
+        observers, self.observers = self.observers, []  # the observers have not seen this request
         Connection._refuse(self, reason)
         self.observers = observers
 
@@ -183,7 +188,8 @@ class ControlledConnection(Connection):
             self.senders += 1
 
     def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
-        """It is the first in flight until all of it has left, and all others wait for it."""
+        """Sends an answer in pieces. Until all are sent it is the first in flight, and all other answers wait for
+        it."""
         data = b"".join(in_memory(chunks))
         sender = PacedSender(self, transport, data, chunks.pieces(len(data)))
         self._paced = sender
@@ -201,7 +207,7 @@ class ControlledConnection(Connection):
         self._on_answer(sender)
 
     def pause(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
-        """Runs `action` that much later by the broker's clock, but not in this turn of the loop."""
+        """Calls `action` after this delay by the broker's clock, but never in this turn of the loop."""
         if delay_ms > 0:
             return self._server.timers.after(delay_ms, action)
         return self._server.loop.call_soon(action)
@@ -211,7 +217,7 @@ class ControlledConnection(Connection):
 
 
 class PacedSender:
-    """One answer; a parked request to its connection until it has left."""
+    """Sends one answer. To its connection it is a parked request until the answer has been sent."""
 
     __slots__ = (
         "_connection",
@@ -226,7 +232,7 @@ class PacedSender:
     )
 
     overlapping_key: int | None = None
-    size_bytes: int = 0  # the frame has been given back
+    size_bytes: int = 0  # the memory of the frame was released before
 
     def __init__(
         self,
@@ -243,7 +249,7 @@ class PacedSender:
         self._timer: TimerHandle | None = None
         self._on_done: Callable[[object], None] | None = None
         self.is_done = False
-        self.waits_for_others = False  # it waits for time
+        self.waits_for_others = False  # true while the sender waits for time to pass
 
     @property
     def left_bytes(self) -> int:
@@ -253,17 +259,17 @@ class PacedSender:
         self._on_done = action
 
     def abandon(self) -> None:
-        """The connection is gone."""
+        """Stops sending, because the connection is gone."""
         self._on_done = None
         if self._timer is not None:
             self._timer.cancel()
 
     def chunks(self) -> list[Chunk]:
-        """Nothing: it has left."""
+        """Returns nothing, since the answer has already been sent."""
         return []
 
     def go_on(self) -> None:
-        """Waits for the next piece's time."""
+        """Waits until the next piece is due."""
         piece = next(self._pieces, None)
         if piece is not None:
             delay_ms, end = piece

@@ -1,9 +1,9 @@
-"""Sender of the answers of one connection that have parts in files: the kernel moves these from the page cache to the
-socket, which costs a third of the CPU of reading and writing them.
+"""Sends answers of one connection that have parts in files. The kernel copies these parts from the page cache to the
+socket, at a third of the CPU cost of reading and writing them.
 
-The loop's transport cannot do that, so a duplicate of its descriptor is written to, but only while the transport has
-nothing left to write; and until an answer has left, the connection hands nothing to the transport. A TLS connection has
-to have its bytes in buffers, and so has a system without `sendfile`.
+The loop's transport cannot do that, so this module writes to a duplicate of the transport's descriptor. It writes only
+while the transport has nothing left to write, and the connection passes nothing to the transport until the answer has
+been sent. TLS connections and systems without `sendfile` send from buffers instead.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from typing import Any, Final, Protocol
 from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
-MOST_BUFFERS: Final = 512  # in one call; IOV_MAX is 1024
+MOST_BUFFERS: Final = 512  # per call; IOV_MAX is 1024
 
 
 class Unsent:
-    """`next` until it is None; each time `sent` says how much of that has left, which may be less than all of it."""
+    """The unsent chunks of an answer. Call `next` until it returns None; after each call, report with `sent` how many
+    bytes were sent, which may be fewer than `next` returned."""
 
     __slots__ = ("_at", "_chunks", "_sent_bytes")
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self._chunks = chunks
-        self._at = 0  # the first chunk that has not left as a whole
+        self._at = 0  # the first chunk that has not been sent completely
         self._sent_bytes = 0  # of that chunk
 
     def next(self) -> list[Buffer] | FileSlice | None:
-        """Buffers that may be sent in one call, or a part in a file."""
+        """Returns buffers to send in one call, or a part of a file, or None at the end."""
         chunks, at, sent_bytes = self._chunks, self._at, self._sent_bytes
         if at == len(chunks):
             return None
@@ -59,26 +60,27 @@ class Unsent:
 log = logging.getLogger("odradek.connection")
 
 SENDS_FILES: Final = hasattr(os, "sendfile") and hasattr(os, "RWF_NOWAIT") and hasattr(socket, "MSG_MORE")
-MOST_PER_TURN_BYTES: Final = 1024 * 1024  # from files; then others of the loop have their turn
+MOST_PER_TURN_BYTES: Final = 1024 * 1024  # from files; then other work of the loop gets its turn
 
 
 class Stop(Enum):
-    END = auto()  # all has left
-    NO_ROOM = auto()  # in the socket; or others have their turn
-    COLD = auto()  # what comes next would have to be waited for
+    END = auto()  # everything has been sent
+    NO_ROOM = auto()  # the socket's buffer is full, or other work of the loop gets its turn
+    COLD = auto()  # the next bytes are not in the page cache
 
 
 class FileSending(Protocol):
-    """The connection."""
+    """The connection, as its sender sees it."""
 
     def still_sending(self) -> None:
-        """The peer reads."""
+        """Called when the peer reads."""
 
     def abort(self) -> None: ...
 
 
 class FileSender:
-    """One answer at a time. To its connection an answer that takes longer is a parked request, until it has left."""
+    """Sends one answer at a time. To the connection, an answer that is not sent at once is a parked request until it
+    has been sent."""
 
     __slots__ = (
         "_cached_bytes",
@@ -93,11 +95,11 @@ class FileSender:
     )
 
     overlapping_key: int | None = None
-    size_bytes: int = 0  # the frame has been given back
+    size_bytes: int = 0  # the memory of the frame was released before
     waits_for_others: bool = False
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: FileSending) -> None:
-        """Raises OSError where no more descriptors are to be had."""
+        """Raises OSError if there are no file descriptors left."""
         shared: Any = transport.get_extra_info("socket")
         if shared is None:
             raise OSError("a transport without a socket")
@@ -107,13 +109,14 @@ class FileSender:
         self._loop = loop
         self._connection = connection
         self._unsent = Unsent(())
-        self._cached_bytes = 0  # of what comes next: known to be in the page cache
-        self._is_waiting = False  # for room in the socket, or for its turn
+        self._cached_bytes = 0  # bytes after the current position that are known to be in the page cache
+        self._is_waiting = False  # for space in the socket's buffer, or for its turn
         self._on_done: Callable[[object], None] | None = None
         self.is_done = True
 
     def send(self, chunks: list[Chunk]) -> None:
-        """`is_done` tells whether all of it has left. What is in files was found in the page cache right before."""
+        """Starts to send an answer, whose file parts were just found in the page cache. `is_done` is true if all was
+        sent at once."""
         assert self.is_done
         self.is_done = False
         self._unsent = Unsent(chunks)
@@ -128,11 +131,11 @@ class FileSender:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """Nothing: it has left."""
+        """Returns nothing, since the answer has already been sent."""
         return []
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Stops sending, because the connection is gone."""
         self._wait_for_room(False)
         self._unsent = Unsent(())
         self._on_done = None
@@ -161,7 +164,7 @@ class FileSender:
                 action(self)
 
     def _send_until_stopped(self) -> Stop:
-        """Raises OSError, also BlockingIOError."""
+        """Raises OSError, including BlockingIOError."""
         if self._transport.get_write_buffer_size():  # an earlier answer, written in this turn of the loop
             return Stop.NO_ROOM
         unsent, descriptor = self._unsent, self._socket.fileno()
@@ -184,7 +187,8 @@ class FileSender:
         return Stop.END
 
     def _wait_for_room(self, waits: bool) -> None:
-        """In the socket; what is not sent because others have their turn waits for it too, and finds it at once."""
+        """Waits for space in the socket's buffer, or stops waiting. Also used to give other work its turn: then the
+        buffer has space, and the callback comes in the next turn."""
         if waits is not self._is_waiting:
             self._is_waiting = waits
             if waits:
@@ -194,11 +198,11 @@ class FileSender:
 
     def _room(self) -> None:
         self._connection.still_sending()
-        self._cached_bytes = 0  # that may have been long ago
+        self._cached_bytes = 0  # the cached pages may have been evicted since
         self._send_on()
 
     def _warm_up(self) -> None:
-        """Have a thread read the next portion into the page cache."""
+        """Lets a thread read the next portion into the page cache."""
         step = self._unsent.next()
         assert isinstance(step, FileSlice)
         size_bytes = min(step.size_bytes, MOST_PER_TURN_BYTES)
@@ -215,7 +219,8 @@ class FileSender:
         self._send_on()
 
     def _give_up(self, error: BaseException) -> None:
-        """Half an answer cannot be taken back; the peer may have gone as well."""
+        """Aborts the connection after a failure, which may only mean that the peer is gone: an answer sent in part
+        cannot be taken back."""
         self._wait_for_room(False)
         log.info("closing a connection: an answer could not be sent from its file: %s", error)
         self._connection.abort()

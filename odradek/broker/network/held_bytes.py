@@ -1,6 +1,6 @@
-"""The protocol of a connection that cannot take bytes yet: there is no place for it, or no TLS around it.
+"""The protocol of a connection that cannot handle bytes yet, because it waits for a place or for its TLS handshake.
 
-A transport cannot be kept from reading while it tells its protocol that the connection is made: uvloop reads once more.
+A transport cannot be stopped from reading during its `connection_made` callback: uvloop reads once more.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from typing import Any
 
 
 class HeldBytes(asyncio.Protocol):
-    """Keeps what comes, and reads no more after it."""
+    """Stores the bytes that arrive, and pauses reading after the first ones."""
 
     def __init__(
         self, transport: asyncio.Transport | None = None, connection: asyncio.BaseProtocol | None = None
     ) -> None:
-        """transport: to stop reading from; connection: is told when it is lost"""
+        """
+        transport   is paused
+        connection  is told when the transport is lost
+        """
         self._data = bytearray()
         self._transport = transport
         self._connection = connection
@@ -30,9 +33,10 @@ class HeldBytes(asyncio.Protocol):
             self._connection.connection_lost(exc)
 
     def release(self, transport: asyncio.Transport) -> None:
-        """Feeds the kept bytes to the transport's current protocol, as the transport would."""
+        """Passes the stored bytes to the transport's current protocol, as the transport would."""
         data, self._data = memoryview(self._data), bytearray()
-        protocol: Any = transport.get_protocol()  # a BufferedProtocol, or uvloop's for TLS, which only behaves like one
+        # a BufferedProtocol, or uvloop's TLS protocol, which has the same methods
+        protocol: Any = transport.get_protocol()
         while data and not transport.is_closing():
             buffer = protocol.get_buffer(len(data))
             count = min(len(buffer), len(data))

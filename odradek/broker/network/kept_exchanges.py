@@ -1,7 +1,7 @@
-"""The last requests of a broker under control and their answers, as its clients saw them.
+"""The recent requests of a controlled broker and their answers, as its clients saw them.
 
-A connection notes the bytes that exist anyway, and when; nothing of them is decoded before somebody asks. A request or
-an answer of more than MOST_KEPT_BYTES is kept by its size only, and so is whatever may hold a secret.
+A connection stores bytes that exist anyway, and the time; nothing is decoded before somebody looks. Of a request or an
+answer that is longer than MOST_KEPT_BYTES, or that may hold a secret, only the size is stored.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.controlled_time import Pace
 
 MOST_EXCHANGES: Final = 1_000
-SPARE_EXCHANGES: Final = 100  # more than these are there when the oldest ones go
+SPARE_EXCHANGES: Final = 100  # excess over MOST_EXCHANGES at which the oldest are dropped
 MOST_BYTES: Final = 4 * 1024 * 1024
-MOST_KEPT_BYTES: Final = 16 * 1024  # of a request, and of an answer
+MOST_KEPT_BYTES: Final = 16 * 1024  # per request, and per answer
 HEAD_BYTES: Final = 8  # of a frame: API key, version, correlation id
 
 
-# The request: id of its connection, the pace of the clock, the loop's time, its frame or the beginning of it, the bytes
-# of the frame, and whether its answer may be kept.
+# A request: the id of its connection, the pace of the clock, the loop's time, the frame or its beginning, the size of
+# the frame, and whether the answer may be stored.
 Received: TypeAlias = "tuple[int, Pace, float, bytes, int, bool]"
-# The answer: the pace, the loop's time, it with its length or None where it is not kept, its bytes, and whether the
-# connection was closed instead, by whomever.
+# An answer: the pace, the loop's time, the answer with its length field or None if it is not stored, its size, and
+# whether either side closed the connection instead of answering.
 Answered: TypeAlias = "tuple[Pace, float, Chunk | None, int, bool]"
 
 
 class KeptExchange:
-    """Two tuples, since to make them takes a third of the time that as many attributes would. Times are those of the
-    loop, at the pace that the cluster's clock had. `answered` is None while the client waits."""
+    """A request and its answer, in two tuples because as many attributes would take three times as long to set. Times
+    are those of the loop; the pace translates them into the cluster's time. `answered` is None while the client waits.
+    """
 
     __slots__ = ("answered", "received")
 
@@ -53,31 +54,31 @@ class KeptExchange:
 
 
 class Paced(Protocol):
-    """`odradek.broker.runtime.controlled_time.ControlledTime`."""
+    """A clock with a pace: `odradek.broker.runtime.controlled_time.ControlledTime`."""
 
     @property
     def pace(self) -> Pace: ...
 
 
 class KeptExchanges:
-    """The last MOST_EXCHANGES of one cluster, over its restarts; their bytes are MOST_BYTES at most."""
+    """The last MOST_EXCHANGES exchanges of one cluster, across its restarts; at most MOST_BYTES in total."""
 
     __slots__ = ("clients", "dropped", "exchanges", "kept_bytes", "now_s", "time")
 
     def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
-        """now_s: the time of the loop"""
+        """now_s: returns the loop's time"""
         self.time = time
         self.now_s = now_s
         self.exchanges: deque[KeptExchange] = deque()
         self.kept_bytes = 0
-        self.dropped = 0  # the number of the last one that is not kept any more
-        self.clients: dict[int, KeptClient] = {}  # by the identity of what is known of their connections
+        self.dropped = 0  # number of the last exchange that was dropped
+        self.clients: dict[int, KeptClient] = {}  # by the identity of their connection's ConnectionInfo
 
     def observe(self, connection: ControlledConnection) -> KeptClient:
         return KeptClient(self, connection)
 
     def last(self) -> Iterator[tuple[int, KeptExchange]]:
-        """Yields them with their numbers, the oldest first."""
+        """Yields the exchanges with their numbers, oldest first."""
         self.trim()
         return enumerate(list(self.exchanges), self.dropped + 1)
 
@@ -86,12 +87,12 @@ class KeptExchanges:
             oldest = self.exchanges.popleft()
             self.dropped += 1
             self.kept_bytes -= oldest.kept_bytes
-            if oldest.answered is None:  # its answer may still come, and is not kept
+            if oldest.answered is None:  # the answer may still arrive, and must not be stored
                 oldest.received = (*oldest.received[:5], False)
 
 
 class KeptClient(ExchangeObserver):
-    """A connection whose exchanges are kept. first: the beginning of its first request; None before it"""
+    """Stores the exchanges of one connection. first: the beginning of its first request; None before that"""
 
     __slots__ = ("_connection", "_connection_id", "_info", "_kept", "first", "unanswered")
 
@@ -101,15 +102,15 @@ class KeptClient(ExchangeObserver):
         self._connection, self._info = connection, connection.info
         self._connection_id = connection.info.connection_id
         self.first: bytes | None = None
-        self.unanswered: deque[KeptExchange | None] = deque()  # in their order; None for what is not kept at all
+        self.unanswered: deque[KeptExchange | None] = deque()  # in order; None for exchanges that are not stored at all
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer, and answers that are leaving."""
+        """Number of requests without an answer, including answers that are being sent."""
         return len(self.unanswered) + self._connection.senders
 
     def received(self, frame: memoryview) -> bool:
-        if not self._info.is_authenticated:  # bytes of a login
+        if not self._info.is_authenticated:  # the bytes belong to a login
             self.unanswered.append(None)
             return False
         kept = self._kept
@@ -154,7 +155,7 @@ class KeptClient(ExchangeObserver):
             exchange.answered = (self._kept.time.pace, self._kept.now_s(), None, 0, True)
 
     def _introduce(self, frame: memoryview) -> None:
-        """Makes the client known, as its first request tells of it."""
+        """Registers the client, with the beginning of its first request."""
         clients, key = self._kept.clients, id(self._info)
         self.first = bytes(frame[:MOST_KEPT_BYTES])
         clients[key] = self

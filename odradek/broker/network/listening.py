@@ -1,6 +1,7 @@
-"""From the configuration to sockets and limits, with messages that say what to correct where that is impossible.
+"""Opens the configured listeners and reads the connection limits. Errors name the setting to correct.
 
-Names of hosts are allowed for addresses in settings and quotas; asking the resolver takes a thread.
+Settings and quotas of addresses may name hosts. Resolving them may block, so it runs in a thread once the broker
+serves.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RECEIVE_BUFFER = "socket.receive.buffer.bytes"
 
 
 def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
-    """Raises CannotStart."""
+    """Binds the socket of a listener. Raises CannotStart."""
     try:
         bound = bind(listener.host, listener.port)
     except OSError as error:
@@ -34,7 +35,8 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
                 " `listeners`; --port 0 takes any that is free"
             ) from None
         raise CannotStart(f"cannot listen on {where}: {error.strerror}") from None
-    # Accepted sockets inherit them. Kafka's own default, 100 KiB, is not taken over: the kernel's sizes grow as needed.
+    # Accepted sockets inherit these sizes. Kafka's default of 100 KiB is not used, since the kernel's own sizes grow as
+    # needed.
     for name, option in ((SEND_BUFFER, socket.SO_SNDBUF), (RECEIVE_BUFFER, socket.SO_RCVBUF)):
         size_bytes = int(config.given.get(name, -1))
         if size_bytes > 0:
@@ -43,7 +45,7 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """Raises CannotStart."""
+    """Reads the limits on connections from the configuration. Raises CannotStart."""
     idle_ms, queued_bytes = config.connections_max_idle_ms, config.queued_max_request_bytes
     return ConnectionLimits(
         max_request_bytes=config.socket_request_max_bytes,
@@ -58,13 +60,14 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
 
 
 def of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
-    """A number that is set for single listeners, by their names."""
+    """Returns a numeric setting of single listeners, by listener name."""
     texts = {one.name: config.listener_settings(one.name).own_text(setting) for one in config.serving}
     return {name: int(text) for name, text in texts.items() if text is not None}
 
 
 def by_address(overrides: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`, host:count pairs, with the addresses of hosts that are given by name."""
+    """Parses `max.connections.per.ip.overrides`, which holds host:count pairs, and resolves hosts given by name. Raises
+    CannotStart."""
     limits = {}
     for pair in filter(None, (pair.strip() for pair in overrides.split(","))):
         host, _, count = pair.rpartition(":")
@@ -76,8 +79,8 @@ def by_address(overrides: str) -> dict[str, int]:
 
 
 def address_of(text: str) -> str | None:
-    """Normalizes an address to the form of a connection's peer; None for the name of a host."""
-    from ipaddress import ip_address  # here: most brokers limit nobody
+    """Normalizes an address to the spelling that peer addresses have. Returns None for a host name."""
+    from ipaddress import ip_address  # imported here because most brokers limit nobody
 
     try:
         return ip_address(text).compressed
@@ -86,7 +89,7 @@ def address_of(text: str) -> str | None:
 
 
 def addresses_of_hosts(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Asks the resolver: in a thread. What has no address is left out."""
+    """Resolves host names, and leaves out hosts without an address. Call it in a thread, since it may block."""
     found = {}
     for host in hosts:
         try:

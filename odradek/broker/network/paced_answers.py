@@ -1,4 +1,4 @@
-"""Answers that leave in pieces, each in a turn of the loop of its own; only brokers under control give them."""
+"""Answers that are sent in pieces, each in its own turn of the loop. Only controlled brokers send them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
 STEP_MS: Final = 100.0
-# Makes of the size of an answer its pieces: how many ms to wait before each, and where in the answer it ends.
+# Divides an answer of a given size into pieces: for each, the delay in ms before it, and its end position.
 Pieces: TypeAlias = Callable[[int], Iterator[tuple[float, int]]]
 
 
@@ -25,8 +25,8 @@ class _NoFile:
 
 
 class PacedAnswer(list[Chunk]):
-    """The chunks of an answer, and its pieces. Behind them is an empty one of a file: connections look for such, so
-    that they need not look for this class before each answer."""
+    """The chunks of an answer, and how to divide it into pieces. An empty FileSlice follows the chunks: connections
+    look for file slices in any case, so no answer needs a check for this class."""
 
     def __init__(self, chunks: Iterable[Chunk], pieces: Pieces) -> None:
         super().__init__([*chunks, FileSlice(_NoFile(), 0, 0)])
@@ -34,12 +34,12 @@ class PacedAnswer(list[Chunk]):
 
 
 def cut_at(position: int) -> Pieces:
-    """Makes two pieces, one right behind the other."""
+    """Divides an answer into two pieces, the second right after the first."""
     return lambda size: iter(((0.0, position), (0.0, size)))
 
 
 def slow(bytes_per_s: int) -> Pieces:
-    """Makes pieces of which n bytes have left after n / bytes_per_s seconds."""
+    """Divides an answer so that it is sent at this rate."""
     step_ms = max(STEP_MS, 1000 / bytes_per_s)
 
     def pieces(size: int) -> Iterator[tuple[float, int]]:

@@ -1,4 +1,4 @@
-"""Filters between connections and what answers their requests: each sees every frame before it is handled."""
+"""Filters between connections and the receiver of their requests. A filter sees each frame before it is handled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestFilter:
-    """A filter that lets everything pass; `odradek.broker.network.connection_host.FrameReceiver`. Subclasses look at
-    frames in `start`, and at new connections in `connected`.
+    """A `FrameReceiver` that passes everything on. Subclasses inspect frames in `start`, and new connections in
+    `connected`.
 
-    plain: answers what passes
+    plain: the receiver behind the filter
     """
 
     def __init__(self, plain: FrameReceiver) -> None:

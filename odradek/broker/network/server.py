@@ -1,4 +1,5 @@
-"""The server: the listening sockets, the resources that all connections share, and the sweep of idle connections."""
+"""The server: its listening sockets, the resources that all connections share, and the sweep that closes idle
+connections."""
 
 from __future__ import annotations
 
@@ -20,18 +21,21 @@ from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
 if TYPE_CHECKING:
     from odradek.broker.network.controlled_connection import ControlledConnection, ObservesConnections
 
-LEAST_BACKLOG: Final = 128  # Kafka's 50 drops connections when many clients start at once; a queue costs nothing
+# Kafka's default of 50 drops connections when many clients start at once, and a longer queue costs nothing
+LEAST_BACKLOG: Final = 128
 RECEIVE_BUFFER_BYTES: Final = 128 * 1024
-SWEEPS_PER_IDLE_TIME: Final = 8  # an idle peer goes between connections.max.idle.ms and 1/8 later
+SWEEPS_PER_IDLE_TIME: Final = 8  # an idle connection is closed after connections.max.idle.ms plus up to 1/8 of it
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that does not listen yet. An empty host means every address, of IPv4 and IPv6. Raises OSError."""
+    """Makes a bound socket that does not listen yet. An empty host means all addresses, IPv4 and IPv6. Raises
+    OSError."""
     if host:
-        # As bytes where it is ASCII: of a str, Python imports an encoding for other alphabets first.
+        # As bytes if it is ASCII: for a str, Python would first import the IDNA codec.
         name = host.encode() if host.isascii() else host
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        found.sort(key=lambda one: one[0] is not socket.AF_INET)  # as Java, where "localhost" is both
+        # IPv4 first, as Java does for a name with both, such as "localhost"
+        found.sort(key=lambda one: one[0] is not socket.AF_INET)
         family, _, _, _, address = found[0]
         return _bound(family, address)
     try:
@@ -57,7 +61,8 @@ def _bound(family: int, address: Any) -> socket.socket:
 
 
 def _receive_buffer(loop: asyncio.AbstractEventLoop) -> memoryview:
-    """Shared by all servers of a loop: each handles what it has read before another one reads."""
+    """Returns the receive buffer that all servers of the loop share. That is safe, since a connection handles the bytes
+    that it has read before another one reads."""
     found = _receive_buffers.get(loop)
     if found is None:
         found = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
@@ -69,7 +74,8 @@ _receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = Wea
 
 
 class Server:
-    """Loop thread only. `listen`, then `stop`; connections call the rest."""
+    """A listening server of one listener, for the loop thread only. The broker calls `listen`, then `stop`; connections
+    call the remaining methods."""
 
     def __init__(
         self,
@@ -88,11 +94,11 @@ class Server:
         make_connection: Callable[[Server], Connection] = Connection,
     ) -> None:
         """
-        authentication_timeout_ms  for a listener on which connections begin unauthenticated; None on others
+        authentication_timeout_ms  for a listener whose connections begin unauthenticated; None for others
         admissions                 shared by the listeners of a broker
-        connection_ids             shared by its listeners and by its nodes
-        now_s                      times what a connection uses of a turn of the loop
-        make_connection            of this class, or of one derived from it
+        connection_ids             shared by the listeners of the broker and by the cluster's nodes
+        now_s                      measures how much of a turn of the loop a connection uses
+        make_connection            makes a `Connection` or an object of a derived class
         """
         self.handshakes = handshakes
         self.requests = requests
@@ -105,7 +111,7 @@ class Server:
         self.received = self.receive_buffer.toreadonly()
         queued_bytes = limits.queued_max_request_bytes
         self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None
-        self.sweep_count = 0  # a connection notes at which it was last busy
+        self.sweep_count = 0  # a connection stores the sweep count at which it was last active
         self.timers = timers
         self._sweep_timer: TimerHandle | None = None
         self._admissions = admissions or Admissions(limits, timers)
@@ -124,11 +130,12 @@ class Server:
         return len(self._connections)
 
     def connections(self) -> list[ConnectionInfo]:
-        """Lists the open connections, the oldest first."""
+        """Returns the open connections, oldest first."""
         return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
 
     def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
-        """By these; `observe` calls this. Each connection is a `ControlledConnection`, and forgets others at once."""
+        """Replaces the factories of observers. Called by `observe`. All connections must be a `ControlledConnection`;
+        they drop the observers of other factories at once."""
         self.observers = makers
         for connection in self._connections:
             controlled = cast("ControlledConnection", connection)
@@ -137,11 +144,11 @@ class Server:
 
     @property
     def connections_made(self) -> int:
-        """Since the start."""
+        """Number of connections since the start."""
         return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:
-        """Accept connections on a socket that `bind` made; from now on it is the server's."""
+        """Starts to accept connections on a socket made by `bind`, which then belongs to the server."""
         self._listener = await self.loop.create_server(
             lambda: self._make_connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
         )
@@ -154,13 +161,14 @@ class Server:
             self._listener = None
 
     def cut(self) -> None:
-        """Ends all connections without another byte, and takes no more."""
+        """Stops accepting, and aborts all connections without sending another byte."""
         self.stop_accepting()
         for connection in list(self._connections):
             connection.abort()
 
     async def stop(self, timeout_s: float) -> None:
-        """Answer what is in flight, except requests that wait for time or for other clients; then close everything."""
+        """Answers the requests in flight, except those that wait for time or for other clients; then closes all
+        connections."""
         self.stop_accepting()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -175,7 +183,7 @@ class Server:
                 for connection in list(self._connections):
                     connection.abort()
 
-    # What connections call.
+    # Called by connections.
 
     def next_connection_id(self) -> int:
         self._connections_made += 1
@@ -202,13 +210,15 @@ class Server:
             self._all_gone.set()
 
     def give_back(self, size_bytes: int) -> None:
-        """Requests of this size are done with; those that waited for memory try again, from the loop."""
+        """Frees the memory of requests of this size. Requests that waited for memory try again in the loop's next
+        turn."""
         assert self.memory is not None
         for again in self.memory.give_back(size_bytes):
             self.loop.call_soon(again)
 
     def _give_time(self, connection: Connection, timeout_ms: int) -> None:
-        """To authenticate. Whoever is slower has nothing to lose: it was allowed nothing yet."""
+        """Refuses the connection if it has not authenticated in time. It loses nothing, since it was not allowed
+        anything yet."""
 
         def over() -> None:
             del self._deadlines[connection]

@@ -1,1 +1,1 @@
-"""Clock, threads and parked replies: the parts that the rest of the broker runs on."""
+"""Clock, threads and delayed replies: the parts that the rest of the broker runs on."""

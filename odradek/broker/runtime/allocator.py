@@ -1,8 +1,9 @@
-"""Memory of the process: which freed memory the C library keeps, and what the garbage collector passes over.
+"""Memory settings of the process: how much freed memory the C library keeps, and which objects the garbage collector
+skips.
 
-By default glibc returns the memory of large buffers to the kernel as soon as they are freed, and fetches it again page
-by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fetch requests. What is free between used
-memory it never returns by itself.
+By default glibc returns the memory of large buffers to the kernel as soon as they are freed. The next buffer gets it
+back page by page, zeroed, which took a quarter of the CPU time of large Produce and Fetch requests. On the other hand,
+glibc never returns free pages that lie between used ones, unless it is asked to.
 """
 
 import ctypes
@@ -12,18 +13,20 @@ from functools import cache
 from typing import Final
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-KEPT_BYTES: Final = 16 * 1024 * 1024  # free memory at the end of the heap, above which it goes back to the kernel
-MAPPED_BYTES: Final = 8 * 1024 * 1024  # buffers from this size on come from the kernel directly, and go back there
+KEPT_BYTES: Final = 16 * 1024 * 1024  # maximum of free memory at the end of the heap; more is returned to the kernel
+# buffers of at least this size are mapped from the kernel directly, and unmapped when freed
+MAPPED_BYTES: Final = 8 * 1024 * 1024
 
-STUCK: Final = 50  # brokers that are thawed and collected; and half as many as there are clusters
-FREEZES: Final = 500  # after which cycles among frozen objects are looked for; fewer when no cluster waits meanwhile
+STUCK: Final = 50  # brokers not freed by reference counting before a full collection; plus half the number of clusters
+# freezes after which a full collection looks for cycles among frozen objects; the second is for when it delays nobody
+FREEZES: Final = 500
 FREEZES_OF_THE_LAST: Final = 100
-FREEZES_FOR_EACH: Final = 10  # more for each cluster: with many the pause is longer
+FREEZES_FOR_EACH: Final = 10  # added to both for each cluster, since the pause is longer with many
 
 
 @cache  # once for all brokers of a process
 def keep_freed_memory() -> bool:
-    """Whether the C library can be told; others than glibc decide for themselves."""
+    """Makes glibc keep more freed memory. Returns False for any other C library, which has no such option."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -32,7 +35,8 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Returns free pages to the kernel, wherever they are: some ms. Whether there were any; False without glibc."""
+    """Returns all free pages to the kernel, which takes some milliseconds. Returns whether there were any; False
+    without glibc."""
     try:
         malloc_trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -41,36 +45,37 @@ def return_freed_memory() -> bool:
 
 
 class FrozenObjects:
-    """Objects of the process that the garbage collector passes over: all that are there when a cluster has started.
+    """Objects that the garbage collector skips: everything alive when a cluster has started.
 
-    A turn of the loop in which it looked at those of a fork of 100 partitions took 15 ms of CPU and more, and at those
-    that the process itself has 30. What a cluster leaves goes by its reference counts. Only cycles need the collector,
-    which does not find frozen ones: they are thawed, all at once, when there may be many, best when no cluster is left.
+    If the collector walked over the objects of a fork with 100 partitions, that turn of the loop took at least 15 ms of
+    CPU; the objects of the process itself took 30 ms. A stopped cluster is freed by reference counting. Only cycles
+    need the collector, which does not find cycles of frozen objects; so all objects are thawed at once when many cycles
+    may have accumulated, preferably when no cluster is left.
     """
 
     def __init__(self) -> None:
-        self._freezes = 0  # since all were thawed
-        self._stuck = 0  # brokers that did not go by their reference counts
+        self._freezes = 0  # since the last thaw
+        self._stuck = 0  # brokers that reference counting did not free
 
     def begin(self) -> bool:
-        """Before a cluster starts. Returns what `made` needs."""
-        gc.collect(1)  # garbage would be frozen with it; what requests have left since the last time is little
+        """Called before a cluster starts. Returns a value to pass to `made`."""
+        gc.collect(1)  # garbage would be frozen too; requests leave little of it between two collections
         collects = gc.isenabled()
         gc.disable()
         return collects
 
     def made(self, began: bool) -> None:
-        """When it has started, or could not."""
+        """Called when the cluster has started, or has failed to."""
         gc.freeze()
         self._freezes += 1
         if began:
             gc.enable()
 
     def gone(self, broker: Callable[[], object], clusters: Sized) -> None:
-        """Some time after a broker has let go of its parts.
+        """Called some time after a broker has dropped its parts.
 
-        broker    None if it went with them; a weak reference
-        clusters  those that are left
+        broker    a weak reference; returns None if the broker has been freed
+        clusters  the clusters that are left
         """
         alive = len(clusters)
         self._stuck += broker() is not None

@@ -1,4 +1,5 @@
-"""The clock and the timers, passed in from outside: nothing below the shell reads a clock or arms its own timer."""
+"""The interfaces of clocks and timers. Only the outermost code reads the system's clock or arms its timers; everything
+else receives them as parameters."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -8,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock time, in milliseconds since the epoch: what records, expiry and retention are measured in."""
+    """Wall-clock time in milliseconds since the epoch, used for record timestamps, expiry and retention."""
 
     def now_ms(self) -> int: ...
 
@@ -23,16 +24,16 @@ class Timers(Protocol):
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle: ...
 
     def monotonic_ms(self) -> float:
-        """The time that they wait for, since whenever; it does not go back."""
+        """The time by which the timers run, from an arbitrary start. It never goes back."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A timer's action that comes again every `interval_ms` and mostly finds nothing that is due.
+    """A periodic timer action that runs every `interval_ms` and mostly finds nothing to do.
 
-    due_ms  from when on a run may find something, if nothing else happens until then: the present or the past where it
-            may find something now, None where it never will. A clock that is moved ahead leaves out the runs before.
+    due_ms  the earliest time at which a run may find something to do if nothing else happens before: now or a past time
+            if it may find something now, None if never. When a test moves its clock ahead, earlier runs are skipped.
     """
 
     action: Callable[[], None]
@@ -47,7 +48,7 @@ class Scan:
 
 
 def earliest(times_ms: Iterable[int | None]) -> int | None:
-    """None where all are: never."""
+    """The earliest of the times, where None means never. Returns None if all are None."""
     return min((each for each in times_ms if each is not None), default=None)
 
 
@@ -57,10 +58,10 @@ class SystemClock:
 
 
 class SteadyClock:
-    """Time that passes evenly: the wall clock's at the beginning, which no later jump of that one moves.
+    """Time that passes evenly: it starts at the wall clock's time and ignores later changes of the wall clock.
 
-    For what may not end early or last for hours because somebody sets the clock, as sessions and locks, and yet is told
-    or stored as a time. Kafka measures these by its monotonic clock.
+    Used for periods that must not end early or last for hours when somebody sets the clock, such as sessions and locks,
+    but whose times are sent or stored. Kafka measures these periods with its monotonic clock.
     """
 
     def __init__(self, wall: Clock, monotonic_s: Callable[[], float]) -> None:

@@ -1,7 +1,7 @@
-"""Clock and timers of one cluster under test: they follow the system's until somebody freezes, moves or sets them.
+"""Clock and timers of one cluster under test. They follow the system's until a test freezes, moves or sets them.
 
-Two times are kept apart, as in an operating system: the one that timers wait for only goes forward; the wall clock is
-that time and a shift, which `set` may turn back, or the system's while nobody has touched it.
+As in an operating system, there are two times. The timers' time only goes forward. The wall clock is the timers' time
+plus a shift, which `set` may move back; until a test touches the clock, it is the system's wall clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle
 
-SPARED_CANCELLED = 64  # so many cancelled timers may wait among the armed ones, or as many as those are
+SPARED_CANCELLED = 64  # cancelled timers that may stay in the heap; or as many as half of its timers, if that is more
 
 
 class ControlledTimer:
@@ -32,7 +32,7 @@ class ControlledTimer:
             self._owner.one_cancelled()
 
 
-Armed: TypeAlias = tuple[float, int, ControlledTimer]  # when it is due, and which one it is
+Armed: TypeAlias = tuple[float, int, ControlledTimer]  # due time, number in the order of arming, timer
 
 
 def _order(armed: Armed) -> tuple[float, int]:
@@ -40,33 +40,34 @@ def _order(armed: Armed) -> tuple[float, int]:
 
 
 def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
-    """The first turn of a scan that is due at `due_ms`, or one interval later and so on, that is not before `at_ms`."""
+    """The first turn of a scan at or after `at_ms`. The scan's turns are at `due_ms`, one interval later, and so on."""
     return due_ms + max(0, math.ceil((at_ms - due_ms) / max(scan.interval_ms, 1))) * max(scan.interval_ms, 1)
 
 
 class Pace:
-    """A clock from when it last began to run, stopped or jumped, by the seconds of `time.monotonic`."""
+    """How the time passes since it was last frozen, resumed or moved. Seconds are those of `time.monotonic`."""
 
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
 
     def __init__(self, at_ms: float, since_s: float, shift_ms: float, is_frozen: bool) -> None:
         """
-        at_ms     the time that timers go by, since `since_s`
-        shift_ms  how far the wall clock is before it
+        at_ms     the timers' time at `since_s`
+        shift_ms  how far the wall clock is ahead of the timers' time
         """
         self.at_ms = at_ms
         self.since_s = since_s
         self.shift_ms = shift_ms
         self.is_frozen = is_frozen
         self.wall_at_ms = at_ms + shift_ms
-        self.rate = 0.0 if is_frozen else 1000.0  # ms for each second
+        self.rate = 0.0 if is_frozen else 1000.0  # milliseconds per second
 
     def wall_ms(self, at_s: float) -> int:
         return int(self.wall_at_ms + (at_s - self.since_s) * self.rate)
 
 
 class ControlledTime:
-    """A `Clock` and `Timers`; loop thread only. Actions run in the order of their due times, then as armed."""
+    """A `Clock` and `Timers`, for use on the loop thread only. Actions run by due time; those due at the same time run
+    in the order in which they were armed."""
 
     def __init__(
         self,
@@ -77,35 +78,36 @@ class ControlledTime:
         system_ns: Callable[[], int] = time_ns,
     ) -> None:
         """
-        now_ms     where it begins; None for the system's time
+        now_ms     the time to start with; None for the system's time
         system_ns  the system's wall clock
         """
         self._loop = loop
         self._system_ns = system_ns
         self._go_at(Pace(system_ns() / 1e6 if now_ms is None else float(now_ms), monotonic(), 0.0, is_frozen))
-        self._is_the_systems = now_ms is None and not is_frozen  # nobody has touched it
+        self._is_the_systems = now_ms is None and not is_frozen  # true until a test touches the clock
         self._numbers = count()
         self._armed: list[Armed] = []  # a heap
-        self._scans: list[Armed] = []  # few; kept apart, since an advance leaves most of their turns out
+        self._scans: list[Armed] = []  # few; in a list of their own, since an advance skips most of their turns
         self._cancelled = 0
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0.0
-        self._runs_soon = False  # though the time stands still
+        self._runs_soon = False  # whether a run is scheduled although the time is frozen
         self._moving = asyncio.Lock()
-        self.actions_run = 0  # what an advance costs is proportional to it
+        self.actions_run = 0  # the cost of an advance is proportional to it
 
     def _go_at(self, pace: Pace) -> None:
-        """From when it freezes, goes on or jumps."""
+        """Continues with a new pace after a freeze, resume or jump."""
         self._is_the_systems = False
         self.pace = pace
         self.is_frozen = pace.is_frozen
         since_s = 0.0 if pace.is_frozen else pace.since_s
         self._began_ms = pace.at_ms - since_s * 1e3
-        wall_ms = math.floor(pace.wall_at_ms)  # so many nanoseconds are more than a float can count
+        # whole milliseconds first: a float is too small for this many nanoseconds
+        wall_ms = math.floor(pace.wall_at_ms)
         self._wall_began_ns = wall_ms * 1_000_000 + round((pace.wall_at_ms - wall_ms) * 1e6) - round(since_s * 1e9)
 
     def now_ms(self) -> int:
-        # Each request asks, a small one twice: a sum takes 0.2 % of its instructions.
+        # Called by every request, twice by a small one: one addition costs 0.2 % of its instructions.
         if self._is_the_systems:
             return self._system_ns() // 1_000_000
         return (self._wall_began_ns if self.is_frozen else self._wall_began_ns + monotonic_ns()) // 1_000_000
@@ -115,7 +117,7 @@ class ControlledTime:
 
     @property
     def steady(self) -> Clock:
-        """The time that timers go by: it does not go back."""
+        """A clock that follows the timers' time, so it never goes back."""
         return SteadyTime(self)
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
@@ -140,16 +142,16 @@ class ControlledTime:
             self._run_what_is_due_already()
 
     def resume(self) -> None:
-        """Goes on from where it stands, at the system's pace."""
+        """Continues from the current time at the system's pace."""
         if self.is_frozen:
             self._go_at(Pace(self.pace.at_ms, monotonic(), self.pace.shift_ms, False))
             self._wake_later()
 
     async def advance(self, ms: float, settled: Callable[[], Awaitable[None]]) -> None:
-        """Returns when all that became due has run, in its order, and what follows from it. The turns of scans that
-        would find nothing are left out.
+        """Moves the time ahead. Returns when every action that became due has run, in order, together with its
+        consequences. Turns of scans that would find nothing are skipped.
 
-        settled: waits until the broker has nothing more to do at the time that it is
+        settled: waits until the broker has nothing more to do at the current time
         """
         async with self._moving:
             was_frozen = self.is_frozen
@@ -167,7 +169,8 @@ class ControlledTime:
                     self.resume()
 
     async def set(self, now_ms: int, settled: Callable[[], Awaitable[None]]) -> None:
-        """Forward: as `advance`. Back: the wall clock jumps, and timers notice nothing of it."""
+        """Sets the wall clock. A time ahead is reached as by `advance`; for a time in the past the wall clock jumps,
+        and timers are not affected."""
         ahead_ms = now_ms - self.now_ms()
         if ahead_ms >= 0:
             await self.advance(ahead_ms, settled)
@@ -175,19 +178,20 @@ class ControlledTime:
             self.jump(ahead_ms)
 
     def jump(self, ms: float) -> None:
-        """Sets the wall clock forward or back, of which timers notice nothing."""
+        """Moves the wall clock forward or back without affecting timers."""
         pace = self.pace
         self._go_at(Pace(pace.at_ms, pace.since_s, self._shift_ms(self.monotonic_ms()) + ms, pace.is_frozen))
 
     def stop(self) -> None:
-        """Forgets all timers: whose they were is gone."""
+        """Drops all timers. Called when their owner is gone."""
         self._sleep()
         self._armed.clear()
         self._scans.clear()
         self._cancelled = 0
 
     def one_cancelled(self) -> None:
-        """Counts a cancelled timer. Long delays that are mostly cancelled must not pile up."""
+        """Counts a cancelled timer, and removes cancelled timers if there are many: timers with long delays are mostly
+        cancelled, and would accumulate."""
         self._cancelled += 1
         if self._cancelled > max(SPARED_CANCELLED, len(self._armed) // 2):
             self._armed = [each for each in self._armed if each[2].action is not None]
@@ -198,12 +202,12 @@ class ControlledTime:
         self._go_at(Pace(at_ms, 0.0, self._shift_ms(at_ms), True))
 
     def _shift_ms(self, at_ms: float) -> float:
-        """at_ms: when it is, for timers"""
+        """Returns how far the wall clock is ahead when the timers' time is `at_ms`."""
         return self._system_ns() / 1e6 - at_ms if self._is_the_systems else self.pace.shift_ms
 
     def _next_ms(self, until_ms: float) -> float | None:
-        """When something is due next. Until then, or `until_ms`, nothing happens, so the turns of scans that would find
-        nothing are left out."""
+        """Returns when the next action is due. Nothing happens before that time, or before `until_ms`; so it also moves
+        each scan past the turns that would find nothing."""
         while self._armed and self._armed[0][2].action is None:
             heappop(self._armed)
             self._cancelled -= 1
@@ -225,7 +229,7 @@ class ControlledTime:
         return min([*self._armed[:1], *self._scans], default=None, key=_order)
 
     def _run_due(self) -> None:
-        """Runs what is due now, and not what these arm: that has a turn of its own."""
+        """Runs the actions that are due now. Actions that these arm get a turn of their own."""
         now_ms, last = self.monotonic_ms(), next(self._numbers)
         while (first := self._first()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]
@@ -240,11 +244,12 @@ class ControlledTime:
             self.actions_run += 1
             try:
                 action()
-            except Exception as error:  # as the loop treats its own timers
+            except Exception as error:  # as the loop does for its own timers
                 self._loop.call_exception_handler({"message": "a timer's action failed", "exception": error})
 
     def _run_what_is_due_already(self) -> None:
-        """In the next turn of the loop: time that stands still keeps waiting only what needs time."""
+        """Runs due actions in the next turn of the loop: while the time is frozen, timers without a delay must still
+        run."""
         first = self._first()
         if first is not None and first[0] <= self.pace.at_ms and not self._runs_soon:
             self._runs_soon = True
@@ -275,7 +280,7 @@ class ControlledTime:
 
 
 class SteadyTime:
-    """A clock as `odradek.broker.runtime.clock.SteadyClock`, by a time under control."""
+    """Like `odradek.broker.runtime.clock.SteadyClock`, but follows a `ControlledTime`."""
 
     def __init__(self, time: ControlledTime) -> None:
         self._time = time

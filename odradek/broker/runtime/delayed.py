@@ -1,6 +1,7 @@
-"""Replies that do not exist yet: parked by a handler, resolved by the code that learns the answer.
+"""Replies that are given later: a handler returns one unresolved, and the code that finds the answer resolves it.
 
-Code that needs such an answer to go on is a coroutine, which awaits it: `odradek.broker.runtime.waiting`.
+Code that needs such an answer before it can continue is a coroutine and awaits it: see
+`odradek.broker.runtime.waiting`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ M = TypeVar("M")
 
 
 class NoResponse(Enum):
-    """The result of a handler where the protocol has no answer (Produce with acks=0)."""
+    """The result of a handler if the protocol has no answer (Produce with acks=0)."""
 
     NO_RESPONSE = 0
 
@@ -29,18 +30,18 @@ NO_RESPONSE = NoResponse.NO_RESPONSE
 
 
 class CloseConnection(Exception):
-    """Raised by a handler, or given to `Deferred.fail`, where Kafka hangs up instead of answering.
+    """Raised by a handler, or passed to `Deferred.fail`, where Kafka closes the connection instead of answering.
 
     last_answer: written before the connection closes
     """
 
     def __init__(self, reason: str, last_answer: list[Chunk] | None = None) -> None:
-        super().__init__(shortened(reason))  # it may quote the request, and is logged
+        super().__init__(shortened(reason))  # shortened because it may quote the request and is logged
         self.last_answer = last_answer or []
 
 
 class Parked(Protocol):
-    """A request whose answer is not there yet, as its connection sees it."""
+    """A request without an answer yet, as its connection sees it."""
 
     @property
     def size_bytes(self) -> int:
@@ -48,28 +49,29 @@ class Parked(Protocol):
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of the requests that need not wait for this answer."""
+        """The API key of the requests that need not wait for this answer, or None."""
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether it waits for time to pass or for other clients, so that a broker that stops does not wait for it."""
+        """Whether the request waits for other clients or for time to pass, so that a stopping broker need not wait for
+        it."""
 
     @property
     def is_done(self) -> bool: ...
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        """Runs `action` once, with anything, when the answer is there; at once if it is."""
+        """Calls `action` once, with an arbitrary argument, when the answer is ready; at once if it is ready now."""
 
     def abandon(self) -> None:
-        """Forgets the request: the client is gone."""
+        """Drops the request because the client is gone."""
 
     def chunks(self) -> list[Chunk]:
-        """Encodes the answer, once it is done; empty where there is none. Raises CloseConnection."""
+        """Encodes the finished answer; empty if the protocol has none. Raises CloseConnection."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplyAround:
-    """The part of a `Parked` that is as in the one around which it stands."""
+    """Base class of a `Parked` that wraps another one: forwards the properties that stay the same."""
 
     def __init__(self, reply: Parked) -> None:
         self._reply = reply
@@ -92,17 +94,17 @@ class ReplyAround:
 
 @dataclass(slots=True)
 class Answered:
-    """An answer that is there and waits for earlier ones of its connection."""
+    """A finished answer that waits for earlier answers on its connection."""
 
     answer: list[Chunk]
     size_bytes: int  # of the request's frame
 
 
 class Deferred(Generic[M]):
-    """One answer, given exactly once; loop thread only. No exception is an answer.
+    """An answer that is given exactly once, possibly later. For the loop thread only. An exception can be the answer.
 
-    `overlaps=True` says: all that this request changes has been changed, only the answer waits. Then the next request
-    of the same connection and the same API need not wait for it. Answers leave in request order either way.
+    `overlaps=True` means that the request has made all its changes, and only its answer is delayed. The connection's
+    next request of the same API then need not wait for it. Answers are sent in request order in any case.
     """
 
     __slots__ = ("_on_disconnect", "_on_done", "_outcome", "is_done", "overlaps")
@@ -110,7 +112,7 @@ class Deferred(Generic[M]):
     def __init__(self, *, overlaps: bool = False) -> None:
         self.is_done = False
         self.overlaps = overlaps
-        self._outcome: M | Exception  # from the time that it is done
+        self._outcome: M | Exception  # set once `is_done`
         self._on_done: Callable[[Deferred[M]], None] | None = None
         self._on_disconnect: Callable[[], None] | None = None
 
@@ -118,16 +120,18 @@ class Deferred(Generic[M]):
         self._finish(message)
 
     def fail(self, error: Exception) -> None:
-        """Answers as if the handler had raised it: a `KafkaError` in the API's form, `CloseConnection` hangs up."""
+        """Answers as if the handler had raised the error: a `KafkaError` becomes an answer of the API,
+        `CloseConnection` closes the connection."""
         self._finish(error)
 
     def settle(self, outcome: M | KafkaError) -> None:
-        """Answers with a refusal as `fail` does, with anything else as `resolve` does, for callbacks that get
+        """Answers as `fail` does if the outcome is a `KafkaError`, otherwise as `resolve` does. For callbacks that get
         either."""
         self._finish(outcome)
 
     def follow(self, answer: NowOrLater[M]) -> None:
-        """Gives this answer: now, or when it is there, which the client may not wait for."""
+        """Gives the same answer as `answer`, now or when that is ready. If the client leaves before, `answer` is
+        abandoned."""
         if not isinstance(answer, Deferred):
             self.resolve(answer)
             return
@@ -135,36 +139,37 @@ class Deferred(Generic[M]):
         answer.when_done(lambda done: self._finish(done._outcome))
 
     def on_disconnect(self, action: Callable[[], None]) -> None:
-        """Runs `action` if the client goes away before the answer is there: the place to forget a parked request."""
+        """Calls `action` if the client disconnects before the answer is ready. Use it to drop a waiting request."""
         self._on_disconnect = action
 
-    # The side of the reader, of which there is one: the connection or a coroutine.
+    # Methods for the reader of the answer. There is one reader: the connection or a coroutine.
 
     def __await__(self) -> Generator[Deferred[Any], None, M]:
-        """Waits in a coroutine that `odradek.broker.runtime.waiting` runs. Raises what `fail` was given."""
+        """Waits for the answer in a coroutine that `odradek.broker.runtime.waiting` runs. Raises the error passed to
+        `fail`."""
         if not self.is_done:
             yield self
         return self.outcome()
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
-        """Runs `action` when the answer is there; at once if it is."""
+        """Calls `action` when the answer is ready; at once if it is ready now."""
         if self.is_done:
             action(self)
         else:
             self._on_done = action
 
     def outcome(self) -> M:
-        """Returns the answer, once it is there; raises what `fail` was given."""
+        """Returns the finished answer, or raises the error passed to `fail`."""
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
     def now_or_later(self) -> NowOrLater[M]:
-        """Returns the answer itself, if it is there already; raises what `fail` was given."""
+        """Returns the answer if it is ready, otherwise this object. Raises the error passed to `fail`."""
         return self.outcome() if self.is_done else self
 
     def abandon(self) -> None:
-        """Forgets the reader, since the client is gone. The answer may still be given."""
+        """Drops the reader because the client is gone. The answer may still be given."""
         self._on_done = None
         action, self._on_disconnect = self._on_disconnect, None
         if action is not None and not self.is_done:
@@ -182,4 +187,4 @@ class Deferred(Generic[M]):
 
 
 NowOrLater: TypeAlias = M | Deferred[M]
-"""An answer that may be there already."""
+"""An answer, or the `Deferred` that will give it."""

@@ -1,10 +1,11 @@
-"""A watchdog of the event loop: how late it comes to what is due, and what kept it.
+"""A watchdog of the event loop, which measures how late the loop runs due actions, and which work delayed it.
 
-Every client waits while one thing runs on the loop. Two measurements, neither of which costs a request anything:
+Every client waits while a single piece of work runs on the loop. Two measurements, neither of which costs a request
+anything:
 
-- a tick that is armed again and again tells how long a request that came just then would have waited;
-- what is timed anyway (requests) or runs seldom (writes of a tick, chores, garbage collection) says so when it took
-  longer than LONG_S.
+- a timer that is armed again and again measures how long a request that arrived at its due time would have waited;
+- work that is timed anyway (requests) or runs rarely (writes at the end of a turn, chores, garbage collection) is
+  counted by name if it took longer than LONG_S.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ logger = logging.getLogger("odradek.loop")
 LONG_S = 0.005
 WARN_S = 1.0
 BUSY_TICK_MS = 50
-IDLE_TICK_MS = 1000  # while no requests come
-MOST_BITS = 64  # of a time in µs
+IDLE_TICK_MS = 1000  # while no requests arrive
+MOST_BITS = 64  # of a lateness in µs
 GARBAGE_COLLECTION = "garbage collection"
 
 
 @dataclass(slots=True)
 class LongRuns:
-    """Runs of one kind of work that took longer than LONG_S each."""
+    """The runs of one kind of work that took longer than LONG_S each."""
 
     times: int = 0
     total_s: float = 0.0
@@ -39,8 +40,8 @@ class LongRuns:
 
 
 class LoopWatch:
-    """Counts since the start: `late[n]` ticks came less than 2 to the power of n µs late, and not less than half of
-    that, `late_s` all of them together; `blocking` says by name what took long."""
+    """Counters since the start. `late[n]` is the number of ticks that were late by at least 2^(n-1) and less than 2^n
+    µs, `late_s` the total lateness. `blocking` holds the long runs by the name of the work."""
 
     def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:
         self.late = [0] * MOST_BITS
@@ -48,15 +49,19 @@ class LoopWatch:
         self.blocking: dict[str, LongRuns] = {}
         self._timers = timers
         self.monotonic_s = monotonic_s
-        self.slices = asyncio.Lock()  # held for a slice of work on very many things, and the turn after it
+        self.slices = asyncio.Lock()  # held during one slice of a long loop over many items, and the turn after it
         self._requests: Callable[[], int] = lambda: 0
         self._requests_before = 0
-        self._slowest: tuple[float, str] | None = None  # since the last tick
+        self._slowest: tuple[float, str] | None = None  # the longest run since the last tick, and its name
         self._collection_began_s = 0.0
         self._tick: TimerHandle | None = None
 
     def start(self, requests: Callable[[], int]) -> None:
-        """requests: how many there have been; without new ones the ticks are few, so that an idle broker stays idle."""
+        """Starts the ticks.
+
+        requests: returns the number of requests so far. While it does not change the ticks are rare, so that an idle
+        broker stays idle.
+        """
         self._requests = requests
         gc.callbacks.append(self._collecting)
         self._arm(BUSY_TICK_MS)
@@ -68,7 +73,7 @@ class LoopWatch:
             self._tick = None
 
     def took(self, name: str, time_s: float) -> None:
-        """Something of this name ran on the loop; for callers that have measured it."""
+        """Reports that work of this name ran on the loop, for callers that measure the time themselves."""
         if time_s < LONG_S:
             return
         of = self.blocking.get(name)
@@ -115,7 +120,7 @@ class LoopWatch:
         self._arm(IDLE_TICK_MS if is_idle else BUSY_TICK_MS)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        """A callback of `gc`, which calls it in the thread that made the last object."""
+        """A callback of `gc`, called by the thread that created the last object."""
         if phase == "start":
             self._collection_began_s = self.monotonic_s()
         else:
@@ -124,7 +129,7 @@ class LoopWatch:
 
 @dataclass(frozen=True, slots=True)
 class WatchedTimers:
-    """Timers whose actions are timed, as of one kind of work."""
+    """Timers whose actions are timed under one name."""
 
     timers: Timers
     watch: LoopWatch

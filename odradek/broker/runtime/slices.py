@@ -1,4 +1,4 @@
-"""Work on very many things, on the loop and for somebody who can wait, while other clients are served in between."""
+"""Long work on the loop, done in slices so that other clients are served in between."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ SLICE_S: Final = 0.003
 
 
 async def work_in_slices(steps: Iterator[None]) -> None:
-    """Does all of it. Whatever else the loop has to do gets its turn after each SLICE_S, in which steps end. However
-    many of these go on, each turn has one slice, of the one that has waited longest."""
+    """Runs all steps. After each SLICE_S, within which the steps stop, the loop can do other work. If several of these
+    calls are active, each turn of the loop runs one slice, of the call that has waited longest."""
     slices = _slices.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     is_over = False
     while not is_over:
         async with slices:
             is_over = _work_slice(steps)
-            await asyncio.sleep(0)  # also after the last one: what comes next may be as long
+            await asyncio.sleep(0)  # also after the last slice: whatever the caller does next may take as long
 
 
 def _work_slice(steps: Iterator[None]) -> bool:
-    """Returns whether it is all done."""
+    """Runs one slice. Returns whether all steps are done."""
     until_s = perf_counter() + SLICE_S
     return all(perf_counter() < until_s for _ in steps)
 
 
 def completed(steps: Steps[A]) -> A:
-    """Does all of it at once. Returns what the generator returns."""
+    """Runs all steps at once, and returns the generator's result."""
     while True:
         try:
             next(steps)
@@ -50,10 +50,11 @@ def completed(steps: Steps[A]) -> A:
 
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
-    """All that are there now. Whatever else the loop has to do gets its turn after each SLICE_S, so that an item may be
-    gone when it is visited. However many visits go on, each turn has one slice, of the one that has waited longest.
+    """Calls `visit` for each of the current items. After each SLICE_S the loop can do other work, so an item may have
+    been removed by the time that it is visited. If several of these calls are active, each turn runs one slice, of the
+    call that has waited longest.
 
-    name   what the watch calls this work
+    name   the name of this work in the loop watch
     """
     left: Iterator[T] | None = None
     is_over = False
@@ -66,7 +67,7 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
 
 
 async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> None:
-    """Like `visit_in_slices`, for work whose single items may take several steps."""
+    """Like `visit_in_slices`, but for work of which a single item may take several steps."""
     is_over = False
     while not is_over:
         async with watch.slices:
@@ -76,11 +77,11 @@ async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> 
 
 
 def _done(step: None) -> None:
-    """A step has been done when the iterator yields."""
+    """Does nothing, since a step is done when the iterator yields."""
 
 
 def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> bool:
-    """Returns whether all are visited."""
+    """Visits items for one slice. Returns whether all are visited."""
     began_s = watch.monotonic_s()
     for item in left:
         visit(item)
@@ -92,19 +93,21 @@ def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch
 
 
 ENTRIES_PER_SLICE: Final = 250
-ENTRIES_IN_A_CROWD: Final = 50  # of a request that comes while so many long ones are being answered:
-MOST_ROTATING: Final = 8  # long requests; what others have made of their answers would fill the memory
-NAMES_PER_RUN: Final = 5_000  # sorted at once, in 2 ms
+ENTRIES_IN_A_CROWD: Final = 50  # the first slice of a request that arrives while MOST_ROTATING others are in progress
+MOST_ROTATING: Final = 8  # long requests in progress; the partial answers of more requests would fill the memory
+NAMES_PER_RUN: Final = 5_000  # sorted at once, which takes 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
-LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]  # and the bytes of its frame, if it was long as well
-MOST_DECODED_BYTES: Final = 2 * 1024 * 1024  # of frames; decoded they take twenty times as much
+# steps, reply, and the size of the frame if that was long as well
+LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]
+MOST_DECODED_BYTES: Final = 2 * 1024 * 1024  # total size of frames; they take twenty times as much once decoded
 
 
 def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
-    """Makes a handler of a generator: other clients are served after every ENTRIES_PER_SLICE of its entries.
+    """Decorator that turns a generator into a handler: other clients are served after every ENTRIES_PER_SLICE of its
+    entries.
 
-    An answer that takes one slice is given at once. What a longer one has not looked at yet may change meanwhile. It
-    ends early when the client has gone.
+    If the answer is complete within one slice, it is returned at once. State that a longer request has not read yet may
+    change meanwhile. The work ends early if the client disconnects.
     """
 
     @wraps(handler)
@@ -115,7 +118,7 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 
 def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
-    """Makes an entry of an answer of each item."""
+    """Returns a list with the result of `make` for each item, as a generator that yields after each."""
     made = []
     for item in items:
         made.append(make(item))
@@ -124,9 +127,9 @@ def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
 
 
 def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
-    """Does a handler's work as `sliced` does.
+    """Does a handler's work in slices; see `sliced`.
 
-    ends_with_client   ends when the client has gone; else all of it is done, whether the client is there or not
+    ends_with_client   whether the work stops when the client disconnects; otherwise it is completed in any case
     """
     crowd = next((each for each in _rotations.values() if each.is_full), None)
     try:
@@ -142,13 +145,13 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
 
 
 async def done_in_slices(steps: Steps[A]) -> A:
-    """Waits in a coroutine until a generator's work is done, all of it, as `in_slices` does it."""
+    """Waits in a coroutine until the generator's work is completed in slices."""
     answer = in_slices(steps)
     return await answer if isinstance(answer, Deferred) else answer
 
 
 def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
-    """Sorts in slices: `sorted` would take a second for 10⁶ names, during which nobody else is served."""
+    """Sorts in slices: `sorted` would take a second for 10⁶ names, during which no other client is served."""
     runs: list[list[str]] = []
     run: list[str] = []
     for name in names:
@@ -163,31 +166,32 @@ def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 
 class Rotation:
-    """The long requests of a loop. However many there are, each turn has one slice, of one of the oldest.
+    """The long requests of an event loop. Each turn runs one slice of one of the oldest, however many there are.
 
-    While it is full, the beginnings of those that come share one slice of each turn, too. One that finds it used up
-    begins in a later turn, before those that are further on.
+    While MOST_ROTATING requests are in progress, new requests share one more slice per turn for their beginnings. If
+    that slice is used up, a request begins in a later turn, before requests that have already begun.
 
-    Frames are decoded when there is room for what they become, in the order in which they came.
+    Frames are decoded in the order of their arrival, when there is room in memory for the decoded requests.
     """
 
     def __init__(self) -> None:
         self._rotating: deque[LongRequest] = deque()
         self._waiting: deque[LongRequest] = deque()
         self._unbegun: deque[LongRequest] = deque()
-        self._entries_left = ENTRIES_PER_SLICE  # of this turn, for beginnings
+        self._entries_left = ENTRIES_PER_SLICE  # what remains of this turn's slice for beginnings
         self._is_armed = False
         self._undecoded: deque[tuple[int, Callable[[], None]]] = deque()
-        self._decoded_bytes = 0  # of frames that are being decoded, or whose entries have not all been looked at
-        self._called_bytes = 0  # of the one whose handler is being called
+        # size of the frames that are being decoded, or whose entries have not all been processed
+        self._decoded_bytes = 0
+        self._called_bytes = 0  # size of the frame whose handler is being called
 
     def decode(
         self, frame_bytes: int, decode: Callable[[Callable[[T], None]], None], handle: Callable[[T], None]
     ) -> None:
-        """Has a frame decoded, maybe later, and what comes of it handled.
+        """Decodes a frame, now or later, and passes the result to a handler.
 
-        decode   calls what it is given once, with what comes of it, in a later turn or this one
-        handle   may leave slices to be done; the frame counts until they are
+        decode   gets a callback, and calls it once with the decoded request, in this turn or a later one
+        handle   may leave work in slices; the frame counts as decoded until that is done
         """
         self._undecoded.append((frame_bytes, partial(decode, partial(self._handle, frame_bytes, handle))))
         self._decode_next()
@@ -216,7 +220,8 @@ class Rotation:
         return len(self._rotating) == MOST_ROTATING
 
     def take_first_slice(self) -> int:
-        """Returns how many entries of a request may be looked at before it is added; the turn has so many fewer."""
+        """Returns how many entries of a request may be processed before it is added, and deducts them from this turn's
+        slice."""
         entries = 0 if self._unbegun else min(ENTRIES_IN_A_CROWD, self._entries_left)
         self._entries_left -= entries
         return entries
@@ -270,7 +275,7 @@ class Rotation:
 
 
 def rotation() -> Rotation:
-    """Returns that of the running loop."""
+    """Returns the `Rotation` of the running loop."""
     loop = asyncio.get_running_loop()
     if loop not in _rotations:
         _rotations[loop] = Rotation()

@@ -2,4 +2,4 @@
 
 
 class CannotStart(Exception):
-    """A reason why the broker cannot serve, in words for the person who started it."""
+    """The reason why the broker cannot start, worded for the operator."""

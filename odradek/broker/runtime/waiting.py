@@ -1,8 +1,8 @@
-"""Requests that wait, written from top to bottom: coroutines that are stepped by hand.
+"""Requests that wait, written from top to bottom as coroutines that are stepped by hand.
 
-`started` runs a coroutine up to its first wait. If it does not wait, the answer is there at once, and no task of the
-event loop was made for it. If it waits, the coroutine is continued by whatever it awaits: a `Deferred` continues it in
-the turn in which it resolves, a future of asyncio in a turn of its own.
+`started` runs a coroutine up to its first wait. If it does not wait, its result is returned at once, and no task of the
+event loop was created. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a
+future of asyncio in a turn of its own.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ M = TypeVar("M")
 log = logging.getLogger("odradek.waiting")
 
 Awaited: TypeAlias = "Deferred[Any] | asyncio.Future[Any] | None"
-"""What a coroutine yields where it waits; None: it only lets others have a turn (`asyncio.sleep(0)`)."""
+"""What a coroutine yields when it waits. None means that it only gives way to others for a turn
+(`asyncio.sleep(0)`)."""
 
 
 def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = False) -> NowOrLater[M]:
-    """Runs a coroutine up to its first wait, and returns its result if it never waits. Raises what it raises until
-    then; later its error becomes that of the answer.
+    """Runs a coroutine up to its first wait, and returns its result if it never waits. An error before the first wait
+    is raised; a later error becomes the error of the answer.
 
-    ends_with_client   if the client goes away the coroutine is closed where it waits, so that its `finally` blocks run;
-                       else it goes on to its end
+    ends_with_client   if the client disconnects, the coroutine is closed where it waits, so that its `finally` blocks
+                       run; otherwise it continues to its end
     """
     try:
         awaited = coroutine.send(None)
@@ -43,8 +44,8 @@ def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = 
 
 
 def deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
-    """Runs a coroutine as `started` does, for callers that want a Deferred in any case: it is resolved, or has failed,
-    when this returns if the coroutine never waits."""
+    """Like `started`, for callers that need a Deferred in any case. If the coroutine never waits, the Deferred is
+    already resolved, or failed, when this returns."""
     try:
         answer = started(coroutine)
     except Exception as error:
@@ -59,8 +60,8 @@ def deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
 
 
 def unattended(coroutine: Coroutine[Awaited, None, object]) -> None:
-    """Runs a coroutine for whose end nobody waits. Raises what it raises up to its first wait; if it fails later, that
-    is a bug, which is logged."""
+    """Runs a coroutine whose result nobody waits for. Raises an error that occurs before the first wait; a later one is
+    a bug, and is logged."""
     answer = started(coroutine)
     if isinstance(answer, Deferred):
         answer.when_done(_log_failure)
@@ -74,7 +75,7 @@ def _log_failure(ended: Deferred[object]) -> None:
 
 
 class _SteppedCoroutine(Generic[M]):
-    """A coroutine that waits, and the answer that it will give."""
+    """A coroutine that waits, and the answer for its result."""
 
     __slots__ = ("_coroutine", "reply")
 
@@ -116,12 +117,12 @@ class _SteppedCoroutine(Generic[M]):
 
 
 async def arrived(answer: NowOrLater[M]) -> M:
-    """Waits for an answer, unless it is there already. Raises its refusal."""
+    """Waits for an answer, unless it is ready. Raises the answer's error."""
     return await answer if isinstance(answer, Deferred) else answer
 
 
 async def each_of(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
-    """Waits for all answers, and returns them in their order; an answer that is a refusal is its KafkaError."""
+    """Waits for all answers, and returns them in order, with the KafkaError in place of an answer that failed."""
     found: list[M | KafkaError] = []
     for answer in answers:
         if isinstance(answer, Deferred):
@@ -135,14 +136,14 @@ async def each_of(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
 
 
 async def in_thread(workers: Workers, job: Callable[[], M]) -> M:
-    """Waits until a thread has done the job. Returns what the job returned, or raises what it raised."""
+    """Runs the job in a thread and waits for it. Returns its result, or raises its error."""
     ended: Deferred[JobResult[M]] = Deferred()
     workers.run(job, ended.resolve)
     return (await ended).result()
 
 
 def after(timers: Timers, delay_ms: float) -> Deferred[None]:
-    """Returns an answer that comes by itself after the delay: `await after(…)` waits for so long."""
+    """Returns an answer that resolves by itself after the delay: `await after(…)` sleeps."""
     passed: Deferred[None] = Deferred()
     timers.after(delay_ms, lambda: passed.resolve(None))
     return passed

@@ -1,4 +1,4 @@
-"""Threads, passed in from outside: the few jobs that would block the loop run on `Workers` and report back to it."""
+"""Worker threads: the few jobs that would block the loop run on `Workers`, which reports the results to the loop."""
 
 import asyncio
 from collections import deque
@@ -11,13 +11,13 @@ from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # compressed, that wait or are being opened
-IDLE_S: Final = 2.0  # so long a thread waits for another job: a process may hold many brokers that need none
-SETTLING_S: Final = 0.005  # of a turn of the loop, for what ended jobs lead to; then others have theirs
+MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # total of compressed bytes that wait or are being decompressed
+IDLE_S: Final = 2.0  # an idle thread ends after this time: a process may hold many brokers that need no threads
+SETTLING_S: Final = 0.005  # how long one turn of the loop handles results of jobs, before other work gets its turn
 
 
 class JobResult(Generic[T]):
-    """The end of a job: `result()` returns its value, or raises what it raised."""
+    """The end of a job. `result()` returns the job's value or raises its error."""
 
     __slots__ = ("_error", "_value")
 
@@ -35,7 +35,7 @@ class Workers(Protocol):
     """Runs jobs beside the loop: fdatasync, cold reads, large batches, deletions."""
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
-        """Run `job` in some thread; afterwards `then`, on the loop thread. Jobs may overtake one another."""
+        """Runs `job` in a thread, then `then` with the result on the loop thread. Jobs may overtake one another."""
 
 
 def outcome_of(job: Callable[[], T]) -> JobResult[T]:
@@ -46,11 +46,11 @@ def outcome_of(job: Callable[[], T]) -> JobResult[T]:
 
 
 def in_thread(workers: Workers, job: Callable[[], T]) -> asyncio.Future[T]:
-    """Runs `job` in some thread, for a coroutine that waits for it, or has gone by then."""
+    """Runs `job` in a thread. Returns a future of its result, which the caller may cancel."""
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def done(outcome: JobResult[T]) -> None:
-        if answer.cancelled():  # the one who asked has gone
+        if answer.cancelled():  # the caller no longer waits
             return
         try:
             answer.set_result(outcome.result())
@@ -67,11 +67,11 @@ def join(threads: Iterable[Thread]) -> None:
 
 
 class ThreadWorkers:
-    """A bounded number of threads, started as they are needed; after IDLE_S without a job they end. What they have done
-    is settled by the loop together, as waking it costs more than most of what follows, and in several turns if that
-    takes longer than SETTLING_S.
+    """A bounded number of threads, which are started as needed and end after IDLE_S without a job. The loop handles
+    results in batches, since waking it costs more than most of the follow-up work; a batch that takes longer than
+    SETTLING_S is split over several turns.
 
-    `close` waits for the jobs that were given before; later ones run in the thread that asks.
+    `close` waits for the jobs that were submitted before it. Later jobs run in the caller's thread.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ThreadWorkers:
         idle_s: float = IDLE_S,
         start: Callable[[Thread], None] = Thread.start,
     ) -> None:
-        """watched: makes of what the loop does about ended jobs something that is timed"""
+        """watched: wraps the function that handles results on the loop, so that it is timed"""
         self._now_s = now_s
         self._idle_s = idle_s
         self._start = start
@@ -93,8 +93,8 @@ class ThreadWorkers:
         self._name = name
         self._most = threads
         self._threads: list[Thread] = []
-        self._changing = Lock()  # held where a thread may end, and where a job may need it
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None: the thread may end
+        self._changing = Lock()  # held while a thread decides to end, and while a job is added that may need it
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None asks a thread to end
         self._ended: deque[Callable[[], None]] = deque()
         self._unsettled = 0  # jobs whose `then` has not been called
         self._is_woken = False
@@ -110,17 +110,17 @@ class ThreadWorkers:
             self._jobs.put(partial(self._do, job, then))
             if len(self._threads) >= min(self._unsettled, self._most):
                 return
-            # A daemon: a process that ends without `close`, by an error, must not wait for it.
+            # Daemon threads: a process that exits after an error, without `close`, must not wait for them.
             thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
         try:
             self._start(thread)
-        except RuntimeError:  # the system has no room for another one: those that are there do it, else the loop waits
+        except RuntimeError:  # the system allows no further thread: existing threads do the job, or else this one does
             with self._changing:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # this one: no thread ends as long as a job waits
+                self._jobs.get()  # takes this job back: no thread ends while a job waits
                 self._do(job, then)
                 self._wake()
 
@@ -133,15 +133,15 @@ class ThreadWorkers:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was given is done and settled."""
+        """Whether all jobs are done and their results handled."""
         return self._unsettled == 0
 
     def close(self) -> None:
-        """Waits for the threads; what their jobs lead to still waits for the loop's next turn."""
+        """Waits for the threads to end. Results of their last jobs are handled in the loop's next turn."""
         join(self.end())
 
     def end(self) -> list[Thread]:
-        """Does what `close` does, but for the waiting: returns the threads that still do what was given before."""
+        """Like `close`, but does not wait: returns the threads, which finish the submitted jobs and end."""
         self._is_closed = True
         with self._changing:
             threads = list(self._threads)
@@ -150,7 +150,7 @@ class ThreadWorkers:
         return threads
 
     def _next(self) -> Callable[[], None] | None:
-        """Waits for a job; None if the thread is to end."""
+        """Waits for a job. Returns None if the thread has to end."""
         while True:
             try:
                 return self._jobs.get(timeout=self._idle_s)
@@ -171,13 +171,14 @@ class ThreadWorkers:
             self._loop.call_soon_threadsafe(self._watched(self._settle))
 
     def _settle(self) -> None:
-        self._is_woken = False  # first: what a thread adds from here on is seen below, or wakes the loop again
+        # Cleared first: a result that a thread adds from here on is either seen below or wakes the loop again.
+        self._is_woken = False
         ended, began_s = self._ended, self._now_s()
         while ended:
             self._unsettled -= 1
             try:
                 ended.popleft()()
-            except Exception as error:  # a bug; the others must not be forgotten over it
+            except Exception as error:  # a bug; the remaining results must still be handled
                 self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
             if ended and self._now_s() - began_s >= SETTLING_S:
                 self._is_woken = True
@@ -186,8 +187,8 @@ class ThreadWorkers:
 
 
 class Openers:
-    """Workers that decompress. What waits for them stays in memory, also when its client has gone, as it may be the
-    records of a Produce with acks=0: so all of it together has a bound.
+    """Workers that decompress batches. A waiting batch stays in memory even if its client has disconnected, since it
+    may belong to a Produce with acks=0; so the total size is bounded.
     """
 
     __slots__ = ("_held_bytes", "_most_bytes", "_workers")
@@ -198,7 +199,8 @@ class Openers:
         self._held_bytes = 0
 
     def run(self, size_bytes: int, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> bool:
-        """Runs a job that holds so much, as `Workers.run` does. Returns False, and runs nothing, if it is too much."""
+        """Like `Workers.run`, for a job that holds this many bytes. Returns False and runs nothing if the total would
+        be too large."""
         if self._held_bytes and self._held_bytes + size_bytes > self._most_bytes:
             return False
         self._held_bytes += size_bytes
