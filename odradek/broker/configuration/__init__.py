@@ -1,1 +1,1 @@
-"""Settings: their tables, their sources and their meaning."""
+"""Settings: their tables, the sources of their values, and their meaning."""

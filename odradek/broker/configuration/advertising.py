@@ -1,11 +1,12 @@
-"""The address of this broker that a client is told, where the configuration leaves it to the connection.
+"""The address of this broker that a client gets if the configuration lets it depend on the client's connection.
 
-Pure; not imported before a client needs it. With `odradek.advertise=arrival` a client is told the address that its
-connection came in by: what it has connected to once, it can connect to again. A container sees connections through its
-published ports at its own address, which clients on the other side may not be able to reach. They come from another
-network, or from the gateway of one of its own, and are told `odradek.advertise.published`.
+This module has no side effects, and is not imported before a client needs it. With `odradek.advertise=arrival` a client
+gets the address that it connected to, since it can reach that address again. But if it connected through a published
+port of a container, the container sees its own address there, which the client may not be able to reach. Such clients
+are on another network, or appear with the address of the gateway of one of the container's networks; they get
+`odradek.advertise.published`.
 
-    address of the client                       told, by arrival
+    address of the client                       address that it gets, by arrival
     loopback, or on a network of this broker    the address that it connected to
     the gateway of one: the container's host    odradek.advertise.published if set, else the address it connected to
     any other                                   the same
@@ -18,7 +19,8 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from odradek.broker.configuration.listeners import Published, is_loopback
 
 Address = tuple[str, int]
-DOCKER_DESKTOP = IPv4Network("192.168.65.0/24")  # as which connections from the host of its virtual machine are seen
+# connections from the host of Docker Desktop's virtual machine appear with these addresses
+DOCKER_DESKTOP = IPv4Network("192.168.65.0/24")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Networks:
 
     @classmethod
     def of_routes(cls, text: str) -> "Networks":
-        """text: as in Linux' /proc/net/route, addresses in hexadecimal with the bytes of a little-endian machine."""
+        """Parses the text of Linux' /proc/net/route, in which addresses are hexadecimal, with the bytes of a
+        little-endian machine."""
         networks, gateways = [], set()
         for line in text.splitlines()[1:]:
             _, destination, gateway, _, _, _, _, mask = line.split()[:8]
@@ -44,7 +47,7 @@ class Networks:
         return _ip(address) in self.gateways
 
     def is_neighbour(self, address: str) -> bool:
-        """Whether the address is on one of the networks, and not its gateway."""
+        """Whether the address belongs to one of the networks and is not its gateway."""
         ip = _ip(address)
         return ip not in self.gateways and isinstance(ip, IPv4Address) and any(ip in one for one in self.networks)
 
@@ -62,7 +65,7 @@ def _ip(address: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A connection: the listener, the addresses of both ends."""
+    """A connection: its listener and the addresses of both ends."""
 
     listener: str
     here: Address
@@ -70,7 +73,7 @@ class Arrival:
 
 
 def by_arrival(arrival: Arrival, published: Mapping[str, Published], networks: Networks) -> Address:
-    """The table at the head of this file."""
+    """Decides by the table at the head of this file."""
     mapped = published.get(arrival.listener)
     client = arrival.client_host
     if mapped is None or is_loopback(client) or client == arrival.here[0] or networks.is_neighbour(client):
@@ -80,9 +83,9 @@ def by_arrival(arrival: Arrival, published: Mapping[str, Published], networks: N
 
 
 def leads_astray(told: Address, arrival: Arrival, networks: Networks, *, is_published: bool) -> bool:
-    """Whether `told` is the client's own machine, which this broker is not on.
+    """Whether `told` would lead the client to its own machine, although this broker is not there.
 
-    is_published: clients of the host are expected to come through published ports, for which `localhost` is right
+    is_published: clients on the container's host are expected to use published ports, so `localhost` is right for them
     """
     client = arrival.client_host
     if not is_loopback(told[0]) or is_loopback(client) or client == arrival.here[0]:

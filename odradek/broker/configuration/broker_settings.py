@@ -1,8 +1,8 @@
-"""The settings of a broker: one row each, and all that is said of a setting is in its row.
+"""The settings of a broker, one row for each. The row is the only place that describes the setting.
 
-The settings that this broker heeds are the attributes of `BrokerSettings`; Kafka's others are in
+The settings that this broker uses are the attributes of `BrokerSettings`; Kafka's other settings are in
 `odradek.broker.configuration.unused_settings`. Defaults are Kafka's, except where a comment on the row gives Kafka's
-own: one node cannot hold three replicas, and need not wait for others to join.
+own: a single node cannot have three replicas, and need not wait for other nodes to join.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,11 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 
 # fmt: off
 class BrokerSettings:
-    """The settings that this broker heeds, in Kafka's order; a name is the attribute with `.` for `_`.
+    """The settings that this broker uses, in Kafka's order. An attribute is named like the setting, with `_` for `.`.
 
-    A row: kind, default, text, rule, and whether AlterConfigs may change it while the broker runs. The settings of
-    `ssl` and `sasl`, and some of `connections`, may be given for one listener too: listener_settings.py.
+    A row holds the kind, the default, the text, the rule for values, and whether AlterConfigs may change the setting
+    while the broker runs. The settings of `ssl` and `sasl`, and some of `connections`, can also be set for a single
+    listener: see listener_settings.py.
     """
 
     add_partitions_to_txn_retry_backoff_max_ms = INT("100",
@@ -339,7 +340,7 @@ class BrokerSettings:
     unclean_leader_election_enable = BOOLEAN("false",
         "Default unclean.leader.election.enable of topics.", None, CLUSTER_WIDE)
 
-    # Only this broker has these. They are read and reported like Kafka's.
+    # Kafka does not have these settings. They are read and described like Kafka's.
     odradek_advertise = STRING("listeners",
         "Addresses that clients are told to connect to, unless advertised.listeners is set: listeners, as configured; "
         "arrival, the address by which each client's connection came in.", OneOf(("listeners", "arrival")))
@@ -379,8 +380,8 @@ class BrokerSettings:
         "Expiration of transactional ids by prefix, in place of transactional.id.expiration.ms: prefix=milliseconds, "
         "comma-separated.", TimePerPrefix())
 
-    # Kafka's StandardAuthorizer reads these itself. A broker of Kafka does not know them: it shows them, without their
-    # values, where they are given.
+    # In Kafka these are read by StandardAuthorizer itself. A Kafka broker does not know them, so it describes them
+    # without their values, and only if they are set.
     allow_everyone_if_no_acl_found = PASSWORD("false",
         "Access for everyone to resources that no ACL applies to.", is_internal=True)
     super_users = PASSWORD("",

@@ -1,8 +1,9 @@
-"""The broker's settings: read from a file, the environment and overrides, and typed.
+"""The broker's settings, read from a file, the environment and overrides, and parsed.
 
-State: `BrokerConfig` holds what was given at start and what AlterConfigs has changed since; only `set_dynamic` changes
-it. The value of a setting comes from the first of: dynamic (this broker), dynamic (cluster default), given at start,
-the table. Given at start means the properties file, `KAFKA_*` variables and overrides; the later of these wins.
+`BrokerConfig` holds the settings given at the start and the changes that AlterConfigs has made since; only
+`set_dynamic` changes it. The value of a setting comes from the first of these sources that has it: dynamic (this
+broker), dynamic (cluster default), given at the start, the table of defaults. Given at the start are the properties
+file, `KAFKA_*` variables and overrides, of which later ones win.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +37,7 @@ DEFAULT_NODE_ID = "1"
 
 
 class ConfigError(Exception):
-    """A setting that this broker cannot start with."""
+    """A setting with which this broker cannot start."""
 
     def __init__(self, name: str, value: object, why: str) -> None:
         super().__init__(f"{name}={value}: {why}")
@@ -45,18 +46,22 @@ class ConfigError(Exception):
 
 
 class BrokerConfig(BrokerSettings):
-    """The settings that this broker heeds, with current values: AlterConfigs changes them, so keep no copies."""
+    """The settings that this broker uses, as attributes with their current values. Read them when needed and keep no
+    copies, since AlterConfigs changes them."""
 
     def __init__(self, given: Mapping[str, str], brokers: int = 1) -> None:
-        """`given` holds no unknown names. brokers: how many the cluster has. Raises ConfigError."""
+        """Parses and checks the settings. Raises ConfigError.
+
+        given: must not contain unknown names. brokers: the number of brokers in the cluster.
+        """
         self.given = dict(given)
-        # Two names for one thing: node.id counts, and is shown under both.
+        # Two names for the same setting: node.id is used, and described under both names.
         self.given["broker.id"] = self.given.get("node.id") or self.given.get("broker.id") or DEFAULT_NODE_ID
         if "broker.id" in given:
             self.given["node.id"] = self.given["broker.id"]
-        self.recorded_defaults: Mapping[str, str] = {}  # all that AlterConfigs was told, as it was told
+        self.recorded_defaults: Mapping[str, str] = {}  # everything that AlterConfigs has set, as it was sent
         self.recorded_broker: Mapping[str, str] = {}
-        self.dynamic_defaults: Mapping[str, str] = {}  # of these, what takes effect
+        self.dynamic_defaults: Mapping[str, str] = {}  # the part of it that takes effect
         self.dynamic_broker: Mapping[str, str] = {}
         self._topic_defaults: dict[str, str] | None = None
         self._log_config: LogConfig | None = None
@@ -68,13 +73,13 @@ class BrokerConfig(BrokerSettings):
             except InvalidSetting as error:
                 raise ConfigError(name, text, f"{error} (allowed: {setting.describe_allowed()})") from None
         self._set_attributes()
-        self.published: Mapping[str, Published] | None = None  # by listener; None where nothing is said
+        self.published: Mapping[str, Published] | None = None  # by listener; None if it is not configured
         self.serving, self._advertised = self._read_listeners()
         for contradiction in contradictions(self, self.current_text, self.topic_defaults(), brokers):
             raise ConfigError(*contradiction)
 
     def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
-        """Take over what the cluster metadata says of brokers. Values that cannot be read are passed over."""
+        """Replaces the dynamic settings by those in the cluster metadata. Values that cannot be parsed are ignored."""
         self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
         self.dynamic_defaults = readable(dynamic_defaults, but_not=UpdateMode.PER_BROKER)
         self.dynamic_broker = readable(dynamic_broker)
@@ -82,7 +87,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def data_directory(self) -> Path:
-        """The one log directory, absolute: as DescribeLogDirs and the start-up line tell it."""
+        """The single log directory, as the absolute path that DescribeLogDirs and the ready line report."""
         return Path((self.log_dirs or self.log_dir)[0]).absolute()
 
     def listener_settings(self, listener: str) -> ListenerSettings:
@@ -90,7 +95,7 @@ class BrokerConfig(BrokerSettings):
         return ListenerSettings(listener, self.current_text)
 
     def advertised(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
-        """Returns the addresses for clients, once listener `name` is bound to `bound_ports[name]` (listeners.py)."""
+        """Returns the addresses for clients, given the port that each listener is bound to (listeners.py)."""
         return advertise(self.serving, self._advertised, bound_ports, host_name)
 
     @property
@@ -98,7 +103,7 @@ class BrokerConfig(BrokerSettings):
         return self.odradek_advertise == "arrival" and self._advertised is None
 
     def topic_defaults(self) -> dict[str, str]:
-        """Every topic setting as a topic without settings of its own has it, in file form."""
+        """Returns the values that a topic without settings of its own has, as text."""
         defaults = {name: setting.default for name, setting in TOPIC_SETTINGS.items() if setting.default is not None}
         for name, setting in TOPIC_SETTINGS.items():
             for synonym in setting.synonyms:
@@ -112,7 +117,8 @@ class BrokerConfig(BrokerSettings):
         return defaults
 
     def log_config(self, topic_overrides: Mapping[str, str]) -> "LogConfig":
-        """The settings of a topic's logs: `topic_overrides` before the broker's. Unreadable ones count as unset."""
+        """Returns the configuration of a topic's logs. `topic_overrides` take precedence over the broker's settings;
+        values that cannot be parsed count as unset."""
         from odradek.broker.configuration.topic_log_config import log_config
 
         if self._topic_defaults is None:
@@ -125,9 +131,10 @@ class BrokerConfig(BrokerSettings):
         return self._log_config
 
     def current_text(self, name: str, changed: Mapping[str, str | None] | None = None) -> str | None:
-        """The value of `name` in file form; None where it is unset and has no default.
+        """Returns the value of a setting as text, or None if it is unset and has no default.
 
-        changed: what AlterConfigs would change of this broker's own settings, None for those that it would remove
+        changed: changes that AlterConfigs would make to this broker's own settings; None for a setting that it would
+        remove
         """
         changed = changed or {}
         text = changed.get(name)
@@ -186,14 +193,15 @@ def attribute_of(name: str) -> str:
 
 @cache
 def default_values() -> Mapping[str, SettingValue]:
-    """Returns what is not given, by attribute. Parsed once: a process may have hundreds of brokers."""
+    """Returns the parsed defaults by attribute name. Cached, since a process may run hundreds of brokers."""
     return {attribute_of(name): setting.parse(setting.default) for name, setting in HEEDED_SETTINGS.items()}
 
 
 def load_config(
     file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """The configuration and what its author should be told. Raises ConfigError, OSError (no such file)."""
+    """Returns the configuration, and warnings for its author. Raises ConfigError, or OSError if the file does not
+    exist."""
     from_file = parse_properties(file.read_text(encoding="utf-8")) if file is not None else {}
     return configure(from_file, environ, overrides)
 
@@ -201,9 +209,10 @@ def load_config(
 def configure(
     from_file: Mapping[str, str], environ: Mapping[str, str], overrides: Mapping[str, str], brokers: int = 1
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Does the work of `load_config` once the file is read; a later source's value replaces an earlier one's.
+    """Like `load_config`, for the settings of a file that has been read. A later source replaces values of an earlier
+    one.
 
-    brokers: how many the cluster has
+    brokers: the number of brokers in the cluster
     """
     given = {**from_file, **settings_of_environment(environ), **overrides}
     known = {name: text for name, text in given.items() if setting_named(name) is not None}
@@ -217,5 +226,5 @@ def configure(
 
 
 def without_effect(given: Mapping[str, str]) -> list[str]:
-    """Names those of these settings that Kafka heeds and this broker does not."""
+    """Returns the names of the given settings that have an effect in Kafka but none in this broker."""
     return sorted(name for name in given.keys() & WITHOUT_EFFECT.keys() if given[name] != WITHOUT_EFFECT[name].default)

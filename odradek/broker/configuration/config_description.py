@@ -1,7 +1,8 @@
-"""Settings as DescribeConfigs and CreateTopics show them: the value, its source, and its synonyms.
+"""Settings as DescribeConfigs and CreateTopics return them: the value, its source, and its synonyms.
 
-Pure: takes a BrokerConfig and what the metadata image records of a resource. The sources and their order, and which
-synonyms are shown, are those of Kafka 4.3.1, observed; so are its oddities (see `_shown`).
+This module has no side effects: it reads a BrokerConfig and the settings that the metadata image has for a resource.
+The sources, their order and the choice of synonyms are those of Kafka 4.3.1, as observed, including Kafka's oddities
+(see `_shown`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 class ConfigSource(Enum):
-    """Where a value comes from; the number is that of the answer."""
+    """The source of a value. The numbers are those of the protocol."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -47,7 +48,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One setting of a resource. `kind` is None for a name that nobody knows: its value is not shown."""
+    """One setting of a resource. `kind` is None if the name is unknown; then the value is not shown."""
 
     name: str
     value: str | None
@@ -58,7 +59,7 @@ class DescribedConfig:
     is_sensitive: bool = False
 
 
-# Broker settings that stand in for one another: the first that has a value wins.
+# Groups of broker settings for the same thing in different units: the first that has a value wins.
 BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     name: setting.synonyms
     for setting in TOPIC_SETTINGS.values()
@@ -68,13 +69,14 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
 
 
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every setting of a topic, sorted by name."""
+    """Returns every setting of a topic, sorted by name."""
     defaults = config.topic_defaults()
     return [_topic_setting(config, setting, overrides, defaults) for setting in _shown_of_topic(overrides)]
 
 
 def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Describes settings for CreateTopics: by first source, without synonyms, values of its own as they were given."""
+    """Returns the settings of a topic as CreateTopics describes them: with the first source, without synonyms, and with
+    the topic's own values as they were given."""
     defaults = config.topic_defaults()
     described = []
     for setting in _shown_of_topic(overrides):
@@ -88,7 +90,7 @@ def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str])
 
 
 def describe_broker(config: BrokerConfig) -> list[DescribedConfig]:
-    """Every setting of this broker, sorted by name; names that only AlterConfigs knows are among them."""
+    """Returns every setting of this broker, sorted by name, including unknown names that AlterConfigs has set."""
     names = {name for name, setting in BROKER_SETTINGS.items() if not setting.is_internal}
     names |= config.given.keys() | config.dynamic_defaults.keys() | config.dynamic_broker.keys()
     names |= config.recorded_defaults.keys() | config.recorded_broker.keys()
@@ -96,7 +98,7 @@ def describe_broker(config: BrokerConfig) -> list[DescribedConfig]:
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
-    """Describes what AlterConfigs has set for all brokers."""
+    """Returns the settings that AlterConfigs has set for all brokers."""
     return [_broker_setting(config, name, all_sources=False) for name in sorted(config.recorded_defaults)]
 
 
@@ -116,13 +118,13 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfi
 
 
 def chosen(described: Iterable[DescribedConfig], keys: Iterable[str] | None) -> list[DescribedConfig]:
-    """Selects the settings asked for; all where no names are given."""
+    """Returns the settings with these names; all settings if no names are given."""
     wanted = set(keys or ())
     return [one for one in described if not wanted or one.name in wanted]
 
 
 def canonical(setting: Setting, text: str | None) -> str | None:
-    """`text` as Kafka prints the value that it stands for."""
+    """Returns `text` as Kafka prints the value that it stands for."""
     try:
         return _print(setting.parse(text) if text is not None else None)
     except InvalidSetting:
@@ -164,7 +166,8 @@ def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> De
     setting = setting_named(name)
     is_sensitive = setting is None or setting.kind is ValueType.PASSWORD
     if all_sources:
-        of_all = () if setting is None or setting.name == name else (setting.name,)  # it stands in for a listener's own
+        # the general setting that a listener's own setting overrides
+        of_all = () if setting is None or setting.name == name else (setting.name,)
         synonyms = _shown(name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive))
         text = _effective(config, name)
     else:
@@ -199,7 +202,7 @@ def _effective(config: BrokerConfig, name: str) -> str | None:
 
 
 def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) -> list[Synonym]:
-    """Every value that one of `names` has somewhere, by source and then by name."""
+    """Returns every value that these settings have in any source, ordered by source, then by name."""
     defaults: Callable[[str], str | None] = lambda name: (  # noqa: E731
         BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
     )
@@ -220,7 +223,7 @@ def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) ->
 
 
 def _shown(name: str, synonyms: list[Synonym]) -> list[Synonym]:
-    """Kafka drops what stands before the first synonym of the setting's own name, and so all where that has no value:
-    `segment.ms` that comes from `log.roll.hours` shows neither synonym nor source."""
+    """Drops the synonyms before the first that has the setting's own name, and all if there is none, as Kafka does.
+    Therefore `segment.ms` with a value from `log.roll.hours` shows neither synonym nor source."""
     start = next((index for index, one in enumerate(synonyms) if one.name == name), len(synonyms))
     return synonyms[start:]

@@ -1,8 +1,8 @@
-"""Contradictions between settings, with which a broker does not start. Source: Kafka 4.3.1's checks of its settings.
+"""Contradictory settings, with which a broker does not start. Source: Kafka 4.3.1's checks of its settings.
 
-Kafka starts with settings with which an internal topic cannot be created, and FindCoordinator then answers
-COORDINATOR_NOT_AVAILABLE without end; here they are refused. The authorizer's settings are read as Kafka's
-StandardAuthorizer does: docs/spec/security.md#s1-1, 6.
+One check is Odradek's own: Kafka starts with settings with which an internal topic cannot be created, and then answers
+FindCoordinator with COORDINATOR_NOT_AVAILABLE forever. The authorizer's settings are read as Kafka's StandardAuthorizer
+reads them: docs/spec/security.md#s1-1, 6.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def check_authorizer(class_name: str) -> None:
-    """Empty: none. Raises InvalidSetting."""
+    """Checks the authorizer's class name; an empty name means no authorizer. Raises InvalidSetting."""
     if class_name not in ("", STANDARD_AUTHORIZER):
         raise InvalidSetting(f"the one authorizer that is served is {STANDARD_AUTHORIZER}; without it leave this out")
 
 
 def super_users(text: str) -> frozenset[str]:
-    """`User:a;User:b`. Raises InvalidSetting."""
+    """Parses super.users, such as `User:a;User:b`. Raises InvalidSetting."""
     users = frozenset(user for part in text.split(";") if (user := part.strip()))
     for user in users:
         kind, colon, name = user.partition(":")
@@ -36,14 +36,14 @@ def super_users(text: str) -> frozenset[str]:
 
 
 def allows_everyone(text: str) -> bool:
-    """Raises InvalidSetting."""
+    """Parses allow.everyone.if.no.acl.found. Raises InvalidSetting."""
     value = BOOLEANS.get(text.strip().lower())
     if value is None:
         raise InvalidSetting("must be true or false")
     return value
 
 
-# Each raises InvalidSetting where a broker cannot start with the value.
+# Each function raises InvalidSetting if the broker cannot start with the value.
 AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
     "authorizer.class.name": check_authorizer,
     "super.users": super_users,
@@ -51,13 +51,13 @@ AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
 }
 
 
-# A change of the metadata log has 10,000 records at most; the topic and its settings take up to 6.
+# A change of the metadata log has at most 10,000 records, of which the topic and its settings take up to 6.
 MAX_PARTITIONS = 9_994
 _PREFIXES = ("offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.")
 
 
 class Contradiction(NamedTuple):
-    """A setting whose value does not go with another, or with one node."""
+    """A setting whose value contradicts another setting, or is impossible for the number of nodes."""
 
     name: str
     value: object
@@ -97,7 +97,8 @@ def contradictions(
 
 
 def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction]:
-    """Finds what no consumer group could do: docs/spec/consumer-groups.md#s8-2."""
+    """Finds contradictory defaults of consumer groups, and assignors that do not exist:
+    docs/spec/consumer-groups.md#s8-2."""
     for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
         value, least, most = (
             getattr(config, f"group_consumer_{bound}{what.replace('.', '_')}") for bound in ("", "min_", "max_")
@@ -116,7 +117,8 @@ def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction
 
 
 def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
-    """Returns for each setting of an internal topic what that can be created with, and why no other value."""
+    """Returns, for each setting of an internal topic, the values with which the topic can be created, and the reason
+    for the limit."""
     segment_bytes = TOPIC_SETTINGS["segment.bytes"].allowed
     assert isinstance(segment_bytes, Range)
     one = ", since this broker is the only one"
@@ -129,7 +131,8 @@ def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
 
 
 def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contradiction]:
-    """Finds settings with which an internal topic cannot be created; value_of: a broker setting, by its name."""
+    """Finds settings with which an internal topic could not be created. value_of: returns a broker setting by its
+    name."""
     for name, (allowed, reason) in creatable(brokers).items():
         value = value_of(name)
         if value < allowed.least or (allowed.most is not None and value > allowed.most):

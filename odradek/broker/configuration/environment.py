@@ -1,4 +1,4 @@
-"""Reads `KAFKA_*` environment variables into names and values."""
+"""Reads broker settings from `KAFKA_*` environment variables."""
 
 from collections.abc import Mapping
 
@@ -18,13 +18,14 @@ NOT_SETTINGS = frozenset(
         "KAFKA_VERSION",
     }
 )
-CLUSTER_ID_VARIABLE = "CLUSTER_ID"  # what the image formats a new data directory with
+CLUSTER_ID_VARIABLE = "CLUSTER_ID"  # the cluster id with which the image formats a new data directory
 
 
 def settings_of_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """`KAFKA_LOG_SEGMENT_BYTES=1` is `log.segment.bytes=1`; `___` stands for `-`, `__` for `_`.
+    """Returns the settings that the environment gives: `KAFKA_LOG_SEGMENT_BYTES=1` is `log.segment.bytes=1`. `___`
+    stands for `-`, `__` for `_`.
 
-    source  the apache/kafka image 4.3.1 (its docker wrapper)
+    Source: the docker wrapper in version 4.3.1 of the apache/kafka image.
     """
     settings = {}
     for variable, value in environ.items():

@@ -1,5 +1,5 @@
-"""Settings of one listener: `listener.name.<listener>.<setting>`, and `listener.name.<listener>.<mechanism>.<setting>`
-for one SASL mechanism of it. Listener and mechanism are in lower case there.
+"""Settings of a single listener, `listener.name.<listener>.<setting>`, or of one of its SASL mechanisms,
+`listener.name.<listener>.<mechanism>.<setting>`. Listener and mechanism are in lower case in these names.
 
 Source: docs/spec/security.md#s1-1.
 """
@@ -14,12 +14,12 @@ from odradek.broker.configuration.settings import InvalidSetting, Setting, Setti
 
 PREFIX = "listener.name."
 SSL_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
-HTTP_LISTENER = "HTTP"  # whose settings are those of the HTTP port, where it has TLS
+HTTP_LISTENER = "HTTP"  # the pseudo-listener whose settings configure TLS of the HTTP port
 SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 
 
 def setting_named(name: str) -> Setting | None:
-    """The row of the table that says what `name` may be, be it one with a prefix; None if there is none."""
+    """Returns the table's row for a setting, whose name may have a listener's prefix; None if there is none."""
     setting = BROKER_SETTINGS.get(name)
     if setting is None and name.startswith(PREFIX):
         _, _, rest = name.removeprefix(PREFIX).partition(".")
@@ -28,33 +28,34 @@ def setting_named(name: str) -> Setting | None:
 
 
 def listener_of(name: str) -> str | None:
-    """The listener, in lower case, that a prefixed name belongs to; None for a name without prefix."""
+    """Returns the listener, in lower case, from a name with a listener's prefix; None for a name without prefix."""
     return name.removeprefix(PREFIX).partition(".")[0] if name.startswith(PREFIX) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The settings of the listener `listener`, in upper case as everywhere; values are current ones.
+    """The current settings of a listener, whose name is in upper case, as elsewhere.
 
-    current_text  the value of a setting by its whole name, None where it is unset and has no default
+    current_text  returns the value of a setting by its full name; None if it is unset and has no default
     """
 
     listener: str
     current_text: Callable[[str], str | None]
 
     def name(self, setting: str, mechanism: str | None = None) -> str:
-        """Under which name `setting` is set: for the mechanism, for the listener, or for the broker."""
+        """Returns the name under which the setting has a value: that of the mechanism, of the listener or of the
+        broker."""
         for prefixed in self._prefixed(setting, mechanism):
             if self.current_text(prefixed) is not None:
                 return prefixed
         return setting
 
     def text(self, setting: str, mechanism: str | None = None) -> str | None:
-        """Returns the value as written; the default if it is set nowhere."""
+        """Returns the value as text, or the default if it is not set."""
         return self.current_text(self.name(setting, mechanism))
 
     def own_text(self, setting: str, mechanism: str | None = None) -> str | None:
-        """Returns what is set for this listener, or this mechanism of it, only."""
+        """Returns the value if it is set for this listener or mechanism, otherwise None."""
         name = self.name(setting, mechanism)
         return None if name == setting else self.current_text(name)
 
@@ -62,7 +63,7 @@ class ListenerSettings:
         return BROKER_SETTINGS[setting].parse(self.text(setting, mechanism))
 
     def prefixed(self, setting: str, mechanism: str | None = None) -> str:
-        """The name to set it by for this listener alone, for messages."""
+        """Returns the name that sets the value for this listener only. For messages."""
         return self._prefixed(setting, mechanism)[0]
 
     def _prefixed(self, setting: str, mechanism: str | None) -> tuple[str, ...]:
@@ -73,7 +74,8 @@ class ListenerSettings:
 
 
 def readable(values: Mapping[str, str], but_not: UpdateMode | None = None) -> dict[str, str]:
-    """Picks those that may be altered and can be parsed; `but_not` are altered otherwise."""
+    """Returns the settings that AlterConfigs may change and that can be parsed, without those of update mode
+    `but_not`."""
     found = {}
     for name, text in values.items():
         setting = setting_named(name)

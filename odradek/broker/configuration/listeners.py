@@ -1,4 +1,5 @@
-"""Where the broker listens, and the addresses that it gives to clients: `listeners`, `advertised.listeners`."""
+"""The addresses that the broker listens on and those that it gives to clients: `listeners` and
+`advertised.listeners`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One `NAME://host:port`. An empty host means every interface, port 0 any free port."""
+    """One `NAME://host:port`. An empty host means all interfaces, port 0 any free port."""
 
     name: str
     host: str
@@ -22,19 +23,20 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or one of the usual names, is that of the machine that uses it."""
+    """Whether the host is a loopback address or one of its usual names."""
     return host.startswith("127.") or host.lower() in LOCAL_NAMES
 
 
 class Published(NamedTuple):
-    """Where a listener is found from outside the container. None: at the port that it has inside."""
+    """The address of a listener outside the container. A port of None is the listener's own port."""
 
     host: str
     port: int | None
 
 
 def parse_listeners(name: str, entries: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    """The listeners in the setting `name`. Raises InvalidSetting for one that cannot be read or is named twice."""
+    """Parses the listeners in the setting `name`. Raises InvalidSetting for an unreadable listener or a duplicate
+    name."""
     listeners: dict[str, Listener] = {}
     for entry in entries:
         listener_name, separator, address = entry.partition("://")
@@ -54,7 +56,7 @@ def parse_listeners(name: str, entries: Iterable[str], protocols: Mapping[str, s
 
 
 def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
-    """Listener name to security protocol. Raises InvalidSetting."""
+    """Returns the security protocol of each listener name. Raises InvalidSetting."""
     protocols = {}
     for entry in entries:
         name, separator, protocol = entry.partition(":")
@@ -67,7 +69,7 @@ def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
 
 
 def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]) -> None:
-    """Clients are sent to listeners that there are, at addresses that one can connect to. Raises InvalidSetting."""
+    """Checks that clients get addresses of existing listeners, to which one can connect. Raises InvalidSetting."""
     names = [listener.name for listener in serving]
     for listener in advertised:
         if listener.name not in names:
@@ -77,10 +79,10 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
 
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
-    """Checks a setting between brokers as Kafka does, if it is given; this broker needs none of them.
+    """Checks an inter-broker setting as Kafka does, if it is given. This broker uses none of them.
 
     setting     security.inter.broker.protocol or inter.broker.listener.name
-    advertised  the listeners themselves where advertised.listeners is not set
+    advertised  the advertised listeners; those of `listeners` if advertised.listeners is not set
     Raises InvalidSetting.
     """
     if "inter.broker.listener.name" in given and "security.inter.broker.protocol" in given:
@@ -97,10 +99,10 @@ def advertise(
     bound_ports: Mapping[str, int],
     host_name: Callable[[], str],
 ) -> tuple[Listener, ...]:
-    """Returns the addresses told to clients, given the ports that `listeners` really got.
+    """Returns the addresses for clients, given the ports that the listeners are bound to.
 
-    advertised  None where `advertised.listeners` is not set: then the listeners themselves
-    host_name   asked only if a listener takes connections on every interface: a name lookup can be slow
+    advertised  the parsed `advertised.listeners`; None if not set, which advertises the listeners themselves
+    host_name   called only if a listener accepts connections on all interfaces, since a name lookup can be slow
     """
     shown = []
     for listener in listeners if advertised is None else advertised:
@@ -111,9 +113,10 @@ def advertise(
 
 
 def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict[str, Published]:
-    """`odradek.advertise.published`: host and port by listener; None is the port of the listener itself.
+    """Parses `odradek.advertise.published`. Returns host and port by listener; a port of None is the listener's own
+    port.
 
-    An entry is `[NAME://]host[:port]`; without a name it is for every listener that no other entry names. Raises
+    An entry is `[NAME://]host[:port]`. Without a name it applies to each listener that no other entry names. Raises
     InvalidSetting.
     """
     names = [listener.name for listener in serving]

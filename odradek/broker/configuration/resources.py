@@ -1,7 +1,7 @@
-"""Configuration as admin requests see it: kinds of resources, one change of one setting, and loggers as a resource.
+"""Configuration resources of admin requests: their types, the change of a single setting, and loggers as a resource.
 
-The broker's own loggers (KIP-412) are Python's under Kafka's level names. A change of them lasts as long as the
-process; nothing is recorded.
+The broker's loggers (KIP-412) are Python's, with the names of Kafka's levels. A changed level lasts until the process
+ends and is not recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class ConfigResourceType(Enum):
-    """The kind of resource of a ConfigRecord; the same numbers as in the admin requests."""
+    """The type of a resource in a ConfigRecord. The numbers are those of the admin requests."""
 
     TOPIC = 2
     BROKER = 4
@@ -24,21 +24,21 @@ class ConfigResourceType(Enum):
     CLIENT_METRICS = 16
     GROUP = 32
 
-    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; settings are looked up with every request
+    __hash__ = object.__hash__  # Enum hashes the name, in Python code, and every request looks up settings
 
 
 class ConfigOperation(Enum):
-    """The operation of IncrementalAlterConfigs on a value; the number is that of the request."""
+    """The operation of IncrementalAlterConfigs on a value. The numbers are those of the request."""
 
     SET = 0
     DELETE = 1
-    APPEND = 2  # to a list, what it does not hold yet
+    APPEND = 2  # adds the values that a list does not contain yet
     SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting of one resource; AlterConfigs only knows SET. `operation` is the request's number."""
+    """One change of one setting. AlterConfigs only uses SET. `operation` is the request's number."""
 
     name: str
     operation: int
@@ -46,7 +46,7 @@ class SettingChange:
 
 
 ROOT = "root"
-# Loggers that people know from Kafka → those of this program; they can be set under either name.
+# Logger names known from Kafka, and this program's loggers. The levels can be set under either name.
 NAMES_OF_KAFKA = {"kafka.authorizer.logger": "odradek.authorizer"}
 LEVELS = {
     "DEBUG": logging.DEBUG,
@@ -59,10 +59,10 @@ LEVELS = {
 
 
 class Loggers(Protocol):
-    """The seam to `logging`, whose state is global."""
+    """An interface to `logging`, whose state is global."""
 
     def levels(self) -> dict[str, int]:
-        """The effective level of every logger, by name; the root logger is ROOT."""
+        """Returns the effective level of every logger by name. The root logger's name is ROOT."""
 
     def set_level(self, name: str, level: int) -> None: ...
 
@@ -78,12 +78,12 @@ class PythonLoggers:
 
 
 def level_name(level: int) -> str:
-    """The nearest of Kafka's names that logs at least as much."""
+    """Returns Kafka's name for the nearest level that logs at least as much."""
     return max((value, name) for name, value in LEVELS.items() if value <= max(level, 1))[1]
 
 
 def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate_only: bool) -> None:
-    """All changes, or none. Raises KafkaError in Kafka's codes and words."""
+    """Makes all changes or none. Raises KafkaError with Kafka's codes and messages."""
     known = loggers.levels()
     wanted: dict[str, int] = {}
     for change in changes:

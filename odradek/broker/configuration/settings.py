@@ -1,8 +1,8 @@
-"""One setting: its type, the values it allows, its text, and the words with which Kafka refuses other values.
+"""A setting: its type, the values that it allows, and Kafka's messages for values that it refuses.
 
-The tables: `odradek.broker.configuration.broker_settings` and `unused_settings` (the broker's),
-`odradek.broker.configuration.topic_settings` (topics, groups, client metrics). The words of a refusal reach clients
-(CreateTopics, AlterConfigs), so they are Kafka's; source: 4.3.1's ConfigDef, observed.
+The tables of settings are `odradek.broker.configuration.broker_settings` and `unused_settings` for the broker, and
+`odradek.broker.configuration.topic_settings` for topics, groups and client metrics. The messages reach clients
+(CreateTopics, AlterConfigs), so they are Kafka's. Source: ConfigDef of Kafka 4.3.1, observed.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ SettingValue = bool | int | float | str | tuple[str, ...] | None
 
 
 class ValueType(Enum):
-    """The type of a setting; the number is the config type in a DescribeConfigs answer (KIP-569)."""
+    """The type of a setting. The numbers are the config types of DescribeConfigs (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,24 +38,25 @@ class UpdateMode(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-MOST_DIGITS = 19  # of a LONG; of thousands of digits Python makes no number
+MOST_DIGITS = 19  # of a LONG; Python refuses to parse numbers with thousands of digits
 
 
 class InvalidSetting(ValueError):
-    """A value that a setting does not allow; `args[0]` is the sentence for the client, shortened if it quotes much."""
+    """A value that a setting does not allow. `args[0]` is the message for the client, shortened because it quotes the
+    value."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(shortened(sentence))
 
 
 class Allowed(Protocol):
-    """A rule over parsed values."""
+    """A rule for parsed values."""
 
     def check(self, name: str, value: SettingValue) -> None:
-        """Raises InvalidSetting."""
+        """Raises InvalidSetting if the value is not allowed."""
 
     def describe(self) -> str:
-        """The allowed values, for a message to the author of the configuration."""
+        """Describes the allowed values, for a message to the author of the configuration."""
 
 
 class Range(NamedTuple):
@@ -78,7 +79,7 @@ class Range(NamedTuple):
 
 
 class GzipLevel(NamedTuple):
-    """A zlib level, or -1 for the codec's own default."""
+    """A zlib level, or -1 for the codec's default."""
 
     def check(self, name: str, value: SettingValue) -> None:
         if value != -1 and not (isinstance(value, int) and 1 <= value <= 9):
@@ -103,7 +104,7 @@ class OneOf(NamedTuple):
 
 
 class ListOf(NamedTuple):
-    """A list of `values` (of anything, if there are none)."""
+    """A list of some of `values`, or of any values if there are none."""
 
     values: tuple[str, ...] = ()
     may_be_empty: bool = True
@@ -136,7 +137,7 @@ class NonEmptyText(NamedTuple):
 
 
 class CountPerAddress(NamedTuple):
-    """Pairs of address and number, `10.0.0.1:5,host:7`."""
+    """Pairs of address and number, such as `10.0.0.1:5,host:7`."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
@@ -150,11 +151,11 @@ class CountPerAddress(NamedTuple):
 
 
 class TimePerPrefix(NamedTuple):
-    """A list of `prefix=milliseconds`; the prefix may hold `=`, but no comma."""
+    """A list of `prefix=milliseconds`. A prefix may contain `=`, but no comma."""
 
     @staticmethod
     def read(pair: str) -> tuple[str, int] | None:
-        """The prefix and its milliseconds; None if it is no such pair."""
+        """Returns the prefix and its milliseconds; None if the text has another form."""
         prefix, _, time_ms = pair.rpartition("=")
         is_number = time_ms.isascii() and time_ms.isdecimal()
         return (prefix, int(time_ms)) if prefix and is_number and int(time_ms) > 0 else None
@@ -175,12 +176,12 @@ class TimePerPrefix(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One row of a table: all that is known of a setting.
+    """One row of a table: everything about a setting.
 
-    default      as it would be written in a file; None means that there is none
+    default      as written in a file; None means that there is no default
     text         the documentation in DescribeConfigs
-    is_internal  Kafka's own tuning: works, but DescribeConfigs does not show it
-    synonyms     of a topic's setting: the broker's that give its default, the first that has a value (see `factor`)
+    is_internal  Kafka's internal tuning: it has an effect, but DescribeConfigs does not show it
+    synonyms     for a topic setting: the broker settings that give its default; the first that has a value wins
     """
 
     name: str
@@ -193,12 +194,12 @@ class Setting(NamedTuple):
     synonyms: tuple[str, ...] = ()
 
     def parse(self, text: str | None) -> SettingValue:
-        """The value that `text` stands for. Raises InvalidSetting in Kafka's words."""
+        """Returns the value of `text`. Raises InvalidSetting with Kafka's message."""
         value = parse_text(self.name, self.kind, text)
         if value is None and self.default is not None and self.kind is not ValueType.STRING:
             raise refused(self.name, None, "Value must be non-null")
         if isinstance(value, tuple) and isinstance(self.allowed, ListOf):
-            value = tuple(dict.fromkeys(value))  # what is said twice counts once
+            value = tuple(dict.fromkeys(value))  # a repeated value counts once
         if self.allowed is not None and (value is not None or self.default is not None):
             self.allowed.check(self.name, value)
         return value
@@ -215,7 +216,8 @@ Rule: TypeAlias = Allowed | None
 
 
 class Heeded(Generic[T]):
-    """A row of a class of settings: the attribute's name is the setting's, with `_` for `.`, and its value a `T`."""
+    """A row of a class of settings. The setting is named like the attribute, with `.` for `_`; the attribute's value is
+    a `T`."""
 
     __slots__ = ("setting",)
 
@@ -226,12 +228,12 @@ class Heeded(Generic[T]):
         self.setting = self.setting._replace(name=attribute.replace("_", "."))
 
     def __get__(self, config: object, owner: type[object]) -> T:
-        """Never called once the value is set: an instance keeps it under the same name, which goes first."""
+        """Not called once the value is set: the instance attribute of the same name takes precedence."""
         raise AttributeError(self.setting.name)
 
 
 class KindOf(Generic[T]):
-    """A kind whose values are `T`s; a call makes a row."""
+    """A type of settings whose values are `T`s. Calling it makes a row."""
 
     def __init__(self, kind: ValueType) -> None:
         self.kind = kind
@@ -275,17 +277,17 @@ INTEGER_LIMITS: Mapping[ValueType, int] = {
 
 
 def unit_ms(name: str) -> int:
-    """Returns the milliseconds in the unit of a setting, as its name ends; 1 for other settings."""
+    """Returns the milliseconds in the unit at the end of the setting's name; 1 for other settings."""
     return {"minutes": MINUTE_MS, "hours": HOUR_MS}.get(name.rpartition(".")[2], 1)
 
 
 def java_double(value: float) -> str:
-    """Prints a double as Java does: plain between a thousandth and ten million, else with an exponent."""
+    """Prints a double as Java does: without an exponent from a thousandth up to ten million."""
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
-    from decimal import Decimal  # slow to import, and hardly ever needed
+    from decimal import Decimal  # imported here because it is slow to import and rarely needed
 
     number = Decimal(repr(value))
     digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
@@ -298,7 +300,7 @@ def refused(name: str, value: object, why: str) -> InvalidSetting:
 
 
 def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
-    """`text` as a value of `kind`, without regard to what the setting allows. Raises InvalidSetting."""
+    """Parses `text` as a value of `kind`, regardless of the setting's rule. Raises InvalidSetting."""
     if text is None:
         return None
     given, text = text, text.strip()
@@ -316,7 +318,8 @@ def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
         return number
     if kind is ValueType.DOUBLE:
         if not text.isascii() or any(letter not in "0123456789.eE+-" for letter in text):
-            raise refused(name, given, "Not a number of type DOUBLE")  # Python would read "nan" and "1_0"
+            # checked first, because Python would accept "nan" and "1_0"
+            raise refused(name, given, "Not a number of type DOUBLE")
         try:
             return float(text)
         except ValueError:

@@ -1,4 +1,4 @@
-"""The settings of a topic, in the form that its logs take."""
+"""The settings of a topic in the form that its logs use."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from odradek.broker.configuration.settings import InvalidSetting, SettingValue
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
 from odradek.storage.log_config import LogConfig
 
-# Settings that a log heeds and whose -1 means "no limit".
+# Settings of logs for which -1 means "no limit".
 WITHOUT_LIMIT = frozenset({"retention.ms", "retention.bytes"})
 NAMES: tuple[tuple[str, str], ...] = tuple(
     (name, name.replace(".", "_"))
@@ -16,7 +16,7 @@ NAMES: tuple[tuple[str, str], ...] = tuple(
 
 
 def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], producer_id_expiration_ms: int) -> LogConfig:
-    """Reads the settings of a log: `overrides` before `defaults`, which name every setting."""
+    """Returns the configuration of a log. `overrides` take precedence over `defaults`, which contain every setting."""
     fields: dict[str, object] = {}
     for name, attribute in NAMES:
         value = _value(name, defaults[name], overrides.get(name))
@@ -39,5 +39,5 @@ def _value(name: str, default: str | None, override: str | None) -> SettingValue
         try:
             return setting.parse(override)
         except InvalidSetting:
-            pass  # a record of another Kafka, whose rules were different
+            pass  # recorded by another release of Kafka, whose rules were different
     return setting.parse(default)

@@ -1,9 +1,10 @@
-"""The settings of topics, groups and client-metrics subscriptions: one row each, and all that is said of a setting.
+"""The settings of topics, groups and client-metrics subscriptions, one row for each. The row is the only place that
+describes the setting.
 
-A broker's settings `group.<type>.min.<rest>` and `….max.<rest>` limit those of its groups: a value outside is refused
-when it is set. One that was recorded before the limits were narrowed is kept, and counts as the nearest value that is
-allowed, as in Kafka from 4.3 on. Durations are ISO-8601 as Java's `Duration.parse` reads them: `PnDTnHnMn.nS`, each
-number with a sign if wanted.
+The broker settings `group.<type>.min.<rest>` and `….max.<rest>` limit those of its groups. Setting a value outside the
+limits is refused. A value recorded before the limits were narrowed is kept, and counts as the nearest allowed value, as
+in Kafka since 4.3. Durations are in ISO-8601 format as Java's `Duration.parse` accepts it: `PnDTnHnMn.nS`, in which
+each number may have a sign.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ DURATION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 MAX_SECONDS: Final = (1 << 63) - 1
-LONGEST_DURATION: Final = 1_000  # characters; numbers that are too large have fewer, and Python reads no very long ones
+# characters; longer texts cannot be valid durations, and Python refuses to parse very long numbers
+LONGEST_DURATION: Final = 1_000
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds, rounded down; None for what is no duration, or does not fit into 64 bits of seconds."""
+    """Returns the duration in milliseconds, rounded down; None if the text is no duration or exceeds 64 bits of
+    seconds."""
     found = DURATION.fullmatch(text)
     if found is None or len(text) > LONGEST_DURATION:
         return None
@@ -72,7 +75,7 @@ BY_DURATION: Final = "by_duration:"
 
 
 class OffsetResetStrategy(NamedTuple):
-    """Where a share group without state begins (KIP-932, KIP-1106)."""
+    """The position at which a share group without state begins (KIP-932, KIP-1106)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
@@ -91,8 +94,8 @@ DEAD_LETTER_GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 
 
 class DeadLetterTopicName(NamedTuple):
-    """The name of a share group's dead-letter topic: any text that does not begin as internal topics do. Whether such a
-    topic exists, or can exist, is only looked at when a record is to be copied into it (KIP-1191)."""
+    """The name of a share group's dead-letter topic: any text that does not begin like an internal topic. Whether the
+    topic exists, or can be created, is only checked when a record is to be copied into it (KIP-1191)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
@@ -235,9 +238,8 @@ CLIENT_METRICS_SETTINGS: Mapping[str, Setting] = {setting.name: setting for sett
 
 
 def validate_topic_settings(overrides: Mapping[str, str]) -> None:
-    """Refuse, in Kafka's words, what a topic cannot have. Raises InvalidSetting; the first by Kafka's order.
-
-    Unknown names go before bad values.
+    """Checks a topic's settings. Raises InvalidSetting with Kafka's message for the first invalid one, in Kafka's
+    order: unknown names come before bad values.
     """
     for name in overrides:
         if name not in TOPIC_SETTINGS:
@@ -254,25 +256,25 @@ def validate_topic_settings(overrides: Mapping[str, str]) -> None:
         raise InvalidSetting(f"{what} Topic cannot be configured with remote log storage.")
 
 
-BrokerSetting = Callable[[str], str | None]  # the current value of a broker's setting, as it would stand in a file
+BrokerSetting = Callable[[str], str | None]  # returns the current value of a broker setting as text
 
 
 def limit_name(name: str, bound: str) -> str | None:
-    """Names the limit of a group's setting; `bound` is min or max. None where there is no such limit."""
+    """Returns the broker setting that limits a group's setting, or None. `bound` is min or max."""
     kind, _, rest = name.partition(".")
     found = f"group.{kind}.{bound}.{rest}"
     return found if found in BROKER_SETTINGS else None
 
 
 def limit(name: str, broker_setting: BrokerSetting) -> int:
-    """`name`: as `limit_name` returns it."""
+    """Returns the value of a limit, whose name `limit_name` returned."""
     value = BROKER_SETTINGS[name].parse(broker_setting(name))
     assert isinstance(value, int)
     return value
 
 
 def clamped(name: str, value: int, broker_setting: BrokerSetting) -> int:
-    """The nearest allowed value."""
+    """Returns the allowed value that is nearest to `value`."""
     least, most = limit_name(name, "min"), limit_name(name, "max")
     if least is not None:
         value = max(value, limit(least, broker_setting))

@@ -1,1 +1,1 @@
-"""Partitions at work: appends that share a write, reads that wait, and the periodic chores on logs."""
+"""Partitions: appends that share a write, fetches that wait for records, and the periodic maintenance of logs."""

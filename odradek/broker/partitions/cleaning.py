@@ -1,8 +1,8 @@
-"""Compaction as a chore: chooses the log, runs a pass in a worker thread, and swaps the segments.
+"""Compaction as a periodic chore: chooses a log, runs a pass in a worker thread, and replaces the segments.
 
-Only the choice and the swap run on the loop; a worker reads, filters, writes and renames. One pass runs at a time, on
-the filthiest log first, and stops when its partition is deleted or the broker stops. A log that cannot be read is left
-alone until the next start, as in Kafka. Settings: `log.cleaner.*`.
+Only the choice and the replacement run on the loop; a worker reads, filters, writes and renames. One pass runs at a
+time, for the log with the largest dirty part. It stops if its partition is deleted or the broker stops. As in Kafka, a
+log that cannot be read is skipped until the next start. Settings: `log.cleaner.*`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-AGAIN_MS = 20  # to wait for a sync that stands in the way of a swap
+AGAIN_MS = 20  # delay before retrying a replacement that a sync prevents
 
 
 class CleaningStopped(Exception):
-    """The pass is no longer needed."""
+    """Ends a pass that is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerServices:
-    """The broker, as a pass needs it. `sleep`, in seconds, makes a worker wait; 0 lets the loop go on."""
+    """The parts of the broker that a pass needs. `sleep`, in seconds, pauses a worker; 0 lets the loop run."""
 
     config: BrokerConfig
     clock: Clock
@@ -47,7 +47,7 @@ class CleanerServices:
 
 
 class LogCleaner:
-    """`visit` each partition, then `clean`: goes from one log to the next until none of them wants cleaning."""
+    """Cleans logs. Call `visit` for each partition, then `clean`, which cleans one log after the other."""
 
     def __init__(self, log_directory: LogDirectory, services: CleanerServices) -> None:
         self.uncleanable: set[Partition] = set()
@@ -55,7 +55,7 @@ class LogCleaner:
         self._services = services
         self._found: dict[Partition, Cleanable] = {}
         self._cleaned_to = log_directory.read_cleaner_offsets()
-        self._of: dict[TopicPartition, Partition] = {}  # whom the entry is about
+        self._of: dict[TopicPartition, Partition] = {}  # the partition that the entry in `_cleaned_to` belongs to
         self._is_busy = False
         self._is_stopped = False
 
@@ -71,18 +71,18 @@ class LogCleaner:
         found = self._look(partition, now_ms)
         if found is None:
             return None
-        # Where an open transaction keeps the rest dirty, each pass ends where the one before has ended.
+        # If an open transaction keeps the rest dirty, each pass ends where the previous one ended.
         if found.wants_cleaning and found.end_offset > found.first_dirty_offset:
             return now_ms
         return next_lag_ms(partition.log.segments, partition.log.config, now_ms)
 
     def _look(self, partition: Partition, now_ms: int) -> Cleanable | None:
-        """None for a log that is not to be cleaned at all."""
+        """Returns what can be cleaned in a log, or None if the log is not compacted or cannot be cleaned."""
         log = partition.log
         if not log.config.is_compacted or partition in self.uncleanable or log.offline_reason:
             return None
         key = (partition.topic, partition.index)
-        if self._of.setdefault(key, partition) is not partition:  # a new one of the same name
+        if self._of.setdefault(key, partition) is not partition:  # a new partition of the same name
             self._of[key] = partition
             self._cleaned_to.pop(key, None)
         return cleanable(
@@ -101,7 +101,7 @@ class LogCleaner:
             self._clean_next()
 
     def stop(self) -> None:
-        """The pass under way ends at its next reading or writing."""
+        """Stops cleaning. A running pass ends at its next read or write."""
         self._is_stopped = True
 
     def _clean_next(self) -> None:
@@ -134,10 +134,11 @@ class LogCleaner:
 
 
 class Cleaning:
-    """One pass: thread and loop take turns.
+    """One pass, in which a thread and the loop alternate.
 
-    then   called once, on the loop: with the offset up to which the log is clean; None when the pass was given up,
-           since the partition is deleted, the broker stops or retention was faster; or with what is wrong with the log
+    then   called once, on the loop, with the offset up to which the log is clean; None if the
+           pass was given up, because the partition was deleted, the broker stops or retention was faster; or
+           the log's error
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class Cleaning:
         return self._partition.is_deleted or self._is_stopped()
 
     def _throttle(self, size_bytes: int) -> None:
-        """Waits, in the thread, after each megabyte or so. Raises CleaningStopped."""
+        """Pauses the thread after each megabyte or so. Raises CleaningStopped."""
         if self._is_over():
             raise CleaningStopped
         self._services.sleep(size_bytes / self._services.config.log_cleaner_io_max_bytes_per_second)

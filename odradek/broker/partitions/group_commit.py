@@ -1,10 +1,10 @@
-"""Group commit: one write per partition and loop tick, and one fdatasync for all replies that wait for it.
+"""Group commit: one write per partition and turn of the loop, and one fdatasync for all replies that wait for it.
 
-    append, append, … → (end of the tick) write each dirty partition → replies → parked fetches
-                                           └ where settings ask: fdatasync in a thread → replies → parked fetches
+    append, append, … → (end of the turn) write each dirty partition → replies → parked fetches
+                                           └ if configured: fdatasync in a thread → replies → parked fetches
 
-A write to the page cache costs less than a thread hop, so it stays on the loop; an fdatasync does not. While one is
-under way the next group gathers; those of other logs run beside it.
+A write to the page cache costs less than switching to a thread, so it runs on the loop; an fdatasync does not. While
+one fdatasync is running, the next group accumulates. Syncs of different logs run in parallel.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ MOST_BITS: Final = 64  # of a time in µs
 
 
 class ParkedFetch(Protocol):
-    """A fetch that found too little, and waits for appends to its partitions."""
+    """A fetch that found too few bytes and waits for appends to its partitions."""
 
     def appended(self, size_bytes: int) -> bool:
-        """Count bytes that became readable in one partition; True once when that may be enough."""
+        """Counts bytes that became readable in one partition. Returns True, once, when they may suffice."""
 
     def wake(self) -> None:
-        """Look again; after all writes of a tick, or because a partition changed in another way."""
+        """Makes the fetch look again, after all writes of a turn, or because a partition has changed in another way."""
 
 
 class Dirty(Protocol):
-    """A partition with batches that are not written."""
+    """A partition with unwritten batches."""
 
     def write(self, woken: list[ParkedFetch]) -> None:
-        """Adds the parked fetches that may now have enough."""
+        """Writes the batches. Adds to `woken` the parked fetches that may have enough bytes now."""
 
 
 class Unsynced(Protocol):
-    """A partition for whose fdatasync somebody waits."""
+    """A partition that needs an fdatasync."""
 
     @property
     def log(self) -> Log: ...
@@ -57,7 +57,7 @@ def _nothing() -> None:
 
 
 class AppendFlush:
-    """Writes, at the end of the loop tick, every partition that was appended to during it."""
+    """Writes, at the end of a turn of the loop, every partition that was appended to during the turn."""
 
     def __init__(
         self,
@@ -66,20 +66,20 @@ class AppendFlush:
     ) -> None:
         """
         soon   runs an action after those that the loop has already queued: `loop.call_soon`
-        timed  makes of the writes of a tick something that is timed
+        timed  wraps the writes of a turn in a measurement of time
         """
         self._soon = soon
         self._flush = timed(self.flush)
         self._dirty: list[Dirty] = []
 
     def add(self, partition: Dirty) -> None:
-        """Takes a partition, once per tick: it knows itself whether it is in the list."""
+        """Adds a partition. The partition makes sure that it is added only once per turn."""
         if not self._dirty:
             self._soon(self._flush)
         self._dirty.append(partition)
 
     def end(self) -> None:
-        """Lets go of what was made of it: nothing is appended any more."""
+        """Ends the flush, since nothing is appended any more, and breaks its reference cycle."""
         self._flush = _nothing
 
     def flush(self) -> None:
@@ -89,33 +89,33 @@ class AppendFlush:
             while dirty:
                 dirty.pop().write(woken)
         finally:
-            if dirty:  # one of them raised, which is a bug; the others must not be forgotten over it
+            if dirty:  # a write raised, which is a bug; the remaining partitions must still be written
                 self._dirty += dirty
                 self._soon(self._flush)
-        # After all writes, so that a fetch of several partitions is answered once, with all of them.
+        # After all writes, so that a fetch of several partitions is answered once, with the records of all.
         for wait in woken:
             wait.wake()
 
 
 class LogSyncs:
-    """Runs fdatasync for the partitions that ask for it, one at a time of each log and a few in all.
+    """Runs the fdatasync of partitions, one at a time for each log and a few in parallel.
 
-    Of all syncs of partitions so far: `time_s`, and how many took so long, those of `took[n]` less than 2 to
-    the power of n µs, and not less than half of that.
+    Counts all syncs so far: `time_s` is their total duration, `took[n]` the number that took at least 2^(n-1) and less
+    than 2^n µs.
     """
 
     def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:
-        """workers: threads of its own, so that a sync need not wait behind work that takes longer"""
+        """workers: threads for syncs only, so that a sync need not wait for longer work"""
         self.time_s = 0.0
         self.took = [0] * MOST_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
-        self._waiting: dict[Unsynced, None] = {}  # for a thread; what is written meanwhile is part of the sync
+        self._waiting: dict[Unsynced, None] = {}  # for a thread; data written meanwhile is part of the sync
         self._running: set[Unsynced] = set()
-        self._asked_again: set[Unsynced] = set()  # of those that are running
+        self._asked_again: set[Unsynced] = set()  # running syncs that were requested again
 
     def add(self, partition: Unsynced) -> None:
-        """Syncs, soon, all that is written to its log by then."""
+        """Requests a sync of everything that is written to the partition's log by then."""
         if partition in self._running:
             self._asked_again.add(partition)
         else:
@@ -148,7 +148,7 @@ class LogSyncs:
 
 
 def timed(ticket: SyncTicket, monotonic_s: Callable[[], float]) -> float:
-    """Syncs, in a thread. Returns how long that took, in seconds."""
+    """Runs a sync in a thread. Returns its duration in seconds."""
     begin_s = monotonic_s()
     ticket.run()
     return monotonic_s() - begin_s

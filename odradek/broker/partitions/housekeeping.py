@@ -1,14 +1,14 @@
-"""Periodic chores, partition by partition: retention, producer expiry, flushing by time, checkpoints.
+"""Periodic chores, run partition by partition: retention, producer expiry, flushing by time, checkpoints.
 
-A chore goes through all partitions in slices: after SLICE_MS it yields to the clients, then continues. Its next run is
-counted from the end of the last one, so that runs of one chore never overlap.
+A chore visits all partitions in slices: after SLICE_MS it lets clients be served, then continues. The interval to the
+next run starts at the end of the previous one, so runs of a chore never overlap.
 
-chore                 how often                                     visits
+chore                 interval                                      visits
 retention             log.retention.check.interval.ms               segments by time and size, and below the log start
 producer expiry       producer.id.expiration.check.interval.ms      producers idle for producer.id.expiration.ms
 flush by time         log.flush.scheduler.interval.ms               logs not synced for flush.ms
-recovery points       log.flush.offset.checkpoint.interval.ms       the checkpoint files, the three of them together
-compaction            log.cleaner.backoff.ms                        compacted topics, the filthiest log first
+recovery points       log.flush.offset.checkpoint.interval.ms       the checkpoint files, all three together
+compaction            log.cleaner.backoff.ms                        compacted topics, the dirtiest log first
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLICE_MS = 3
-NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # Kafka's way of saying "off" is an interval longer than this
+NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # an interval longer than this means "off", as in Kafka
 
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """`interval_ms` is asked before each run, since settings may change; `at_end` runs behind the last partition.
-    `stop` is for what a run has set going. `due_ms`: see `Scan`; None: each run does something."""
+    """A periodic job. `interval_ms` is called before each run, since settings may change. `at_end` is called after the
+    last partition. `stop` stops work that a run has started. `due_ms`: see `Scan`; None if every run does something."""
 
     name: str
     interval_ms: Callable[[], int | None]
@@ -63,7 +63,7 @@ class Housekeeping:
         self._armed: dict[str, TimerHandle] = {}
 
     def start(self, initial_delay_ms: int) -> None:
-        """The first run of each chore comes after `initial_delay_ms` or its interval, whichever is shorter."""
+        """Starts all chores. Their first runs come after `initial_delay_ms` or their interval, whichever is shorter."""
         for chore in self._chores:
             self._arm(chore, initial_delay_ms)
 
@@ -94,7 +94,7 @@ class Housekeeping:
         for partition in left:
             self._visit(chore, partition, now_ms)
             now_ms = self._clock.now_ms()
-            if abs(now_ms - began_ms) >= SLICE_MS:  # the clock may have been set back
+            if abs(now_ms - began_ms) >= SLICE_MS:  # absolute, since the clock may have been set back
                 self._armed[chore.name] = self._timers.after(0, lambda: self._go_on(chore, left))
                 return
         if chore.at_end is not None:
@@ -157,7 +157,8 @@ def chores(
 
 
 class Retention:
-    """Lets segments go: out of the log at once, their files renamed in a thread, and unlinked after the delay."""
+    """Removes old segments: from the log at once, then a thread renames their files, and deletes them after the
+    delay."""
 
     def __init__(self, timers: Timers, workers: Workers) -> None:
         self._timers = timers
@@ -186,7 +187,7 @@ class Retention:
         try:
             outcome.result()
         except OSError as error:
-            # A deleted partition's directory may be gone already; else the next start finishes the removal.
+            # The directory of a deleted partition may be gone already. Otherwise the next start completes the removal.
             if not partition.is_deleted:
                 logger.warning("%r: old segments could not be removed: %s", partition, error)
             return
@@ -207,10 +208,10 @@ def expire_producers(partition: Partition, now_ms: int) -> None:
 
 
 class FlushByTime:
-    """Remembers since when a log has something unsynced, as far as the visits tell."""
+    """Syncs logs that have had unsynced data for `flush.ms`, as far as the visits can tell."""
 
     def __init__(self) -> None:
-        self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}  # (recovery point then, when)
+        self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}  # (recovery point at the time, time)
 
     def visit(self, partition: Partition, now_ms: int) -> None:
         log = partition.log

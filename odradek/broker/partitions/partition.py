@@ -1,7 +1,8 @@
-"""One partition at work: appends without an answer yet, replies that wait for an fdatasync, parked fetches.
+"""A partition: appends that are not answered yet, replies that wait for an fdatasync, and parked fetches.
 
-Records, offsets and producer state live in its `Log`; this class holds only what waits for them. A reply is released
-when its records are written and, where settings require it, synced; a failed write fails exactly the appends in it.
+Records, offsets and producer state are in its `Log`; this class only holds the requests that wait for them. A reply is
+sent when its records are written and, if the settings require it, synced. A failed write fails exactly the appends in
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OnDone = Callable[[KafkaError | None], None]  # called once: None when it may be acknowledged
+OnDone = Callable[[KafkaError | None], None]  # called once, with None if the append may be acknowledged
 
 
 class Partition:
@@ -48,8 +49,8 @@ class Partition:
         seals: Seals | None = None,
     ) -> None:
         """
-        two_phase  the producer ids whose transactional batches are answered only after an fdatasync
-        seals      the transactions that no batch of a client may enter any more
+        two_phase  the producer ids whose transactional batches are only answered after an fdatasync
+        seals      the transactions that accept no more batches of clients
         """
         self.topic = topic
         self.index = index
@@ -63,14 +64,15 @@ class Partition:
         self.two_phase = two_phase
         self._seals = Seals() if seals is None else seals
         self._is_dirty = False
-        self._is_refused = False  # the last write was, by the disk, and the log says so
+        self._is_refused = False  # whether the last write failed, which was logged then
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
-        self._unsynced_bytes = 0  # written, and not readable before a sync
-        self._synced_bytes = 0  # readable since a sync, which parked fetches have not been told yet
-        self.bytes_in = self.bytes_out = 0  # appended, and given to readers, since this process has it
-        self.first_end_offset = log.log_end_offset  # when this process got it
-        # (end offset that must be on disk, …), ascending; None until one waits, as an empty deque takes 0.7 KiB.
+        self._unsynced_bytes = 0  # written, but not readable before a sync
+        self._synced_bytes = 0  # readable since a sync, but not yet reported to parked fetches
+        self.bytes_in = self.bytes_out = 0  # appended, and read, since this process opened the partition
+        self.first_end_offset = log.log_end_offset  # the end offset when this process opened the partition
+        # (end offset that must be on disk, …), ascending. None until an append waits, since an empty deque takes 0.7
+        # KiB.
         self._unsynced: deque[tuple[int, OnDone]] | None = None
         self._parked: dict[ParkedFetch, None] = {}
 
@@ -79,10 +81,11 @@ class Partition:
 
     @property
     def rules(self) -> BatchRules:
-        """Rules for a client's batch; made when they are first needed."""
+        """The rules for batches of clients, created when first needed."""
         rules = self._rules
         if rules is None:
-            from odradek.storage.validation import BatchRules  # here: starting up with many partitions needs none
+            # imported here because opening many partitions does not need it
+            from odradek.storage.validation import BatchRules
 
             rules = self._rules = BatchRules.of(self.topic, self.index, self.log.config)
         return rules
@@ -98,15 +101,15 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Checks and stages one batch (offsets are written into it); it is on disk by the end of the loop tick.
+        """Checks and stages one batch, whose offsets are set in place. It is written by the end of this turn of the
+        loop.
 
-        batch    writable, and left alone by the caller from now on
-        header   that of `batch`; without it a batch of a two-phase commit, or of a sealed transaction, is not
-                 recognised
+        batch    writable; the caller must not change it any more
+        header   of `batch`; without it a batch of a two-phase commit or of a sealed transaction is not recognised
         transaction_version  of the request that brought a marker
         guard    of a transactional batch; see `Log.append`
-        raises   KafkaError if it is refused, SealedTransaction among them; then `on_done` is never called
-        caution  a duplicate is staged too, as nothing: its answer must not overtake the original's write
+        raises   KafkaError, for instance SealedTransaction, if the batch is refused; then `on_done` is never called
+        caution  a duplicate is staged as an empty write, since its answer must not overtake the original's write
         """
         if self._seals.by_producer and header is not None:
             self._seals.check(header.producer_id, header.producer_epoch)
@@ -129,29 +132,30 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Append and write at once, behind what is staged; readable on return, made durable by `when_durable`.
+        """Appends and writes a batch at once, after the staged ones. It is readable on return; `when_durable` waits for
+        its sync.
 
-        header   that of `batch`, where the caller has it
-        raises  KafkaError, and then nothing of it stays
+        header   of `batch`, if the caller has it
+        raises   KafkaError; then nothing of the batch stays in the log
         """
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
-        if self._parked:  # they are woken at the end of the tick
+        if self._parked:  # they are woken at the end of the turn
             self._will_write(len(batch))
         else:
             self.bytes_in += len(batch)
             if self.log.config.flush_messages != INT64_MAX:
-                self._unsynced_bytes += len(batch)  # a fetch may park before the sync
+                self._unsynced_bytes += len(batch)  # a fetch may be parked before the sync
         failure = self._write()
         if failure is not None:
             raise failure
         return appended
 
     def when_durable(self, end_offset: int, action: OnDone, *, must_sync: bool = False) -> None:
-        """Run `action` (maybe at once) when all below `end_offset` is as durable as settings ask.
+        """Calls `action`, possibly at once, when everything below `end_offset` is as durable as the settings require.
 
-        must_sync  whatever the settings say, only after an fdatasync
+        must_sync  requires an fdatasync regardless of the settings
         """
         log = self.log
         if not (must_sync or log.needs_sync) or log.synced_offset >= end_offset:
@@ -163,7 +167,8 @@ class Partition:
         self._await_sync(end_offset, action)
 
     def write(self, woken: list[ParkedFetch]) -> None:
-        """Write what is staged, let replies go, and add to `woken` the parked fetches that may now have enough."""
+        """Writes the staged batches and sends the replies. Adds to `woken` the parked fetches that may have enough
+        bytes now."""
         self._is_dirty = False
         size_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
         self.bytes_in += size_bytes
@@ -178,34 +183,35 @@ class Partition:
             woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
 
     def flush(self) -> None:
-        """Write what is staged now rather than at the end of the tick: for work that must come between writes."""
+        """Writes the staged batches now rather than at the end of the turn, for work that must not happen in
+        between."""
         if self._unwritten:
             self._write()
 
     def sync(self) -> None:
-        """Sync everything written so far; no reply waits for it."""
+        """Syncs everything written so far. No reply waits for it."""
         self._syncs.add(self)
 
     def configure(self, config: LogConfig) -> None:
-        """The topic's settings are others from now on."""
+        """Applies the topic's changed settings."""
         self.log.config = config
         self._rules = None
 
     def sync_ended(self, ticket: SyncTicket) -> None:
-        """An fdatasync of this log has come back from its thread, well or not."""
+        """Called when an fdatasync of this log has ended, successfully or not."""
         if self.is_deleted:
             return
         try:
             self.log.finish_sync(ticket)
         except KafkaError as failure:
-            # A failed fsync is final for the log: what it left in the page cache can no longer be told from lost.
+            # A failed fsync is final for the log: which pages it lost cannot be determined.
             logger.error("%s is offline until the next start: %s", self, failure)
             for _, action in self._no_more_unsynced():
                 action(failure)
             return
         self._synced_bytes, self._unsynced_bytes = self._synced_bytes + self._unsynced_bytes, 0
         if self._parked:
-            self._will_write(0)  # wakes them at the end of the tick
+            self._will_write(0)  # wakes them at the end of the turn
         unsynced, synced_offset = self._unsynced, self.log.synced_offset
         while unsynced and unsynced[0][0] <= synced_offset:
             unsynced.popleft()[1](None)
@@ -219,7 +225,8 @@ class Partition:
         self._parked.pop(wait, None)
 
     def truncated(self, log: Log) -> None:
-        """An unclean election has cut the log: `log` is what is left. Requests that wait here are answered so."""
+        """Replaces the log after an unclean election has cut it. Requests that wait here are answered
+        NOT_LEADER_OR_FOLLOWER."""
         lost = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for _, on_done in self._no_more_unsynced():
             on_done(lost)
@@ -227,12 +234,13 @@ class Partition:
         self.log = log
 
     def led_anew(self) -> None:
-        """A leader epoch has begun: parked fetches look again, and those of the epoch before are told so."""
+        """Wakes the parked fetches after a new leader epoch has begun, so that those of the previous epoch are
+        refused."""
         for wait in list(self._parked):
             wait.wake()
 
     def deleted(self) -> None:
-        """The topic is deleted: requests that wait here are answered so. The caller closes the log."""
+        """Answers the requests that wait here, since the topic is deleted. The caller closes the log."""
         self.is_deleted = True
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         unwritten, self._unwritten = self._unwritten, []
@@ -251,13 +259,13 @@ class Partition:
             self._flush.add(self)
 
     def _write(self) -> KafkaError | None:
-        """Writes what is staged. Returns what went wrong, if anything did."""
+        """Writes the staged batches. Returns the error if that failed."""
         unwritten, self._unwritten = self._unwritten, []
         log = self.log
         try:
             log.write_staged()
         except KafkaError as failure:
-            if not self._is_refused:  # once, however often clients try again
+            if not self._is_refused:  # logged once, however often clients retry
                 self._is_refused = True
                 logger.error("%s cannot be written, and producers are told so until it can be: %s", self, failure)
             for on_done in unwritten:
@@ -270,17 +278,18 @@ class Partition:
             end_offset = log.log_end_offset
             for on_done in unwritten:
                 self._await_sync(end_offset, on_done)
-            if not unwritten:  # written at once, and maybe nobody will ask when it is durable
+            if not unwritten:  # written by `append_now`, whose caller may never ask for a sync
                 self.sync()
             return None
         for on_done in unwritten:
             on_done(None)
-        if log.has_rolled:  # until it is synced a restart has more to read
+        if log.has_rolled:  # until the next sync, a restart has more to read
             self.sync()
         return None
 
     def _written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
-        """A batch of a two-phase commit; or one that repeats it, and must not be answered before the original."""
+        """Called after the write of a batch of a two-phase commit, or of its duplicate, which must not be answered
+        earlier."""
         if failure is not None:
             on_done(failure)
         else:
@@ -301,7 +310,7 @@ class Partition:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CoordinatorLog:
-    """A partition in the form that a `Shard` uses: appended to at once, awaited until durable, read from its start."""
+    """A partition as a `Shard` uses it: appended to at once, awaited until durable, read from its start."""
 
     def __init__(self, partition: Partition, workers: Workers) -> None:
         self._partition = partition
@@ -342,7 +351,7 @@ class CoordinatorLog:
         self._partition.log.delete_records_before(offset)
 
     def read(self) -> AsyncIterator[bytes]:
-        """Portions of about a megabyte, read by a thread; most partitions are empty and take none."""
+        """Reads the log in portions of about a megabyte, in a thread. Most partitions are empty and need no thread."""
         log = self._partition.log
         if self.is_empty:
             return Portions(None, self._workers)
@@ -350,7 +359,8 @@ class CoordinatorLog:
 
 
 class Portions:
-    """Portions of a scan, if there is one, read by a thread; a class, since mypyc has no asynchronous generators."""
+    """The portions of a scan, or none, read by a thread. This is a class because mypyc has no asynchronous
+    generators."""
 
     def __init__(self, scan: Iterator[bytes] | None, workers: Workers) -> None:
         self._scan = scan
@@ -376,7 +386,7 @@ class IsolationLevel(Enum):
 
     @classmethod
     def of(cls, level: int) -> IsolationLevel:
-        """Raises UNKNOWN_SERVER_ERROR, as Kafka does, for one that does not exist."""
+        """Returns the level. Raises UNKNOWN_SERVER_ERROR, as Kafka does, if it does not exist."""
         try:
             return cls(level)
         except ValueError:
@@ -384,7 +394,8 @@ class IsolationLevel(Enum):
 
 
 def check_leader_epoch(partition: Partition, current_leader_epoch: int | None) -> None:
-    """Raises if the client knows another leadership than ours: an older one (its metadata is stale) or a newer."""
+    """Raises an error if the client expects another leader epoch: FENCED_LEADER_EPOCH for an older one, which means
+    that its metadata is stale, UNKNOWN_LEADER_EPOCH for a newer one."""
     leader_epoch = partition.log.leader_epoch
     if current_leader_epoch is None or current_leader_epoch == leader_epoch:
         return

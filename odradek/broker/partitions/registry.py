@@ -1,8 +1,8 @@
-"""The partitions that this broker leads, by topic name and by topic id; kept in step with the metadata log.
+"""The partitions that this broker leads, by topic name and by topic id, in step with the metadata log.
 
-State: `Partitions` owns every `Partition`. The registry changes when the metadata has changed (`opening_topic` and
+`Partitions` owns every `Partition`. The registry only changes after the metadata has changed (`opening_topic` and
 `deleting_topic` are called after a commit), never because of a request. Directories of deleted partitions are renamed,
-and removed from the disk after a delay (`Discards`).
+and removed after a delay (`Discards`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerParts(Protocol):
-    """The parts of the broker that most folders need; each adds to them what it alone needs."""
+    """The parts of the broker that most packages need; each package adds those that only it needs."""
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -57,7 +57,8 @@ class BrokerParts(Protocol):
 
 
 class Discards:
-    """Directories to be removed. The next start removes what the process leaves behind: the name says what it is."""
+    """Directories to be removed. If the process ends before, the next start recognises them by name and removes
+    them."""
 
     def __init__(self, disk: Disk, data_directory: str, timers: Timers, workers: Workers) -> None:
         self._disk = disk
@@ -67,8 +68,8 @@ class Discards:
         self._waiting: list[Deferred[None]] = []  # for a sync that has not begun
 
     def renamed(self) -> Deferred[None]:
-        """Done when no power failure undoes the renames so far, or the sync has failed, which is logged. One sync for
-        all topics of a request."""
+        """Returns a Deferred that resolves once a power failure cannot undo the renames so far, or once the sync has
+        failed, which is logged. All topics of a request share one sync."""
         durable: Deferred[None] = Deferred()
         self._waiting.append(durable)
         if len(self._waiting) == 1:
@@ -99,7 +100,7 @@ class Discards:
 
 
 def nothing_more(partition: Partition) -> None:
-    """Does nothing with a new partition."""
+    """Ignores a new partition."""
 
 
 class Partitions:
@@ -120,11 +121,11 @@ class Partitions:
         begun: Callable[[Partition], None] = nothing_more,
     ) -> None:
         """
-        log_config   a topic's settings as they are now
-        discard      removes a log's directory, so many milliseconds later
+        log_config   returns a topic's current settings
+        discard      removes a log's directory after this many milliseconds
         two_phase    see `Partition`
         seals        see `Partition`
-        begun        gets each partition whose log is new
+        begun        called with each partition whose log is new
         """
         self._image = image
         self._log_directory = log_directory
@@ -140,8 +141,8 @@ class Partitions:
         self._begun = begun
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
-        self.offline: set[tuple[str, int]] = set()  # topic and partition of those whose log cannot be used
-        self._found = set(log_directory.partitions())  # that have a directory
+        self.offline: set[tuple[str, int]] = set()  # topic and index of partitions whose log cannot be used
+        self._found = set(log_directory.partitions())  # partitions that have a directory
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -150,14 +151,14 @@ class Partitions:
         return len(self._by_name)
 
     def get(self, topic: str, index: int) -> Partition:
-        """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
+        """Returns a partition. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
         partition = self._by_name.get((topic, index))
         if partition is None:
             raise self._why_not(self._image.topics.get(topic), index)
         return partition
 
     def get_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """Raises UNKNOWN_TOPIC_ID, or what `get` raises."""
+        """Returns a partition. Raises UNKNOWN_TOPIC_ID, or the errors of `get`."""
         partition = self._by_id.get((topic_id, index))
         if partition is None:
             topic = self._image.topics_by_id.get(topic_id)
@@ -174,20 +175,21 @@ class Partitions:
         return [self._by_name[key] for key in keys if key in self._by_name]
 
     def open_all(self) -> None:
-        """Open the logs of all partitions that metadata places here."""
+        """Opens the logs of all partitions that the metadata places on this node."""
         completed(self.opening())
 
     def opening(self) -> Steps[None]:
-        """Opens them one after the other; whoever asks for the next one chooses when."""
+        """Opens the partitions in steps, so that the caller decides on the timing."""
         for topic in self._image.topics.values():
             yield from self.opening_topic(topic)
 
     def prepare(self, records: Sequence[Message]) -> Callable[[], None]:
-        """Returns what a thread can do for the partitions that these records bring; metadata has neither yet."""
+        """Returns a function that a thread can run to prepare the partitions of these records, before the metadata has
+        the records."""
         return self._log_directory.prepare(new_partitions(self._image, self.node_id, records)).make
 
     def opening_topic(self, topic: TopicImage) -> Steps[None]:
-        """After a step for each partition the topic can be written to. Also for a topic that has grown."""
+        """Opens the partitions of a topic, one per step. Also used for partitions added to a topic."""
         config = self._log_config(topic.name)
         for partition in topic.partitions:
             if self.node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
@@ -195,7 +197,7 @@ class Partitions:
                 yield
 
     def truncate(self, topic: str, index: int, offset: int) -> None:
-        """Cuts the log, as an unclean election does; the new leader epoch is the caller's to assign.
+        """Cuts the log, as an unclean election does. The caller assigns the new leader epoch.
 
         raises   KafkaError, as `LogDirectory.truncate_log`; KAFKA_STORAGE_ERROR takes the partition offline
         """
@@ -209,7 +211,8 @@ class Partitions:
         partition.truncated(log)
 
     def deleting_topic(self, topic: TopicImage) -> Steps[None]:
-        """The first step ends what waits for the topic; after one more for each partition the name is free."""
+        """Removes the partitions of a topic. The first step answers the requests that wait for the topic; after one
+        more step for each partition the name can be used again."""
         removed = []
         delay_ms = self._log_config(topic.name).file_delete_delay_ms
         for image in topic.partitions:
@@ -233,7 +236,7 @@ class Partitions:
                 partition.configure(config)
 
     def broker_config_changed(self) -> None:
-        """The defaults of topic settings may be others now."""
+        """Applies changed defaults of topic settings."""
         for topic in self._image.topics:
             self.topic_config_changed(topic)
 
@@ -264,16 +267,16 @@ class Partitions:
 
     def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self._clock.now_ms()
-        if (
-            key in self._found
-        ):  # of this very topic: directories of others were set aside (odradek/broker/metadata/node_partitions.py)
+        # A directory that was found is this topic's: directories of other topics were set aside
+        # (odradek/broker/metadata/node_partitions.py).
+        if key in self._found:
             return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
         log = self._log_directory.create_log(*key, topic_id, config, now_ms=now_ms)
         self._found.add(key)
         return log
 
     def _remove(self, key: tuple[str, int], delay_ms: int) -> None:
-        """Take a partition's directory out of sight; its files go later."""
+        """Renames a partition's directory; its files are removed later."""
         self._found.discard(key)
         try:
             self._discard(self._log_directory.delete_log(*key, self._new_uuid().hex()), delay_ms)
@@ -289,7 +292,8 @@ class Partitions:
 
 
 class LedPartitions(Partitions):
-    """The same partitions, as one of several nodes over one log sees them: it leads those that metadata says."""
+    """The same partitions, as seen by one of several nodes that share the logs: it only leads those that the metadata
+    assigns to it."""
 
     def __init__(self, whole: Partitions, node_id: int) -> None:
         self._image = whole._image

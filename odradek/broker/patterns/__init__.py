@@ -1,1 +1,1 @@
-"""Regular expressions in the syntax and with the meaning that Kafka gives them."""
+"""Regular expressions with the syntax and semantics that Kafka gives them."""

@@ -1,13 +1,13 @@
-"""Matching with RE2's guarantee: the time grows with the text, whatever the pattern.
+"""Matches regular expressions with RE2's guarantee: the time is linear in the length of the text, for every pattern.
 
-A pattern becomes an automaton, and all the positions in which it can be are followed at once. The positions are the
-bits of one number, so that a step of the automaton is a few operations on a number, however many positions are active:
-most positions are followed by the next lower one, which makes their step a shift. Where groups, repetitions or anchors
-lead elsewhere, the jumps are followed one by one, and the result is remembered.
+A pattern is compiled into an automaton, and all of its active positions are followed at once. The positions are the
+bits of one integer, so a step of the automaton costs a few integer operations, however many positions are active: most
+positions are followed by the next lower one, so their step is a shift. Jumps, which come from groups, repetitions and
+anchors, are followed one by one, and the result is cached.
 
-Python's `re` could be kept busy for years by a pattern that a client sends. Nothing here can, but a large pattern and
-very many texts still take seconds. Work is therefore counted (`Pattern.work`), and `Pattern.steps` pauses often enough
-that other clients are served in between.
+With Python's `re`, a client's pattern could take years to match. Here that cannot happen, but a large pattern with very
+many texts still takes seconds. Therefore the work is counted (`Pattern.work`), and `Pattern.steps` pauses often enough
+for other clients to be served in between.
 """
 
 from __future__ import annotations
@@ -31,47 +31,49 @@ from odradek.broker.patterns.re2_syntax import (
 
 __all__ = ["InvalidPattern", "Pattern", "TooMuchWork", "check"]
 
-WORK_PER_STEP: Final = 50  # units for each pause of `steps`: about 20 µs
-BITS_PER_UNIT: Final = 4_096  # an operation on a number of so many bits costs about as much as one on a small number
-MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024  # 4 MiB of each pattern; then what is remembered is forgotten
-ENTRY_BITS: Final = 1_024  # what an entry takes besides its number
+WORK_PER_STEP: Final = 50  # units between two pauses of `steps`, which take about 20 µs
+# an operation on an integer with this many bits costs about twice as much as one on a small integer
+BITS_PER_UNIT: Final = 4_096
+MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024  # 4 MiB of cached results per pattern; beyond that the cache is cleared
+ENTRY_BITS: Final = 1_024  # memory of a cache entry besides its integer
 MAX_REMEMBERED_CHARS: Final = 512
 
-END: Final = 0  # the position in which the pattern has been matched
-Place: TypeAlias = int  # a position, from 0 on; or, below 0, ~n for jump n
-Captures: TypeAlias = tuple[int, ...]  # begin and end of the whole and of each group; -1: none
+END: Final = 0  # the position that is reached when the pattern has matched
+Place: TypeAlias = int  # a position if 0 or more; ~n, which is negative, for jump n
+# begin and end offsets of the whole match and of each group; -1 if the group did not match
+Captures: TypeAlias = tuple[int, ...]
 
 
 class TooMuchWork(Exception):
-    """Matching needed more work than its caller allows."""
+    """Raised if matching takes more work than the caller allows."""
 
 
 def check(pattern: str) -> None:
-    """Raises InvalidPattern. Costs less than making a Pattern, which writes out every repetition."""
+    """Checks the syntax. Raises InvalidPattern. Cheaper than creating a Pattern, which expands all repetitions."""
     parse(pattern)
 
 
 class Pattern:
-    """A compiled pattern. Raises InvalidPattern. `capture` needs one that was made with `captures`.
+    """A compiled pattern. The constructor raises InvalidPattern. `capture` requires a pattern created with `captures`.
 
-    work         units of work that this pattern has taken so far: characters read, jumps followed, characters tested
-    group_count  of capturing groups
+    work         units of work that this pattern has taken: characters read, jumps followed, characters tested
+    group_count  number of capturing groups
     """
 
     def __init__(self, pattern: str, *, captures: bool = False) -> None:
         self.work = 0
         self._captures = captures
         self.group_count = 0
-        self._then: list[Place] = [END]  # by position: the place after that character
-        self._jumps: list[tuple[Place, ...]] = []  # the places that are reached without a character, preferred first
-        self._anchors: dict[int, Anchor] = {}  # by jump: the condition under which it can be taken
-        self._saves: dict[int, int] = {}  # by jump: the place in `Captures` that is set to the current offset
-        self._masks: dict[int, tuple[Char, int]] = {}  # by id: each kind of character, and the positions that take it
+        self._then: list[Place] = [END]  # by position: the place after its character
+        self._jumps: list[tuple[Place, ...]] = []  # by number: the places that the jump leads to, preferred ones first
+        self._anchors: dict[int, Anchor] = {}  # by jump: the condition for following it
+        self._saves: dict[int, int] = {}  # by jump: the index in `Captures` that is set to the current offset
+        self._masks: dict[int, tuple[Char, int]] = {}  # by id: each character test, and the positions that use it
         self._begin = self._build(parse(pattern), END)
         count = len(self._then)
         self._start = 1 << count  # the bit of a position before the first character
         self._then.append(self._begin)
-        self._simple = 0  # positions that are followed by the next lower one
+        self._simple = 0  # the positions that are followed by the next lower one
         for position in range(1, count):
             if self._then[position] == position - 1:
                 self._simple |= 1 << position
@@ -92,9 +94,10 @@ class Pattern:
                 return bool(done.value)
 
     def steps(self, text: str) -> Generator[None, None, bool]:
-        """Like `matches`, but yields once for every WORK_PER_STEP units of work, so that yields measure the work."""
+        """Like `matches`, but a generator that yields once per WORK_PER_STEP units of work. Thus the number of yields
+        measures the work."""
         pause_at = self.work + WORK_PER_STEP
-        by_shift, by_jump = 0, self._start  # positions reached: by a shift, and those whose jumps are still to be taken
+        by_shift, by_jump = 0, self._start  # positions reached by a shift, and positions whose jumps must be followed
         before = ""
         is_alive = True
         for char in text:
@@ -117,7 +120,7 @@ class Pattern:
         return matches
 
     def _taking(self, char: str) -> int:
-        """The positions that take this character."""
+        """Returns the positions that accept this character."""
         mask = self._chars.get(char)
         if mask is None:
             mask = 0
@@ -131,7 +134,8 @@ class Pattern:
         return mask
 
     def _after_jumps(self, positions: int, before: str, after: str) -> int:
-        """The positions that are reached from behind these ones, between two characters; "" is the text's end."""
+        """Returns the positions reached by jumps from these positions, between two characters. "" is either end of the
+        text."""
         if not positions:
             return 0
         key = (positions, _kind(before), _kind(after)) if self._anchors else (positions, "", "")
@@ -148,7 +152,8 @@ class Pattern:
     def _follow_jumps(self, positions: int, before: str, after: str) -> int:
         waiting = [self._then[position] for position in _bits(positions)]
         seen: set[int] = set()
-        reached = bytearray(len(self._then))  # a byte for each position; a number of so many bits would be copied often
+        # a byte per position, since setting bits would copy a large integer each time
+        reached = bytearray(len(self._then))
         work = len(waiting) + len(reached) // BITS_PER_UNIT
         while waiting:
             place = waiting.pop()
@@ -164,10 +169,11 @@ class Pattern:
         self.work += work * self._cost
         return _number(reached)
 
-    # Captured groups, with the preferences that Perl, Java and RE2 have in common.
+    # Captured groups. Of several possible matches the result is the one that Perl, Java and RE2 prefer.
 
     def capture(self, text: str, begin: int, *, whole: bool, most_work: int) -> Captures | None:
-        """Finds the first match from `begin` on; with `whole`, the one that goes from there to the text's end.
+        """Finds the first match at or after `begin`. With `whole`, the match must start at `begin` and end at the
+        text's end.
 
         Raises TooMuchWork.
         """
@@ -193,7 +199,7 @@ class Pattern:
                     if whole and after:
                         continue
                     found = (captures[0], at, *captures[2:])
-                    break  # what would come after this match is not preferred to it
+                    break  # the remaining threads are less preferred than this match
                 if taking >> position & 1:
                     threads.append((position, captures))
             self.work += 1 + len(active) * self._cost
@@ -230,14 +236,15 @@ class Pattern:
                 self.work += len(captures) // 16
             waiting.extend((target, captures) for target in reversed(self._jumps[~place]))
 
-    # Building, from the end to the beginning, so that a sequence of characters has descending positions.
+    # Compilation goes from the end of the pattern to its beginning, so that the characters of a sequence have
+    # descending positions.
 
     def _jump(self, *targets: Place) -> Place:
         self._jumps.append(targets)
         return ~(len(self._jumps) - 1)
 
     def _build(self, node: Node, then: Place) -> Place:
-        """Returns the place at which `node`, and then `then`, begins."""
+        """Compiles `node` followed by the place `then`. Returns the place at which `node` begins."""
         match node:
             case Char():
                 position = len(self._then)
@@ -285,14 +292,14 @@ class Pattern:
 
 
 def _bits(number: int) -> list[int]:
-    """The numbers of the bits that are set."""
+    """Returns the indexes of the bits that are set."""
     text = bin(number)
     highest = len(text) - 1
     return [highest - at for at in range(2, len(text)) if text[at] == "1"]
 
 
 def _number(flags: bytearray) -> int:
-    """The number whose bit n is set where flag n is 1."""
+    """Returns the integer whose bit n is set if flag n is 1."""
     return int(flags[::-1].translate(TO_DIGITS), 2)
 
 
@@ -300,7 +307,7 @@ TO_DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 
 
 def _kind(char: str) -> str:
-    """One character for all that no anchor tells from it."""
+    """Returns one representative for all characters that no anchor distinguishes."""
     if char in ("", "\n"):
         return char
     return "w" if char in WORD_CHARS else "-"

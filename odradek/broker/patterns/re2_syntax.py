@@ -1,8 +1,8 @@
-"""A parser for RE2's syntax, which Kafka uses where a request holds a pattern.
+"""A parser for RE2's syntax, which Kafka uses for patterns in requests.
 
-There are no backreferences and no lookaround, which could make matching slow; `odradek.broker.patterns.re2` does the
-matching. Source: RE2's syntax page (github.com/google/re2/wiki/Syntax), and how RE2/J in Kafka 4.3.1 was observed to
-apply it.
+The syntax has no backreferences and no lookaround, which could make matching slow. `odradek.broker.patterns.re2`
+matches the parsed patterns. Source: RE2's syntax page (github.com/google/re2/wiki/Syntax), and the observed behaviour
+of RE2/J in Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TypeAlias
 from odradek.protocol.quoting import MOST_QUOTED, shortened
 
 MAX_REPEAT = 1000
-MAX_SIZE = 10_000  # of the parsed pattern, with repetitions written out
-MAX_DEPTH = 100  # of groups in groups
-LONGEST_REPETITION = 21  # {123456789,123456789}: longer numbers make the brace a character like any other
+MAX_SIZE = 10_000  # nodes of the parsed pattern, with repetitions expanded
+MAX_DEPTH = 100  # nested groups
+LONGEST_REPETITION = 21  # {123456789,123456789}; a brace with longer numbers is an ordinary character
 WITHOUT_LIMIT = None
 
 CharTest: TypeAlias = Callable[[str], bool]
 
 
 class InvalidPattern(ValueError):
-    """Not a regular expression of RE2; the message says why."""
+    """The pattern is not a regular expression of RE2. The message gives the reason."""
 
 
 class Anchor(Enum):
@@ -43,7 +43,7 @@ class Char:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    at: Anchor | None = None  # None: anywhere
+    at: Anchor | None = None  # None matches anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """is_lazy: prefers as few repetitions as possible; this matters only to the text that groups capture."""
+    """A repetition. is_lazy: prefers as few repetitions as possible, which only affects the captured groups."""
 
     what: Node
     least: int
@@ -68,7 +68,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class PatternGroup:
-    """A capturing group. number: 1 for the group whose parenthesis opens first"""
+    """A capturing group. number: counts opening parentheses, from 1"""
 
     number: int
     what: Node
@@ -111,7 +111,8 @@ POSIX_CLASSES = {
 }
 CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No"})
 CATEGORIES |= {"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs", *"CLMNPSZ"}
-# By how their characters' names begin. RE2 knows more scripts; those are refused.
+# A script's characters are recognized by the beginning of their Unicode names. RE2 knows more scripts; patterns with
+# those are refused.
 SCRIPTS = {
     "Arabic": "ARABIC ",
     "Armenian": "ARMENIAN ",
@@ -130,7 +131,7 @@ SCRIPTS = {
 
 
 def parse(pattern: str) -> Node:
-    """Raises InvalidPattern."""
+    """Parses a pattern. Raises InvalidPattern."""
     parser = _PatternParser(pattern)
     node = parser.choice()
     if not parser.at_end:
@@ -208,7 +209,7 @@ class _PatternParser:
             atom = self._atom()
             if atom is not None:
                 parts.append(self._repeated(atom))
-            elif parts:  # flags were set; what is before them may be repeated
+            elif parts:  # only flags were set; the node before them may be repeated
                 parts[-1] = self._repeated(parts[-1])
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
@@ -222,7 +223,7 @@ class _PatternParser:
         return Repeat(atom, *bounds, is_lazy=is_lazy)
 
     def _repetition(self) -> tuple[int, int | None] | None:
-        """The bounds of a repetition that begins here; None, with nothing read, where there is none."""
+        """Parses a repetition. Returns its bounds; None, without reading anything, if there is no repetition here."""
         for text, least, most in (("*", 0, WITHOUT_LIMIT), ("+", 1, WITHOUT_LIMIT), ("?", 0, 1)):
             if self._skip(text):
                 return least, most
@@ -231,7 +232,7 @@ class _PatternParser:
         end = self._pattern.find("}", self._at, self._at + LONGEST_REPETITION)
         first, comma, last = self._pattern[self._at + 1 : end].partition(",") if end >= 0 else ("", "", "")
         if not _is_number(first) or not (last == "" or _is_number(last)):
-            return None  # a brace like any other character
+            return None  # this brace is an ordinary character
         self._at = end + 1
         bounds = int(first), int(last) if last else (WITHOUT_LIMIT if comma else int(first))
         if bounds[0] > MAX_REPEAT or (bounds[1] is not None and not bounds[0] <= bounds[1] <= MAX_REPEAT):
@@ -239,7 +240,7 @@ class _PatternParser:
         return bounds
 
     def _atom(self) -> Node | None:
-        """None for what sets flags and matches nothing by itself."""
+        """Parses one atom. Returns None for a setting of flags, which matches nothing by itself."""
         char = self._next()
         match char:
             case "(":
@@ -277,7 +278,7 @@ class _PatternParser:
                 if not name or not set(name) <= WORD_CHARS:
                     raise InvalidPattern("invalid named capture")
             elif not self._flags_of_group():
-                return None  # they count up to the end of the group around this one
+                return None  # the flags apply up to the end of the enclosing group
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise InvalidPattern("expression nests too deeply")
@@ -289,7 +290,7 @@ class _PatternParser:
         return PatternGroup(number, inner) if number else inner
 
     def _flags_of_group(self) -> bool:
-        """Read `flags:` or `flags)`. Whether a group follows."""
+        """Reads `flags:` or `flags)`. Returns whether a group follows."""
         changes: dict[str, bool] = {}
         names = {"i": "ignores_case", "m": "is_multi_line", "s": "dot_is_all", "U": "is_ungreedy"}
         is_on = True
@@ -322,7 +323,8 @@ class _PatternParser:
         return Char(self._folded(test)) if test is not None else self._literal(self._escaped_char(char))
 
     def _class_escape(self, char: str) -> CharTest | None:
-        """Returns the class of \\d, \\pL and the like; None if the escape stands for one character."""
+        """Returns the character class of escapes such as \\d and \\pL; None if the escape stands for a single
+        character."""
         members = PERL_CLASSES.get(char.lower())
         if members is not None:
             found = members
@@ -345,7 +347,7 @@ class _PatternParser:
         if char in "01234567":
             following = self._pattern[self._at : self._at + 1]
             if char != "0" and following not in tuple("01234567"):
-                raise InvalidPattern("invalid escape sequence: \\" + char)  # a backreference
+                raise InvalidPattern("invalid escape sequence: \\" + char)  # this would be a backreference
             digits = char
             while len(digits) < 3 and not self.at_end and self._pattern[self._at] in "01234567":
                 digits += self._next()

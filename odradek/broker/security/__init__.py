@@ -1,1 +1,2 @@
-"""Authentication, authorization and quotas. Decisions, and shells by name (tests/unit/test_import_rules.py)."""
+"""Authentication, authorization and quotas. Which modules are pure and which have side effects is listed in
+tests/unit/test_import_rules.py."""

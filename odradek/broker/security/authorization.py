@@ -1,8 +1,9 @@
-"""The authorizer at work: it decides by the ACLs of the metadata image, and writes each decision to the audit log.
+"""The authorizer of requests. It decides by the ACLs of the metadata image and writes its decisions to the audit log.
 
-One line a decision, to the logger `odradek.authorizer`, in Kafka's words (docs/spec/security.md#s5-1, 150): refused at
-INFO, allowed at DEBUG, and what nothing depends on at TRACE. A request may name 100,000 topics, so that after
-MOST_LINES of them the log only counts its decisions: a client must not be able to fill the disk.
+Each decision is a line of the logger `odradek.authorizer`, in Kafka's words (docs/spec/security.md#s5-1, 150). Refusals
+are logged at INFO, permissions at DEBUG, and decisions without consequences at TRACE. A request may name 100,000
+topics, so after MOST_LINES lines the decisions of a request are only counted: a client must not be able to fill the
+disk.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
 
-MOST_LINES = 100  # of one request, for single decisions
-LONGEST_NAME = 300  # characters of a resource's name; names of topics have at most 249
-COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})  # decisions of one request at which their number is logged
+MOST_LINES = 100  # per request, for single decisions
+LONGEST_NAME = 300  # characters of a resource's name that are logged; topic names have at most 249
+# numbers of decisions in a request at which the number is logged
+COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
-# How a decision is logged: if it was refused, if it was allowed.
+# The levels for a refusal and for a permission.
 LEVELS = {
     Audit.CHECK: (logging.INFO, logging.DEBUG),
     Audit.PROBE: (TRACE, logging.DEBUG),
@@ -37,13 +39,15 @@ LEVELS = {
 
 
 def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) -> Authorizer:
-    """
-    acls   those of the metadata image
-    rules  of the release that is followed
+    """Returns the configured authorizer.
+
+    acls   the ACLs of the metadata image
+    rules  those of the emulated release
     """
     if not config.authorizer_class_name:
         return AllowAll()
-    from odradek.broker.security.acl.authorizer import StandardAuthorizer  # here: most brokers have no authorizer
+    # imported here because most brokers have no authorizer
+    from odradek.broker.security.acl.authorizer import StandardAuthorizer
 
     return AuditedAuthorizer(
         StandardAuthorizer(
@@ -56,7 +60,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) 
 
 
 class AuditedAuthorizer:
-    """The authorizer that requests ask. Loop thread only."""
+    """The authorizer that requests call. For the loop thread only."""
 
     def __init__(self, decisions: StandardAuthorizer) -> None:
         self._decide = decisions.decide
@@ -93,7 +97,8 @@ class AuditedAuthorizer:
 
 
 class Audited:
-    """What the log says of one request. lines: the decisions that have a line each; count: all of them so far"""
+    """The audit log's state of one request. lines: the decisions that were logged individually; count: all decisions so
+    far"""
 
     __slots__ = ("count", "lines")
 
@@ -105,8 +110,8 @@ class Audited:
 def line_of(
     context: RequestContext, level: int, operation: Operation, resource: ResourceType, name: str, ruling: Ruling
 ) -> str | None:
-    """Returns the line for a decision; None if the log has it already, since a request may ask once for each partition,
-    or if the request has had all its lines."""
+    """Returns the log line for a decision, or None if it must not be logged. A decision is logged once, although a
+    request may need it for each partition, and a request has a limited number of lines."""
     audited = getattr(context, "audited", None)
     if not isinstance(audited, Audited):
         audited = context.audited = Audited()
@@ -146,7 +151,7 @@ def audit_line(context: RequestContext, operation: Operation, resource: Resource
 
 
 def printable(line: str) -> str:
-    """Escapes control characters: names come from clients."""
+    """Escapes control characters, since clients choose the names."""
     return line if line.isprintable() else line.encode("unicode_escape").decode()
 
 

@@ -1,4 +1,4 @@
-"""TLS before the requests of each listener whose protocol has it."""
+"""Sets up TLS for the listeners that use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) -> ListenerCertificates | None:
-    """Loads the certificates of all listeners and watches them; None where none has TLS. Raises CannotStart."""
+    """Loads the certificates of all listeners and watches them for changes. Returns None if no listener uses TLS.
+    Raises CannotStart."""
     protocols = {listener.security_protocol for listener in config.serving} | {config.odradek_http_security_protocol}
     if not protocols & SSL_PROTOCOLS:
         return None
@@ -39,7 +40,7 @@ def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) ->
 def tls_handshakes(
     listener: Listener, certificates: ListenerCertificates | None, config: BrokerConfig, loop: asyncio.AbstractEventLoop
 ) -> TlsHandshakes | None:
-    """None where the listener has no TLS."""
+    """Returns the handshakes of a listener, or None if it does not use TLS."""
     if certificates is None or listener.security_protocol not in SSL_PROTOCOLS:
         return None
     from odradek.broker.security.tls.handshake import TlsHandshakes

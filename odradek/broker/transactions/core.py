@@ -1,17 +1,18 @@
-"""All transactional ids of one `__transaction_state` partition. Plain decisions: no clock, no files, nothing awaited.
+"""The transactional ids of one partition of `__transaction_state`. Decisions only: no clock, no files, no waiting.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
-A core changes in two ways, and in no other: `replay` applies a record that is in the log, and `settle` applies what
-memory alone holds of a decision whose records are in the log: which markers are still owed, who waits for the end, what
-is complete and not recorded so, and the producer id of an id that has no record yet. (`unload` ends it.) A request
-method only decides: its caller appends `Outcome.records`, replays them and settles. A refusal of the whole request is
-raised as `KafkaError`.
+A core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision that
+is only in memory, once the decision's records are in the log: which markers are still owed, which requests wait for the
+end of a transaction, which transactions are complete but not yet recorded as such, and the producer id of a
+transactional id without a record. (`unload` ends the core.) A request method only decides: its caller appends
+`Outcome.records`, replays them and settles. If the whole request is refused, the method raises `KafkaError`.
 
-A decided transaction owes its markers until every partition has its own. `Outcome.markers` are to be sent; the result
-comes back by `markers_written`, which is a turn of its own. Failed markers are retried by a timer, without limit. After
-the last one the transaction is complete. The record that says so waits for the next one of its id, a moment at most,
-and is appended with it (ADR 23): a start that misses it sends the markers again.
+A decided transaction owes a marker to each of its partitions. The caller sends `Outcome.markers` and reports the result
+to `markers_written`, in a separate turn. Failed markers are retried by a timer without limit. After the last marker the
+transaction is complete. The record of the completion is appended together with the next record of the same
+transactional id, or after a short delay at the latest (ADR 23); if a restart comes before it, the markers are sent
+again.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
 MARKER_RETRY_MS: Final = 100
-COMPLETIONS: Final = ""  # the key of the timer that has them recorded; no transactional id
+COMPLETIONS: Final = ""  # key of the timer that records completions; no transactional id is empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})  # few of many ids: Spark's sinks ask for them with each batch
+# a small part of the ids: Spark's sinks list open transactions with each batch
+ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")
 
@@ -84,30 +86,31 @@ class TransactionCore:
         seals: Seals | None = None,
     ) -> None:
         """
-        coordinator_epoch  higher than that of any core of this partition before; markers carry it
-        is_gone            whether a topic that a record names is not there, or is another one of that name: asked as
-                           soon as the records are loaded
-        two_phase          holds the producer ids of those with Enable2Pc, of other cores too
-        seals              holds the sealed transactions, of other cores too
+        coordinator_epoch  higher than that of every earlier core of this partition; markers carry it
+        is_gone            whether the topic of a record has been deleted, even if another one of that name exists;
+                           called right after loading
+        two_phase          the producer ids with Enable2Pc, shared with other cores
+        seals              the sealed transactions, shared with other cores
         """
         self._config = config
         self._is_gone = is_gone
         self._coordinator_epoch = coordinator_epoch
         self._two_phase = set() if two_phase is None else two_phase
-        # Records of the past seal transactions that later ones complete. Partitions learn only what is true in the end.
+        # Old records may seal transactions that later records complete. Partitions only get the state after loading.
         self._seals = Seals()
         self._known_seals = self._seals if seals is None else seals
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
-        self._remaining: dict[str, frozenset[TopicPartition]] = {}  # of those that are decided
+        # partitions that still owe a marker, of each decided transaction
+        self._remaining: dict[str, frozenset[TopicPartition]] = {}
         self._awaited: dict[str, Reply] = {}
-        self._completed: dict[str, Txn] = {}  # as they will be recorded
-        self._records_completions_soon = False  # the timer is armed
+        self._completed: dict[str, Txn] = {}  # completed entries, in the form in which they will be recorded
+        self._records_completions_soon = False  # whether the timer is armed
 
     # State.
 
     def replay(self, record: TxnRecord, record_offset: int = 0, producer_id: int = NO_PRODUCER_ID) -> None:
-        """A record that is in the log, at the restart as in live traffic."""
+        """Applies a record of the log, both during loading and while the broker runs."""
         transactional_id = record.transactional_id
         self._remaining.pop(transactional_id, None)
         self._ongoing.pop(transactional_id, None)
@@ -132,10 +135,11 @@ class TransactionCore:
             self._ongoing[transactional_id] = None
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """A marker in our own partition says nothing of what we keep. Kafka could be made to write one."""
+        """Does nothing: a marker in the coordinator's own partition does not affect its state. A client of Kafka could
+        write one."""
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """Applies what the outcome's records, replayed before, do not tell."""
+        """Applies the part of the outcome that is not in its records, which have been replayed before."""
         if outcome.reserved is not None:
             self._txns[outcome.reserved.transactional_id] = outcome.reserved
         if outcome.remaining is not None:
@@ -157,7 +161,7 @@ class TransactionCore:
                     self._awaited[transactional_id] = reply
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        """Carries out what had been decided, and forgets what a crash kept from being forgotten."""
+        """Resumes decided transactions, and removes deleted topics that a crash left in the records."""
         self._known_seals.by_producer.update(self._seals.by_producer)
         self._seals = self._known_seals
         forgotten = self._without(self._is_gone)
@@ -169,7 +173,7 @@ class TransactionCore:
         return Outcome(records=forgotten, markers=markers, may_split=True, must_sync=must_sync)
 
     def on_timer(self, key: str, now_ms: int) -> Outcome[None]:
-        """Markers that failed are sent again; or what was completed meanwhile is recorded."""
+        """Retries failed markers, or records completions."""
         if key == COMPLETIONS:
             return self.record_completions()
         if key not in self._remaining:
@@ -178,7 +182,8 @@ class TransactionCore:
         return Outcome(markers=(self._owed(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """Answers waiting requests: this broker no longer coordinates these ids, and the core is not used again."""
+        """Answers all waiting requests. This broker no longer coordinates these ids, and the core must not be used
+        again."""
         refusal = EndTxnResponse(error_code=code.value)
         replies = [Reply(reply.token, refusal) for reply in self._awaited.values()]
         self._awaited.clear()
@@ -187,7 +192,8 @@ class TransactionCore:
     # Requests.
 
     def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
-        """A request that `check_request` has passed. An id that is not known needs a producer id: see `reserve`."""
+        """Decides on a request that `check_request` has accepted. An unknown id needs a producer id first: see
+        `reserve`."""
         assert request.transactional_id is not None
         txn = self.txn(request.transactional_id)
         if txn is None:
@@ -200,13 +206,14 @@ class TransactionCore:
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
             )
             return self._decided(self._fenced(txn, moment), refusal)
-        # Records from before the owner asked for Enable2Pc, or from before a crash, may be in the page cache only.
+        # Records written before the owner requested Enable2Pc, or before a crash, may only be in the page cache.
         to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
         records = self._with_completion(owned)
         return Outcome(initialised_response(owned), records=records, must_sync=owned.is_two_phase, to_sync=to_sync)
 
     def reserve(self, request: InitProducerIdRequest, producer_id: int, now_ms: int) -> Outcome[None]:
-        """A producer id for an id that is not known, to be recorded by `init_producer_id`. The first one stays."""
+        """Reserves a producer id for an unknown transactional id, until `init_producer_id` records it. The first one
+        stays."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
         if transactional_id in self._txns:
@@ -223,7 +230,10 @@ class TransactionCore:
         asked_version: int,
         moment: Moment,
     ) -> Outcome[PartitionCodes]:
-        """asked_version: what the request's own version stands for, 2 for partitions that a produce brings, else 0."""
+        """Adds partitions to a transaction.
+
+        asked_version: the transaction version of the request, 2 for partitions added by a Produce, otherwise 0.
+        """
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
@@ -233,14 +243,15 @@ class TransactionCore:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
     ) -> Outcome[PartitionCodes]:
-        """Whether they take part. Writes nothing."""
+        """Returns whether the partitions are part of the transaction. Writes nothing."""
         txn = self._require(transactional_id)
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
 
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
     ) -> Outcome[EndTxnResponse]:
-        """Keeps `token` until the markers are written, or until one of them has failed; see `requests.end_txn`."""
+        """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written,
+        or one has failed."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, moment)
         if decided is PRODUCER_ID_NEEDED:
@@ -257,11 +268,11 @@ class TransactionCore:
         moment: Moment,
         pending: frozenset[TopicPartition] = NOTHING,
     ) -> Outcome[int]:
-        """Takes the fate of the markers that were sent.
+        """Processes the result of sending markers.
 
-        written   partitions whose marker is in the log now, or is not needed any more
-        pending   partitions whose marker is still on its way: the sender reports its end without being asked again
-        returns   how many are still owed
+        written   partitions whose marker is in the log, or no longer needed
+        pending   partitions whose marker is still being written: the sender will report the result without being asked
+        returns   the number of markers still owed
         """
         transactional_id = owed.transactional_id
         txn = self.txn(transactional_id)
@@ -271,7 +282,7 @@ class TransactionCore:
             or owed.coordinator_epoch != self._coordinator_epoch
             or (txn.producer_id, txn.producer_epoch) != (owed.producer_id, owed.producer_epoch)
         ):
-            return Outcome(0)  # of a decision that is history
+            return Outcome(0)  # the markers belong to an earlier decision
         remaining = self._remaining[transactional_id] - written
         if remaining:
             later = self._wait_for_markers(transactional_id, None if remaining <= pending else MARKER_RETRY_MS)
@@ -293,11 +304,12 @@ class TransactionCore:
         )
 
     def send_later(self, transactional_id: str) -> Outcome[int]:
-        """The decision stands and is recorded, so waiting requests are answered; the rest is retried."""
+        """Answers the waiting requests, since the decision is recorded, and retries the markers later."""
         return self._wait_for_markers(transactional_id, MARKER_RETRY_MS)
 
     def _wait_for_markers(self, transactional_id: str, retry_ms: int | None) -> Outcome[int]:
-        """Answers whoever waits for the end of the transaction. retry_ms: None if no marker is to be sent again."""
+        """Answers the requests that wait for the end of the transaction. retry_ms: None if no marker has to be sent
+        again."""
         return Outcome(
             0,
             replies=self._awaiting(transactional_id),
@@ -305,19 +317,19 @@ class TransactionCore:
             awaited={transactional_id: None},
         )
 
-    # What happens by itself.
+    # Actions of timers and other internal events.
 
     def timed_out(self, now_ms: int) -> list[str]:
-        """The transactional ids whose transaction has been open for too long."""
+        """Returns the transactional ids whose transaction has timed out."""
         return [each for each in self._ongoing if self._txns[each].is_timed_out(now_ms)]
 
     def times_out_ms(self) -> int | None:
-        """Returns when the first of them will be."""
+        """Returns when the first open transaction will time out; None if none will."""
         times_ms = (self._txns[each].times_out_ms for each in self._ongoing)
         return min((each for each in times_ms if each is not None), default=None)
 
     def abort_timed_out(self, transactional_id: str, moment: Moment) -> Outcome[bool]:
-        """Aborts the transaction, if it is still overdue."""
+        """Aborts the transaction if it is still overdue."""
         txn = self._txns.get(transactional_id)
         if txn is None or not txn.is_timed_out(moment.now_ms):
             return Outcome(False)
@@ -326,9 +338,10 @@ class TransactionCore:
     def abort_overdue(
         self, transactional_id: str, producer_id: int, producer_epoch: int, moment: Moment
     ) -> Outcome[OverdueFate]:
-        """Abort it as if it had timed out: locks on records of a share group that it acknowledges have run out.
+        """Aborts a transaction as if it had timed out, because locks on share-group records that it acknowledges have
+        expired.
 
-        producer_epoch  that of its records
+        producer_epoch  the epoch of the transaction's records
         """
         txn = self.txn(transactional_id)
         if txn is None or txn.producer_id != producer_id:
@@ -342,7 +355,8 @@ class TransactionCore:
         return self._decided(self._fenced(txn, moment), OverdueFate.ENDING)
 
     def expire(self, now_ms: int, at_most: int | None = None) -> Outcome[None]:
-        """Forget the ids that were unused for `transactional.id.expiration.ms`, or for as long as their rule says."""
+        """Forgets ids that have been unused for `transactional.id.expiration.ms`, or for the time that their rule
+        sets."""
         expiration_ms = self._config.expiration_ms
         expired: list[Forgotten] = []
         for txn in self._txns.values():
@@ -353,20 +367,20 @@ class TransactionCore:
         return Outcome(records=expired, may_split=True)
 
     def expires_ms(self) -> int | None:
-        """Returns when `expire` will find the first of them."""
+        """Returns when `expire` will find the first expired id; None if there is none."""
         expiration_ms = self._config.expiration_ms
         expirable = (txn for txn in self._txns.values() if txn.state in EXPIRABLE)
         return min((txn.updated_ms + expiration_ms(txn.transactional_id) for txn in expirable), default=None)
 
     def forget_topic(self, topic: str) -> Outcome[int]:
-        """Sees to it that no marker goes to whatever gets the name of this deleted topic next, not even after a power
-        failure. Returns how many transactions it took part in."""
+        """Makes sure that no marker is written to a future topic with this name, even after a power failure. Returns
+        the number of transactions that the deleted topic was part of."""
         left = self._without(lambda each: each == topic)
         records = [*self._completed.values(), *left]
         return Outcome(len(left), records=records, may_split=True, must_sync=bool(records))
 
     def record_completions(self) -> Outcome[None]:
-        """Records all transactions that are complete."""
+        """Records all completed transactions as complete."""
         return Outcome(records=list(self._completed.values()), timers=(Timer(COMPLETIONS, None),), may_split=True)
 
     # Administration.
@@ -378,36 +392,36 @@ class TransactionCore:
         return described(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def candidates(self, wanted: Filter) -> list[Txn]:
-        """Returns all that `wanted` of a ListTransactions selects, and perhaps others."""
+        """Returns all entries that `wanted` of a ListTransactions selects, and possibly more."""
         return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
 
     @property
     def kept_count(self) -> int:
-        """Number of open transactions that wait for the recovery that owns them to end them (KIP-939)."""
+        """The number of open transactions that wait for their recovery to end them (KIP-939)."""
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:
-        """Age of the oldest open transaction; 0 where none is. KIP-939's
+        """The age of the oldest open transaction, or 0 if there is none: KIP-939's
         `active-transaction-open-time-max`."""
         started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
         return max(0, now_ms - min(started_ms)) if started_ms else 0
 
     @property
     def open_count(self) -> int:
-        """Number of transactions that are open, or decided and not recorded as complete."""
+        """The number of transactions that are open, or decided but not yet recorded as complete."""
         return len(self._ongoing) + len(self._remaining) + len(self._completed)
 
     @property
     def open_partition_count(self) -> int:
-        """Number of partitions in open transactions, each counted once for each of them (KIP-1289)."""
+        """The number of partitions in open transactions; a partition counts once for each transaction (KIP-1289)."""
         return sum(len(self._txns[each].partitions) for each in self._ongoing)
 
     def entries(self) -> list[Txn]:
-        """Entries of all transactional ids."""
+        """Returns the entries of all transactional ids."""
         return list((self._txns | self._completed).values() if self._completed else self._txns.values())
 
     def open_entries(self) -> list[Txn]:
-        """Entries whose transaction is open, or decided and not complete."""
+        """Returns the entries whose transaction is open, or decided but not complete."""
         return [self._txns[each] for each in (*self._ongoing, *self._remaining)]
 
     @property
@@ -415,17 +429,17 @@ class TransactionCore:
         return len(self._txns)
 
     def state_counts(self) -> Counter[TxnState]:
-        """Counts the transactional ids in each state."""
+        """Returns the number of transactional ids in each state."""
         return Counter(txn.state for txn in self.entries())
 
     def txn(self, transactional_id: str) -> Txn | None:
-        """Returns the entry as it is, recorded or not."""
+        """Returns the current entry, recorded or not."""
         return self._completed.get(transactional_id) or self._txns.get(transactional_id)
 
-    # Within.
+    # Private methods.
 
     def _without(self, is_gone: Callable[[str], bool]) -> list[Txn]:
-        """The transactions that some of these topics take part in, without them."""
+        """Returns entries without the deleted topics, for the transactions that some of these are part of."""
         records = []
         for transactional_id in [*self._ongoing, *self._remaining]:
             txn = self._txns[transactional_id]
@@ -444,7 +458,7 @@ class TransactionCore:
         return txn
 
     def _with_completion(self, record: Txn) -> tuple[Txn, ...]:
-        """Behind the record of the end before, if that is still to be written."""
+        """Puts the record of a completion before the new one, if it has not been written yet."""
         complete = self._completed.get(record.transactional_id)
         return (record,) if complete is None else (complete, record)
 
@@ -484,7 +498,7 @@ class TransactionCore:
 
 
 def initialised_response(txn: Txn) -> InitProducerIdResponse:
-    """The pair to go on with; and that of the transaction that was kept, if one was."""
+    """Answers with the new producer id and epoch, and with those of the prepared transaction if one was kept."""
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
     response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)
@@ -496,7 +510,8 @@ def initialised_response(txn: Txn) -> InitProducerIdResponse:
 
 
 def ended(txn: Txn, asked_version: int) -> EndTxnResponse:
-    """Producers of version 2 are told their next pair; for the others it has not changed."""
+    """Answers EndTxn. Producers of version 2 get their next producer id and epoch; for others these have not
+    changed."""
     if asked_version != 2 or txn.client_version != 2:
         return EndTxnResponse()
     producer_id, producer_epoch = answered_pair(txn)

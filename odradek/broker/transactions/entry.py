@@ -1,9 +1,10 @@
-"""The coordinator's entry for one transactional id, which is also the content of its record; and its transitions.
+"""The coordinator's entry for one transactional id, which is also the content of its record, and the transitions of
+entries.
 
-A transition returns the entry as it is to be recorded, after the arithmetic of epochs. `transaction_version` is the
-cluster's finalised level: at level 0 a record cannot say under which version its step was taken, so everything is then
-a step of version 0. A step that begins a new producer id, because the epochs are used up, comes out as
-PRODUCER_ID_NEEDED until it is given one. Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
+A transition returns the new entry to record, with the epochs calculated. `transaction_version` is the cluster's
+finalised level. At level 0 a record cannot express the version of a step, so every step counts as version 0. A step
+that needs a new producer id, because the epochs are used up, returns PRODUCER_ID_NEEDED until it is given one. Source:
+docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from odradek.broker.transactions.tables import COMPLETED, KEPT, NEXT, PREPARED, 
 from odradek.protocol.topic_partition import TopicPartition
 
 MAX_EPOCH: Final = 32_767
-LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1  # so that there is always one more, for a marker or to fence with
-NEVER_MS: Final = 2**31 - 1  # the timeout of a transaction that only its coordinator outside ends; ADR 9
-NEVER_EXPIRES_MS: Final = frozenset({NEVER_MS, -1})  # what Kafka writes, and what KIP-939 says
+LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1  # leaves one more epoch, for a marker or for fencing
+NEVER_MS: Final = 2**31 - 1  # timeout of a transaction that only its external coordinator ends; ADR 9
+NEVER_EXPIRES_MS: Final = frozenset({NEVER_MS, -1})  # the values that Kafka writes and that KIP-939 specifies
 
 
 @dataclass(slots=True)
 class Txn:
-    """A transactional id and its current or last transaction. Never changed once it is recorded: see `copy`.
+    """A transactional id and its current or last transaction. Not changed once it is recorded: see `copy`.
 
-    producer_epoch        that of the current or last transaction, or of its markers once it is decided; None until the
-                          first InitProducerId is recorded, and never in a record
-    previous_producer_id  what clients knew it by before the last record
-    next_producer_id      with `next_producer_epoch`, of a decision: what takes over once it is complete, where that is
-                          not this producer id at this epoch. Of an open transaction: it is kept (KIP-939), and this is
-                          the pair that its new owner was given
-    last_producer_epoch   what the client held before the last bump; only to recognise a retry of InitProducerId
-    partitions            that take part, or as a decision is recorded, that await a marker
+    producer_epoch        of the current or last transaction, or of its markers once it is decided; None until the first
+                          InitProducerId is recorded, and never in a record
+    previous_producer_id  the producer id that clients knew before the last record
+    next_producer_id      and `next_producer_epoch`. In a decision: the pair that the producer continues with, if it is
+                          not this producer id at this epoch. In an open transaction: the transaction is kept (KIP-939),
+                          and this is the pair of its new owner
+    last_producer_epoch   the client's epoch before the last bump; only used to recognise a retry of InitProducerId
+    partitions            that are part of the transaction; when a decision is recorded, those that await a marker
     started_ms            when the first partition was added
     updated_ms            when the last record was decided
-    client_version        the transaction version under which the last step was taken, 0 or 2
-    next_timeout_ms       of a kept transaction and of its decision: the timeout of the transactions after it, which is
-                          what its owner asked for; None where that is `timeout_ms`. A header of the record (ADR 11)
+    client_version        the transaction version of the last step, 0 or 2
+    next_timeout_ms       in a kept transaction and its decision: the timeout of later transactions, requested by the
+                          owner; None if it equals `timeout_ms`. Stored in a header of the record (ADR 11)
     """
 
     transactional_id: str
@@ -56,7 +57,7 @@ class Txn:
     next_timeout_ms: int | None = None
 
     def copy(self) -> Txn:
-        """Copies the entry for a transition to change; `dataclasses.replace` takes three times as long."""
+        """Copies the entry, for a transition to change. `dataclasses.replace` takes three times as long."""
         return Txn(
             self.transactional_id,
             self.producer_id,
@@ -80,24 +81,25 @@ class Txn:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether nothing may enter the transaction any more, although it is not complete: it is kept for a new owner,
-        or was when it was decided (`seals.py`). The few decisions after which a producer goes on with a new producer
-        id, because its epochs are used up, have the same form in the log. They are sealed too, which hurts nobody."""
+        """Whether the incomplete transaction accepts no more changes, because it is or was kept for a new owner
+        (`seals.py`). A decision after which the producer gets a new producer id, because its epochs are used up, looks
+        the same in the log. It is sealed too, which does no harm."""
         return self.next_producer_epoch is not None and (self.state is TxnState.ONGOING or self.state in PREPARED)
 
     @property
     def is_two_phase(self) -> bool:
-        """Begun, or kept, with Enable2Pc: no timeout ends the transaction, and no power failure undoes it."""
+        """Whether the transaction uses Enable2Pc: it never times out, and must survive a power failure."""
         return self.timeout_ms in NEVER_EXPIRES_MS
 
     @property
     def row(self) -> Row:
-        """Row of the grids."""
+        """The row of the grids for this entry."""
         return KEPT if self.is_kept else self.state
 
     @property
     def client_pair(self) -> tuple[int, int | None]:
-        """The producer id and epoch that clients know it by; they differ from its records' while it is kept."""
+        """The producer id and epoch that clients use. While the transaction is kept they differ from those in its
+        records."""
         if self.is_kept:
             assert self.next_producer_id is not None
             return self.next_producer_id, self.next_producer_epoch
@@ -109,7 +111,7 @@ class Txn:
 
     @property
     def is_prepared(self) -> bool:
-        """Decided, not complete."""
+        """Whether the transaction is decided but not complete."""
         return self.state in PREPARED
 
     @property
@@ -122,7 +124,7 @@ class Txn:
 
     @property
     def times_out_ms(self) -> int | None:
-        """None: never, as it is now."""
+        """When the transaction will time out; None if it will not in its current state."""
         if self.state is not TxnState.ONGOING or self.is_two_phase or self.started_ms is None:
             return None
         return self.started_ms + self.timeout_ms + 1
@@ -130,7 +132,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The record that takes a transactional id out of the log: a tombstone."""
+    """The record that removes a transactional id from the log: a tombstone."""
 
     transactional_id: str
 
@@ -143,7 +145,7 @@ def is_exhausted(producer_epoch: int | None) -> bool:
 
 
 class ProducerIdNeeded(Enum):
-    """The outcome of a step that cannot be taken without `Moment.new_producer_id`."""
+    """Returned by a step that needs `Moment.new_producer_id` and has none."""
 
     PRODUCER_ID_NEEDED = auto()
 
@@ -152,12 +154,12 @@ PRODUCER_ID_NEEDED = ProducerIdNeeded.PRODUCER_ID_NEEDED
 
 
 def client_version(asked: int, transaction_version: int) -> int:
-    """The version under which a step is really taken. Kafka lets 2 through at level 0, and cannot record it."""
+    """Returns the version under which a step is recorded. Kafka accepts version 2 at level 0, but cannot record it."""
     return asked if transaction_version >= 1 else 0
 
 
 def bumped(producer_epoch: int | None) -> int:
-    """Never above MAX_EPOCH: markers of equal epoch are accepted there."""
+    """Returns the next epoch, at most MAX_EPOCH: markers with the same epoch are accepted there."""
     return 0 if producer_epoch is None else min(producer_epoch + 1, MAX_EPOCH)
 
 
@@ -170,9 +172,9 @@ def initialised(
     transaction_version: int,
     new_producer_id: int | None,
 ) -> Txn | ProducerIdNeeded:
-    """The next epoch, or with the epochs used up epoch 0 of a new producer id.
+    """Returns the entry with the next epoch, or with epoch 0 of a new producer id if the epochs are used up.
 
-    keeps_last_epoch  the producer told its pair, so that it may tell it again if the answer gets lost
+    keeps_last_epoch  whether the producer sent its pair, and may send it again if the answer gets lost
     """
     producer_id, producer_epoch = txn.producer_id, bumped(txn.producer_epoch)
     if txn.is_exhausted:
@@ -189,7 +191,8 @@ def initialised(
 
 
 def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
-    """A retry: the pair stays. So does the previous id, so that a third try is not refused, as it is in Kafka."""
+    """Returns the entry for a retry, with the same pair. The previous id also stays, so that a third attempt is
+    accepted; Kafka refuses it."""
     after = txn.copy()
     after.state = _next_state(txn, TxnState.EMPTY)
     after.timeout_ms = timeout_ms
@@ -218,15 +221,15 @@ def added(
 
 
 def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
-    """Left open for a new owner, with a pair of its own (#s3-5, K1 and K2). The pair of the records stays: it is the
-    name under which the coordinator outside has noted the transaction. So do its partitions, and its timeout, unless
-    the owner asked for Enable2Pc: then it becomes a two-phase commit. It never becomes an ordinary one again.
+    """Keeps the transaction open for a new owner, who gets its own pair (#s3-5, K1 and K2). The pair in the records
+    stays, since the external coordinator knows the transaction by it. The partitions and the timeout stay too, unless
+    the owner requested Enable2Pc: then it becomes a two-phase commit, permanently.
 
-    timeout_ms  what the owner asked for, which holds for the transactions after this one
+    timeout_ms  the timeout that the owner requested, which applies to later transactions
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
-    # Before there is an owner to fence, the last epoch is for the markers; later it may be given out too.
+    # Before there is an owner to fence, the last epoch is reserved for the markers; later it may be given out too.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED
@@ -246,7 +249,8 @@ def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None)
 
 
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
-    """The topic of some partitions is gone: these are left. Not a step of the client's, so its time goes on."""
+    """Returns the entry with the partitions that are left after a topic was deleted. The client has done nothing, so
+    the timeout is not restarted."""
     _check_next(txn, txn.row)
     after = txn.copy()
     after.partitions = partitions
@@ -254,7 +258,7 @@ def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
 
 
 def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
-    """Decided by a client of the old protocol: the epoch stays."""
+    """Decides a transaction for a client of the old protocol: the epoch stays."""
     after = txn.copy()
     after.state = _next_state(txn, state)
     after.updated_ms = now_ms
@@ -266,10 +270,11 @@ def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
 
 
 def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
-    """Decided with the epoch bumped, and with the next producer id recorded where epochs are used up.
+    """Decides a transaction and bumps the epoch. If the epochs are used up, also records the next producer id.
 
-    Markers have the epoch after that of the records. If the transaction was kept, its owner goes on from its own pair:
-    bumped even so, since the owner's request may be on its way twice. Source: #s3-5, K3 to K5.
+    Markers have the epoch after that of the transaction's records. If the transaction was kept, its owner continues
+    with its own pair, whose epoch is bumped as well, since the owner's request may arrive twice. Source: #s3-5, K3 to
+    K5.
     """
     producer_id, producer_epoch = txn.client_pair
     following: tuple[int | None, int | None] = None, None
@@ -295,8 +300,8 @@ def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | No
 
 
 def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
-    """Aborted by the coordinator, for a new owner or because its time is over; the old owner is fenced."""
-    # The level may have been lowered while a transaction was kept: what its owner goes on with is still laid down.
+    """Aborts a transaction on behalf of the coordinator, for a new owner or after a timeout. Fences the old owner."""
+    # The level may have been lowered while a transaction was kept: the owner's next pair must still be recorded.
     if transaction_version >= 2 or txn.is_kept:
         return prepared_2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
     after = prepared_0(txn, TxnState.PREPARE_ABORT, now_ms)
@@ -306,9 +311,9 @@ def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: 
 
 
 def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
-    """All markers are written (#s3-5, K6)."""
+    """Completes a transaction, all of whose markers are written (#s3-5, K6)."""
     producer_id, producer_epoch = answered_pair(txn)
-    previous = txn.previous_producer_id  # Kafka wrote none before 4.3
+    previous = txn.previous_producer_id  # None in records of Kafka before 4.3
     after = txn.copy()
     after.state = _next_state(txn, COMPLETED[txn.state])
     after.producer_id = producer_id
@@ -325,7 +330,7 @@ def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
 
 
 def answered_pair(txn: Txn) -> tuple[int, int]:
-    """Returns the producer id and epoch with which the producer goes on after a decision, once it is complete."""
+    """Returns the producer id and epoch with which the producer continues once a decided transaction is complete."""
     if txn.next_producer_id is not None:
         return txn.next_producer_id, txn.next_producer_epoch or 0
     assert txn.producer_epoch is not None

@@ -1,7 +1,8 @@
-"""The records of `__transaction_state`, typed values to bytes and back: docs/formats/transaction-log.md.
+"""Encodes and decodes the records of `__transaction_state`: docs/formats/transaction-log.md.
 
-A key of version 0 holds a transactional id. Kafka writes values of version 0 below `transaction.version` 1, and from
-then on version 1, with the newer fields as tags. No value means: forget the id. The record headers are Odradek's own.
+A key of version 0 holds a transactional id. Kafka writes values of version 0 below level 1 of `transaction.version`;
+from level 1 on it writes version 1, which has newer fields as tags. A record without a value forgets the id. The record
+headers are Odradek's own.
 """
 
 from __future__ import annotations
@@ -26,28 +27,30 @@ KEY_VERSION: Final = 0
 VALUE_WITHOUT_TAGS: Final = 0
 VALUE_WITH_TAGS: Final = 1
 INT: Final = struct.Struct(">i")
-# Record headers of ours.
+# Odradek's record headers.
 LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
-REMEMBERED: Final = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
-NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # one for all: an empty one takes 216 bytes
-NONE: Final = -1  # what the fields say where there is no id, epoch or time
-# A value of version 1 as nearly all are, around its partitions: every transaction writes three, and the codec takes
-# three times as long. First the version, producer id and epoch, timeout and state; at the end the times, and of the
-# tags two, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
+# cache size for keys and sets of partitions: consecutive records of a producer have the same ones
+REMEMBERED: Final = 1024
+NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, since an empty set takes 216 bytes
+NONE: Final = -1  # stands for a missing id, epoch or time
+# The layout of nearly all values of version 1, before and after the partitions. Every transaction writes three of them,
+# and the codec takes three times as long. First come the version, producer id and epoch, timeout and state; at the end
+# the times and two tags, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
 USUAL_START: Final = struct.Struct(">hqhib")
 USUAL_END: Final = struct.Struct(">qq3sq2sh")
-PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # behind how many tags there are
+PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # after the number of tags
 CLIENT_VERSION_TAG: Final = bytes((2, 2))
 STATUS: Final = {state: state.value for state in STORED}
 STATES: Final = {state.value: state for state in STORED}
-USUAL_BYTES: Final = USUAL_START.size + 1 + USUAL_END.size  # without partitions: of transactions that have ended
+USUAL_BYTES: Final = USUAL_START.size + 1 + USUAL_END.size  # without partitions, as in ended transactions
 NULL_OR_EMPTY: Final = (0, 1)
 BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BYTES, 8 + 8 + 1
 
 
 def value_version(txn: Txn, transaction_version: int) -> int:
-    """The oldest that the cluster's level allows, except where a second pair of producer id and epoch must be kept."""
+    """Returns the oldest version that the cluster's level allows, but version 1 if a second pair of producer id and
+    epoch has to be stored."""
     if transaction_version == 0 and txn.next_producer_epoch is None:
         return VALUE_WITHOUT_TAGS
     return VALUE_WITH_TAGS
@@ -69,10 +72,10 @@ def _key(transactional_id: str) -> bytes:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
-    """None for a key of a later version: as Kafka, passed over.
+    """Decodes a record. Returns None for a key of a later version, which is ignored, as in Kafka.
 
-    Raises MalformedMessage for anything else that is not as it should be. That includes a value of a later version,
-    which Kafka passes over: what an older record says of the same id would then be taken for its state.
+    Raises MalformedMessage for other unexpected contents. That includes a value of a later version. Kafka ignores it,
+    and then takes an older record of the same id for the current state.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __transaction_state without a version in its key")
@@ -85,7 +88,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
 
 
 def coded_txn(transactional_id: str, value: bytes) -> Txn:
-    """Decodes a value of any form. Raises MalformedMessage."""
+    """Decodes a value of any layout. Raises MalformedMessage."""
     if len(value) < VERSION_BYTES:
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
     version = SHORT.unpack_from(value)[0]
@@ -95,11 +98,11 @@ def coded_txn(transactional_id: str, value: bytes) -> Txn:
 
 
 def record_headers(record: TxnRecord) -> Headers:
-    """Returns what a later start needs and the value has no field for; Kafka passes over headers.
+    """Returns the data that a restart needs and the value has no field for. Kafka ignores headers.
 
-    last-producer-epoch  where it does not follow from the value: so that a producer that repeats its InitProducerId is
-                         known again. Kafka fences it
-    next-timeout-ms      see `Txn.next_timeout_ms`. For Kafka the timeout of the kept transaction stays that of the id
+    last-producer-epoch  if it does not follow from the value: needed to recognise a producer that repeats its
+                         InitProducerId. Kafka fences that producer
+    next-timeout-ms      see `Txn.next_timeout_ms`. For Kafka the id keeps the timeout of the kept transaction
     """
     if isinstance(record, Forgotten):
         return ()
@@ -118,7 +121,7 @@ def record_headers(record: TxnRecord) -> Headers:
 
 
 def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
-    """Raises MalformedMessage."""
+    """Adds the data of the headers to a decoded record. Raises MalformedMessage."""
     if isinstance(record, Forgotten) or not headers:
         return record
     revived = record.copy()
@@ -167,7 +170,7 @@ def has_usual_tags(txn: Txn) -> bool:
 
 
 def usual_value(txn: Txn) -> bytes:
-    """The same bytes as the codec's, version included."""
+    """Encodes a value directly. The bytes, including the version, are the same as the codec's."""
     state, started_ms = txn.state, txn.started_ms
     start = USUAL_START.pack(VALUE_WITH_TAGS, txn.producer_id, txn.producer_epoch, txn.timeout_ms, STATUS[state])
     end = USUAL_END.pack(
@@ -183,14 +186,15 @@ def usual_value(txn: Txn) -> bytes:
 
 @lru_cache(REMEMBERED)
 def _partitions(partitions: frozenset[TopicPartition] | None) -> bytes:
-    """Their part of a value of version 1; None makes a null."""
+    """Encodes the partitions of a value of version 1; None is encoded as null."""
     value = TransactionLogValue(transaction_partitions=None if partitions is None else _by_topic(partitions))
     return encode(value, VALUE_WITH_TAGS)[BYTES_BEFORE_PARTITIONS:-BYTES_BEHIND_PARTITIONS]
 
 
 @lru_cache(REMEMBERED)
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    """Orders partitions, so that the same decisions make the same bytes. Not to be changed: it is remembered."""
+    """Sorts the partitions, so that the same decision always gives the same bytes. The result is cached and must not be
+    changed."""
     return [
         PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in members])
         for topic, members in groupby(sorted(partitions), key=lambda each: each[0])
@@ -210,7 +214,7 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         _unless_none(value.next_producer_epoch),
     )
     if state is TxnState.ONGOING and (next_producer_id is None or next_producer_epoch is None):
-        next_producer_id = next_producer_epoch = None  # half a pair keeps nothing
+        next_producer_id = next_producer_epoch = None  # half a pair does not mean that the transaction is kept
     return Txn(
         transactional_id,
         producer_id=value.producer_id,
@@ -231,7 +235,8 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
 
 
 def usual_txn(transactional_id: str, value: bytes) -> Txn | None:
-    """Decodes a value without partitions and with the usual tags, in a third of the time of `coded_txn`; else None."""
+    """Decodes a value without partitions and with the usual tags, three times as fast as `coded_txn`. Returns None for
+    other values."""
     if len(value) != USUAL_BYTES:
         return None
     version, producer_id, producer_epoch, timeout_ms, status = USUAL_START.unpack_from(value)
@@ -248,7 +253,7 @@ def usual_txn(transactional_id: str, value: bytes) -> Txn | None:
     ):
         return None
     if previous_producer_id == producer_id:
-        previous_producer_id = producer_id  # the same object: there may be a million of these
+        previous_producer_id = producer_id  # share the object, since there may be a million entries
     previous = None if previous_producer_id == NONE else previous_producer_id
     return Txn(
         transactional_id,
@@ -272,8 +277,8 @@ def _partitions_in(topics: list[PartitionsSchema]) -> frozenset[TopicPartition]:
 def _last_producer_epoch(
     state: TxnState, version: int, producer_id: int, producer_epoch: int, previous_producer_id: int | None
 ) -> int | None:
-    """Returns it where it can be told: the end of a transaction under version 2 bumps the epoch, unless it was kept
-    meanwhile or took a new producer id from its very last epoch on."""
+    """Returns the last epoch if it follows from the other fields. The end of a transaction under version 2 bumps the
+    epoch, unless the transaction was kept, or got a new producer id from its very last epoch on."""
     if state in (TxnState.EMPTY, TxnState.ONGOING) or version != 2:
         return None
     if producer_epoch > 0:

@@ -1,9 +1,9 @@
-"""The requests of producers and administrators, each decided for the entry of one transactional id.
+"""Decides requests of producers and administrators for the entry of one transactional id.
 
-InitProducerId gives its owner a producer id and epoch; AddPartitionsToTxn, AddOffsetsToTxn and the requests of
-partition leaders add partitions, or verify them; EndTxn commits or aborts, decided once. DescribeTransactions and
-ListTransactions show entries as they are. Every refusal is a cell of `tables`, raised as KafkaError.
-Source: docs/spec/transactions.md#s2-2 to #s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
+InitProducerId gives a producer id and epoch to the owner. AddPartitionsToTxn, AddOffsetsToTxn and requests of partition
+leaders add or verify partitions. EndTxn commits or aborts, and a decision is final. DescribeTransactions and
+ListTransactions return entries. Every refusal is a cell of `tables` and is raised as KafkaError. Source:
+docs/spec/transactions.md#s2-2 to #s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
 from odradek.protocol.topic_partition import TopicPartition
 
-NONE: Final = -1  # what fields say where there is no id, epoch or time
-KEEPING_SINCE: Final = 2  # the level of transaction.version from which EndTxn can answer with another pair
+NONE: Final = -1  # stands for a missing id, epoch or time
+KEEPING_SINCE: Final = 2  # the level of transaction.version from which on EndTxn can return a different pair
 STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
 
@@ -56,7 +56,7 @@ STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
 
 def check_request(request: InitProducerIdRequest, config: TransactionConfig, transaction_version: int) -> None:
-    """Raises KafkaError where the request is wrong whatever is known of the id."""
+    """Raises KafkaError if the request is invalid regardless of the id's state."""
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc and not config.transaction_two_phase_commit_enable:
@@ -69,12 +69,12 @@ def check_request(request: InitProducerIdRequest, config: TransactionConfig, tra
 
 
 def timeout_ms(request: InitProducerIdRequest) -> int:
-    """Returns the timeout of the transactions that its producer is going to begin."""
+    """Returns the timeout of the producer's future transactions."""
     return NEVER_MS if request.enable2_pc else request.transaction_timeout_ms
 
 
 def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
-    """Compares the pair that the producer says it holds with the stored one."""
+    """Compares the producer id and epoch in the request with the stored ones."""
     if request.producer_id == NONE:
         return Claim.NONE
     if txn.is_kept:
@@ -83,7 +83,7 @@ def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
             return Claim.OTHER_ID
         return Claim.CURRENT if request.producer_epoch == producer_epoch else Claim.OTHER_EPOCH
     if txn.producer_epoch is None:
-        return Claim.CURRENT  # the id was never told to anybody
+        return Claim.CURRENT  # no client has got the id yet
     is_own = request.producer_id == txn.producer_id
     was_rotated = request.producer_id == txn.previous_producer_id and is_exhausted(request.producer_epoch)
     if not is_own and not was_rotated:
@@ -94,9 +94,9 @@ def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
 
 
 def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -> Txn | ProducerIdNeeded | None:
-    """The entry to be recorded for the owner; None where what is open must be aborted first.
+    """Returns the entry to record for the owner, or None if the open transaction must be aborted first.
 
-    returns  PRODUCER_ID_NEEDED when the epochs are used up
+    returns  PRODUCER_ID_NEEDED if the epochs are used up
     raises   KafkaError
     """
     claim = init_claim(txn, request)
@@ -130,7 +130,7 @@ def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -
             )
 
 
-# AddPartitionsToTxn and its kin.
+# AddPartitionsToTxn and similar requests.
 
 
 def adding_claim(txn: Txn, producer_id: int, producer_epoch: int) -> Claim:
@@ -148,7 +148,7 @@ def add_partitions(
     asked_version: int,
     moment: Moment,
 ) -> Txn | None:
-    """The entry to be recorded; None where all of them take part already. Raises KafkaError."""
+    """Returns the entry to record, or None if all partitions have been added before. Raises KafkaError."""
     _accept(ADD_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     if txn.state is TxnState.ONGOING and partitions <= txn.partitions:
         return None
@@ -171,11 +171,11 @@ def verify_partitions(
 
 
 def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Returns the code with which a sealed transaction refuses whatever would enter it: the one that
-    `verify_partitions` answers, or once the transaction is decided, the one for an epoch that is over."""
+    """Returns the code with which a sealed transaction refuses changes: the code that `verify_partitions` raises, or,
+    once the transaction is decided, that of an epoch that is over."""
     if txn.is_prepared:
         assert txn.producer_epoch is not None
-        # A newer pair belongs to the transaction after this one. It waits until the markers of this one are written.
+        # A newer pair belongs to the next transaction, which waits until the markers of this one are written.
         return ErrorCode.PRODUCER_FENCED if producer_epoch < txn.producer_epoch else ErrorCode.CONCURRENT_TRANSACTIONS
     cell = VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)]
     assert isinstance(cell, ErrorCode), "nothing can be verified while a transaction is kept"
@@ -193,23 +193,24 @@ def _accept(verdict: Cell) -> None:
 def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     known_id, known_epoch = txn.client_pair
-    may_be_retry = version == 2 and not txn.is_kept  # what was given to a recovery before the last one is no retry's
+    may_be_retry = version == 2 and not txn.is_kept  # the pair of an earlier recovery is not a retry
     if producer_id != known_id:
         was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
     if producer_epoch == known_epoch:
         return Claim.CURRENT
-    # Only an end under version 2 bumps; had InitProducerId bumped, this producer would have been replaced.
+    # Only an end under version 2 bumps the epoch and leaves the producer its owner; InitProducerId would have replaced
+    # the producer.
     if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
         return Claim.RETRY
     return Claim.OTHER_EPOCH
 
 
 def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment) -> Txn | ProducerIdNeeded | None:
-    """The decision to be recorded; None for a retry, to be answered with the pair as it is.
+    """Returns the decision to record, or None for a retry, which is answered with the current pair.
 
-    asked_version  what the request's own version stands for: 2 from EndTxn v5 on, else 0
-    returns        PRODUCER_ID_NEEDED when the epochs are used up
+    asked_version  the transaction version of the request: 2 from EndTxn v5 on, otherwise 0
+    returns        PRODUCER_ID_NEEDED if the epochs are used up
     raises         KafkaError
     """
     version = asked_version if txn.is_kept else client_version(asked_version, moment.transaction_version)
@@ -230,11 +231,12 @@ def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions for the transactional ids that are wanted.
+    """Conditions of a ListTransactions.
 
-    states        None: whatever the state
-    producer_ids  empty: whatever the producer id
-    older_than_ms Of the transaction's start. Ids without one pass, as in Kafka: it takes them to have begun at -1
+    states        None for any state
+    producer_ids  empty for any producer id
+    older_than_ms minimum age of the transaction. Ids without a transaction also match, as in Kafka, which counts their
+                  start as -1
     """
 
     states: frozenset[TxnState] | None = None
@@ -251,14 +253,14 @@ class Filter:
 
 
 def states_of(names: Sequence[str]) -> tuple[frozenset[TxnState] | None, list[str]]:
-    """The states that are named, None if none was asked for; and the names that name none."""
+    """Returns the named states, or None if no names are given; and the names that are unknown."""
     unknown = [name for name in names if name not in STATES_BY_NAME]
     known = frozenset(STATES_BY_NAME[name] for name in names if name in STATES_BY_NAME)
     return (known if names else None), unknown
 
 
 def described(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionState:
-    """`partitions` that take part, or that still owe their marker."""
+    """Describes a transaction. partitions: those that are part of it, or that still owe a marker"""
     return TransactionState(
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.kafka_name,

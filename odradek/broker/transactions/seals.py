@@ -1,13 +1,13 @@
-"""Seals: transactions that nobody but their owner may change any more, so that partitions and groups refuse to as well.
+"""Seals: transactions that only their owner may change, so that partitions and groups refuse changes as well.
 
 InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. From the record that
-says so until the transaction is complete, the transaction is *sealed*: no record, no offset and no acknowledgement
-enters it, from any producer. In Kafka a partition does not ask the coordinator about a transaction that is already open
-in it. The old producer could then write into a transaction whose outcome has been decided outside already. Therefore
-everything that appends for a producer looks here first.
+says so until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or acknowledgement
+of any producer. In Kafka a partition does not ask the coordinator about a transaction that is already open in the
+partition. The old producer could therefore write into a transaction whose outcome has already been decided externally.
+To prevent that, everything that appends for a producer checks the seals first.
 
 `TransactionCore` adds and removes seals as it replays its records, so that a restart finds the same ones. This module
-imports little, because every broker needs it to open its partitions. Source: docs/spec/transactions.md#s3-7.
+has few imports, because every broker needs it to open its partitions. Source: docs/spec/transactions.md#s3-7.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SealedTransaction(KafkaError):
-    """A request would have changed a sealed transaction. Its code is the one that the coordinator would answer."""
+    """Raised if a request would change a sealed transaction. The code is the one that the coordinator would return."""
 
     def __init__(self, code: ErrorCode, producer_id: int, producer_epoch: int) -> None:
         super().__init__(
@@ -32,9 +32,9 @@ class SealedTransaction(KafkaError):
 
 
 class Seals:
-    """The sealed transactions that this process coordinates, by every producer id that could write into them.
+    """The sealed transactions that this process coordinates, by each producer id that could write into them.
 
-    by_producer  Usually empty. Whoever appends asks for that first, since it costs next to nothing.
+    by_producer  Usually empty. Check that first before an append, since it is very cheap.
     """
 
     __slots__ = ("by_producer",)
@@ -43,12 +43,12 @@ class Seals:
         self.by_producer: dict[int, Txn] = {}
 
     def add(self, txn: Txn) -> None:
-        """Seals a transaction against its own producer id, and against its new owner's if that is another one."""
+        """Seals a transaction against its own producer id, and against its new owner's if that is different."""
         self.by_producer[txn.producer_id] = txn
         self.by_producer[txn.client_pair[0]] = txn
 
     def remove(self, txn: Txn) -> None:
-        """Removes the seal of a transaction that is complete, or of which there is a newer record."""
+        """Removes the seal of a transaction that is complete or has a newer record."""
         self.by_producer.pop(txn.producer_id, None)
         self.by_producer.pop(txn.client_pair[0], None)
 
@@ -57,6 +57,7 @@ class Seals:
         txn = self.by_producer.get(producer_id)
         if txn is None:
             return
-        from odradek.broker.transactions.requests import sealed_code  # here: hardly ever needed, and not at the start
+        # imported here because it is rarely needed, and not at the start
+        from odradek.broker.transactions.requests import sealed_code
 
         raise SealedTransaction(sealed_code(txn, producer_id, producer_epoch), producer_id, producer_epoch)

@@ -1,7 +1,8 @@
-"""The states of a transaction, their transitions, and what each request means in each state. The grids are the code.
+"""The states of a transaction, their transitions, and how each request is decided in each state. The grids are
+executed.
 
-Two rules did not fit into grids and are arithmetic in `entry.py`: which epoch a decision leaves behind, and when a
-producer id is used up. Source: docs/spec/transactions.md#s1-1, #s1-2, #s2-2, #s2-3, #s2-5, #s2-13, #s3-3, #s3-7;
+Two rules do not fit into grids and are calculated in `entry.py`: the epoch after a decision, and when the epochs of a
+producer id are used up. Source: docs/spec/transactions.md#s1-1, #s1-2, #s2-2, #s2-3, #s2-5, #s2-13, #s3-3, #s3-7;
 KIP-98, KIP-890, KIP-939.
 """
 
@@ -13,10 +14,10 @@ from odradek.protocol.errors import ErrorCode
 
 
 class TxnState(Enum):
-    """The values are bytes on disk; DEAD and PREPARE_EPOCH_FENCE are known by name only and never stored.
+    """The state of a transaction. The values are bytes on disk, but DEAD and PREPARE_EPOCH_FENCE are never stored.
 
-    In Kafka those two are what an entry is about to become while a record is being written. Here deciding and writing
-    are one turn, so that nobody ever meets an entry in them.
+    In Kafka an entry is in one of these two states while its next record is being written. Here a decision and its
+    write happen in the same turn, so no request ever finds an entry in them.
     """
 
     EMPTY = 0
@@ -28,18 +29,19 @@ class TxnState(Enum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
-    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; each transaction asks the tables a dozen times
+    # Enum hashes the name, in Python code, and each transaction looks up the tables a dozen times
+    __hash__ = object.__hash__
 
     @property
     def kafka_name(self) -> str:
-        """Name in DescribeTransactions and ListTransactions."""
+        """The name in DescribeTransactions and ListTransactions."""
         return KAFKA_NAMES[self]
 
 
 S = TxnState
 KAFKA_NAMES: Final[Mapping[TxnState, str]] = {state: state.name.title().replace("_", "") for state in TxnState}
 STORED: Final = frozenset(TxnState) - {S.DEAD, S.PREPARE_EPOCH_FENCE}
-PREPARED: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})  # decided, but not all of its markers are written
+PREPARED: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})  # decided, but not all markers are written
 COMPLETED: Final[Mapping[TxnState, TxnState]] = {
     S.PREPARE_COMMIT: S.COMPLETE_COMMIT,
     S.PREPARE_ABORT: S.COMPLETE_ABORT,
@@ -48,10 +50,10 @@ EXPIRABLE: Final = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 
 
 class Kept(Enum):
-    """A transaction that is ONGOING on the disk, and more than that: its recovery may end it and no more.
+    """A kept transaction. On disk it is ONGOING, but its new owner may only end it.
 
-    InitProducerId with KeepPreparedTxn gave them a pair of producer id and epoch of their own (KIP-939). Requests are
-    held against that pair, so each grid has a row for it.
+    InitProducerId with KeepPreparedTxn gave the owner its own producer id and epoch (KIP-939). Requests are compared
+    with that pair, so each grid has a row for this state.
     """
 
     KEPT = auto()
@@ -65,14 +67,14 @@ KEPT: Final[Literal[Kept.KEPT]] = Kept.KEPT
 Row = TxnState | Kept
 ROWS: Final[frozenset[Row]] = STORED | {KEPT}
 
-# An abort of nothing (KIP-890) is why the states without a transaction lead to PREPARE_ABORT.
+# States without a transaction lead to PREPARE_ABORT because KIP-890 allows an abort without a transaction.
 IDLE_EXITS: Final = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
 DECISIONS: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE})
 NEXT: Final[Mapping[Row, frozenset[Row]]] = {
     S.EMPTY: IDLE_EXITS,
     S.ONGOING: DECISIONS | {S.ONGOING, KEPT},
     KEPT: DECISIONS | {KEPT},
-    # To itself: a topic was deleted that waited for its marker.
+    # To itself, if a topic was deleted that still waited for a marker.
     S.PREPARE_COMMIT: frozenset({S.PREPARE_COMMIT, S.COMPLETE_COMMIT}),
     S.PREPARE_ABORT: frozenset({S.PREPARE_ABORT, S.COMPLETE_ABORT}),
     S.COMPLETE_COMMIT: IDLE_EXITS,
@@ -83,31 +85,31 @@ NEXT: Final[Mapping[Row, frozenset[Row]]] = {
 
 
 class TxnVerdict(Enum):
-    """Actions where a request is not refused."""
+    """How to handle a request that is not refused."""
 
-    BUMP = auto()  # the next epoch, or the next producer id when the epochs are used up
-    FENCE = auto()  # abort what is open on behalf of the new owner, which is told to retry
-    KEEP = auto()  # leave what is open as it is, and give the new owner a pair of its own to end it with
+    BUMP = auto()  # the next epoch, or a new producer id if the epochs are used up
+    FENCE = auto()  # abort the open transaction on behalf of the new owner, which has to retry
+    KEEP = auto()  # keep the open transaction, and give the new owner its own pair to end it with
     ADD = auto()
     LOOK = auto()
     COMMIT = auto()
     ABORT = auto()
-    AGAIN = auto()  # a retry of what has already happened: answer as before
+    AGAIN = auto()  # a retry of a step that was done before: give the same answer
 
 
 class Claim(Enum):
-    """Comparison of the producer id and epoch in a request with the stored ones, P and E.
+    """How the producer id and epoch in a request compare with the stored ones, P and E.
 
-    While a transaction is kept, P and E are those that its new owner was given; not those that its records carry.
+    While a transaction is kept, P and E are the pair of its new owner, not the pair in its records.
     """
 
-    NONE = auto()  # InitProducerId of a producer that starts up
+    NONE = auto()  # no pair: InitProducerId of a producer that starts
     CURRENT = auto()  # P and E
-    RETRY = auto()  # what P and E were before the step that the request asks for: its answer got lost
-    OTHER_EPOCH = auto()  # P, at an epoch that is neither
+    RETRY = auto()  # P and E before the requested step: the answer to the first attempt got lost
+    OTHER_EPOCH = auto()  # P, with any other epoch
     OTHER_ID = auto()
 
-    __hash__ = object.__hash__  # as TxnState
+    __hash__ = object.__hash__  # as in TxnState
 
 
 Cell = TxnVerdict | ErrorCode
@@ -116,8 +118,8 @@ COMMIT, ABORT, AGAIN = TxnVerdict.COMMIT, TxnVerdict.ABORT, TxnVerdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 WAIT, WRONG = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 
-# While a decision waits for its markers all requests wait, from any producer: with the producer id about to change, the
-# request may come from the producer that has been told the next one already. Hence the rows full of WAIT.
+# While a decided transaction waits for its markers, all requests wait, from every producer. The producer id may be
+# about to change, so a request may come from the producer that already has the next one. Hence the rows full of WAIT.
 
 
 Grid = Mapping[Row, Mapping[Claim, Cell]]
@@ -129,25 +131,26 @@ def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Gr
 
 # fmt: off
 INIT_PRODUCER_ID: Final = _grid(
-    # RETRY: the epoch before the last bump. With an open transaction only the id is compared: a producer that has it
-    # may end what is open, and is told on its next try whether the producer is its own.
+    # RETRY is the epoch before the last bump. With an open transaction only the id is compared: a producer that has it
+    # may end the transaction, and learns on its next attempt whether it is still the owner.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.ONGOING:         (FENCE, FENCE, FENCE, FENCE,  FENCED),
-    # A request with a pair knows of a recovery, and must not end what a later one has taken over.
+    # A request with a pair comes from a recovery, which must not end a transaction that a later recovery has taken
+    # over.
     KEPT:              (FENCE, FENCE, FENCED, FENCED, FENCED),
     S.PREPARE_COMMIT:  (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),
     S.COMPLETE_COMMIT: (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.COMPLETE_ABORT:  (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
 })
-# A two-phase commit may be decided outside: a producer that others have taken its place from must not end it.
+# An external coordinator may already have decided a two-phase commit, so a superseded producer must not end it.
 INIT_PRODUCER_ID_TWO_PHASE: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (FENCE, FENCE, FENCED, FENCED, FENCED),
 })}
-# With KeepPreparedTxn. It differs where there is something to keep; and since the requester becomes the owner at once,
-# without coming again, an old epoch is told so at once.
+# With KeepPreparedTxn. The rows differ where there is a transaction to keep. The requester becomes the owner without a
+# second request, so an old epoch is refused at once.
 INIT_PRODUCER_ID_KEEPING: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (KEEP,  KEEP,  FENCED, FENCED, FENCED),
@@ -174,8 +177,8 @@ VERIFY_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_
     S.COMPLETE_ABORT:  (LOOK, FENCED, UNMAPPED),
 })
 
-# EndTxn up to version 4: the epoch stays, so a retry cannot be told from the end of the next transaction. Its answer
-# has no room for the pair that follows a kept transaction.
+# EndTxn up to version 4. The epoch stays, so a retry cannot be distinguished from the end of the next transaction. The
+# answer has no fields for the pair after a kept transaction.
 END_TXN_COMMIT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, UNMAPPED),
@@ -195,7 +198,7 @@ END_TXN_ABORT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID
     S.COMPLETE_ABORT:  (AGAIN,  FENCED, UNMAPPED),
 })
 
-# EndTxn from version 5 on: every end bumps the epoch. RETRY: the epoch before that bump.
+# EndTxn from version 5 on. Every end bumps the epoch; RETRY is the epoch before that.
 END_TXN_COMMIT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, FENCED, UNMAPPED),
@@ -203,8 +206,8 @@ END_TXN_COMMIT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, 
     S.PREPARE_COMMIT:  (WAIT,   WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,   WAIT,   WAIT,   WAIT),
     S.COMPLETE_COMMIT: (WRONG,  AGAIN,  FENCED, UNMAPPED),
-    # A commit that lost the race against an abort by the coordinator. Kafka 4.3.1 says INVALID_TXN_STATE, which is
-    # fatal to clients; later ones say this (KAFKA-20785).
+    # A commit that came after an abort by the coordinator. Kafka 4.3.1 answers INVALID_TXN_STATE, which is fatal to
+    # clients; later releases answer as here (KAFKA-20785).
     S.COMPLETE_ABORT:  (WRONG,  FENCED, FENCED, UNMAPPED),
 })
 END_TXN_ABORT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
@@ -218,7 +221,7 @@ END_TXN_ABORT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, C
 })
 # fmt: on
 
-# By what is asked for (committed or not) and the transaction version that the request's own version stands for.
+# By the requested decision (whether to commit) and the transaction version of the request.
 END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
     (True, 0): END_TXN_COMMIT_0,
     (False, 0): END_TXN_ABORT_0,
@@ -227,12 +230,12 @@ END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
 }
 
 
-# Answers to a marker after which its partition needs none any more. After any other it is sent again: forgetting it
+# Results after which a partition needs no marker any more. After any other result the marker is sent again: giving up
 # would leave the readers of the partition waiting.
 NEEDS_NO_MARKER: Final = frozenset(
     {
         ErrorCode.NONE,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,  # such a log holds nothing transactional
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,  # a log in this format has no transactional records
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )

@@ -1,6 +1,6 @@
-"""Parts of a decision. Nothing in an `Outcome` has happened yet: the shell appends its records, replays them, lets the
-core settle the rest, arms the timers and releases the replies, in this order and in one turn of the loop. Not frozen,
-which would treble the time that it takes to make one: every transaction takes a dozen of these.
+"""The parts of a decision. Nothing in an `Outcome` has happened yet. In one turn of the loop, the caller appends its
+records, replays them, lets the core settle the rest, arms the timers and sends the replies, in this order. Outcomes are
+not frozen, because creating a frozen one takes three times as long, and every transaction creates a dozen.
 """
 
 from __future__ import annotations
@@ -18,34 +18,37 @@ from odradek.protocol.topic_partition import TopicPartition
 R_co = TypeVar("R_co", covariant=True)
 
 Token = object
-"""Stands for a request that is answered later; the core only keeps it and hands it back. The shell knows what it is."""
+"""Represents a request that is answered later. The core only stores and returns it; the caller knows its type."""
 
 Response = object
-"""What a decision is answered with: a type of its own for each request."""
+"""The answer to a request; each request has its own type."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """The settings that decisions depend on; the names are Kafka's property names, `.` as `_`, units said."""
+    """The settings that decisions depend on, named like Kafka's properties, with `_` for `.`."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
-    transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()  # prefix, and milliseconds in place of those
+    # prefix, and milliseconds that replace the default
+    transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()
     transaction_two_phase_commit_enable: bool = False
-    completion_delay_ms: int = 0  # ours: how long the record of a complete transaction waits for another of its id
+    # Odradek's own: how long the record of a completion waits for another record of its id
+    completion_delay_ms: int = 0
 
     def expiration_ms(self, transactional_id: str) -> int:
-        """Returns how long an unused id is remembered. Of rules that fit, that with the longest prefix counts."""
+        """Returns how long an unused id is remembered. Of the matching rules, the one with the longest prefix
+        applies."""
         fitting = [rule for rule in self.transactional_id_expiration_rules if transactional_id.startswith(rule[0])]
         return max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else self.transactional_id_expiration_ms
 
 
 @dataclass(slots=True)
 class Moment:
-    """Facts that a decision needs beside state and request.
+    """The facts that a decision needs besides the state and the request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
-    new_producer_id      one that was never used; without it a decision may come out as `PRODUCER_ID_NEEDED`
+    new_producer_id      an unused producer id; without it the decision may be `PRODUCER_ID_NEEDED`
     """
 
     now_ms: int
@@ -54,18 +57,19 @@ class Moment:
 
 
 class OverdueFate(Enum):
-    """Fates of a transaction after locks on what it acknowledges ran out (KIP-1289)."""
+    """What happens to a transaction after locks on records that it acknowledges have expired (KIP-1289)."""
 
-    ENDING = auto()  # decided, now or before: its markers are on their way
-    PENDING = auto()  # a two-phase commit: nobody but its owner ends it
-    OVER = auto()  # complete, or never heard of
+    ENDING = auto()  # decided, now or before; its markers are being written
+    PENDING = auto()  # a two-phase commit, which only its owner ends
+    OVER = auto()  # complete, or unknown
 
 
 @dataclass(slots=True)
 class MarkersOwed:
     """The markers that a decided transaction still waits for.
 
-    must_sync: written is only what survives power failure. Once the transaction is complete nobody sends them again.
+    must_sync: a marker only counts as written once it is synced, since nobody sends it again when the transaction is
+    complete.
     """
 
     transactional_id: str
@@ -80,7 +84,7 @@ class MarkersOwed:
 
 @dataclass(slots=True)
 class Reply:
-    """A message to the request that the token stands for, once what it rests on is recorded."""
+    """A message to the request that the token represents, to be sent once its records are durable."""
 
     token: Token
     message: Response
@@ -88,7 +92,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Timer:
-    """Arm the timer of this transactional id anew, or with no delay given, disarm it."""
+    """Re-arms the timer of this transactional id, or disarms it if there is no delay."""
 
     key: str
     delay_ms: int | None
@@ -99,18 +103,18 @@ class Timer:
 class Outcome(Generic[R_co]):
     """A decision.
 
-    response   the answer; None where the request's token is kept until the transaction is complete
-    records    to append all or none, unless `may_split`; then to replay in order
-    markers    to send once the records are durable; what became of them comes back by `markers_written`
-    needs_producer_id  nothing is decided, and the rest is empty: decide again with `Moment.new_producer_id`
-    completed  a transaction whose last marker is written, as it will be recorded
-    reserved   a transactional id that has got a producer id and no record yet
-    awaited    transactional id → who is told of its end, and what; None: nobody any more
-    remaining  transactional id → the partitions that still owe their marker
-    to_sync    partitions whose records, too, are synced before the response is given: those of a transaction that was
-               just made, or found to be, a two-phase commit
-    must_sync  whether answer and replies wait for an fdatasync whatever the settings say; also where nothing is
-               recorded, since they may rest on what another request has just recorded
+    response   the answer; None if the request's token is stored until the transaction is complete
+    records    to append, all or none unless `may_split`; then to replay in order
+    markers    to send once the records are durable; the results are reported to `markers_written`
+    needs_producer_id  nothing was decided and the rest is empty: decide again with `Moment.new_producer_id`
+    completed  a transaction whose last marker is written, in the form in which it will be recorded
+    reserved   a transactional id that has a producer id but no record yet
+    awaited    by transactional id: the request that waits for the end, and its answer; None if no longer any
+    remaining  by transactional id: the partitions that still owe a marker
+    to_sync    partitions whose records also have to be synced before the response: those of a transaction that has
+               become, or turned out to be, a two-phase commit
+    must_sync  whether response and replies wait for an fdatasync regardless of the settings; even if nothing is
+               recorded, since they may depend on records of another request
     """
 
     response: R_co | None = None

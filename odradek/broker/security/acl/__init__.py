@@ -1,1 +1,1 @@
-"""ACLs, and decisions by them. A core (docs/spec/security.md#s3)."""
+"""ACLs, and decisions based on them, without side effects (docs/spec/security.md#s3)."""

@@ -1,7 +1,7 @@
-"""The ACLs of the cluster, as the metadata log has them: `Acls` is the part of its image that knows them.
+"""The ACLs of the cluster: `Acls` is the part of the metadata image that holds them.
 
-Only `add` and `remove` change it, one record at a time, live and at start alike. `AclFilter` selects ACLs for
-DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
+Only `replay`, `add` and `remove` change it, one record at a time, both at the start and while the broker runs.
+`AclFilter` selects ACLs for DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 
-PROBED_NAME = "hardcode"  # Kafka asks for this resource first where any would do, so that super users pass
+# Kafka checks a resource with this name first if any resource would do; this lets super users pass
+PROBED_NAME = "hardcode"
 
 
 class Acl(NamedTuple):
     resource: ResourceType
     name: str
     pattern: PatternType  # LITERAL or PREFIXED
-    principal: str  # a type, a colon, a name; compared as text
-    host: str  # "*", or the address of a peer as text
+    principal: str  # type, colon, name; compared as text
+    host: str  # "*", or the peer's address as text
     operation: Operation
     permission: Permission
 
@@ -40,13 +41,13 @@ class Acl(NamedTuple):
 
 
 class Acls:
-    """By id. `changes` grows with each change: a decision holds for as long as it is the same."""
+    """ACLs by id. `changes` counts the changes; a decision is valid as long as the count stays the same."""
 
     def __init__(self) -> None:
         self.changes = 0
         self._by_id: dict[bytes, Acl] = {}
         self._literal: dict[tuple[ResourceType, str], dict[bytes, Acl]] = {}
-        # By length too: a name is looked up once for each length that a prefix has.
+        # Also by length, so that a name is looked up once for each length that occurs among the prefixes.
         self._prefixed: dict[ResourceType, dict[int, dict[str, dict[bytes, Acl]]]] = {}
 
     def __len__(self) -> int:
@@ -56,7 +57,7 @@ class Acls:
         yield from self._by_id.items()
 
     def replay(self, record: AccessControlEntryRecord) -> None:
-        """Raises ValueError for a type or an operation that is not known here: a newer Kafka's."""
+        """Adds the ACL of a record. Raises ValueError for a type or an operation that this release does not know."""
         acl = Acl(
             ResourceType(record.resource_type),
             record.resource_name,
@@ -76,7 +77,7 @@ class Acls:
         self._named(acl)[acl_id] = acl
 
     def remove(self, acl_id: bytes) -> None:
-        """Raises KeyError: a broken log."""
+        """Removes an ACL. Raises KeyError if there is none with this id, which means that the log is corrupt."""
         self.changes += 1
         acl = self._by_id.pop(acl_id)
         named = self._named(acl)
@@ -92,7 +93,7 @@ class Acls:
             del self._literal[acl.resource, acl.name]
 
     def about(self, resource: ResourceType, name: str) -> Iterator[Acl]:
-        """Yields the ACLs that apply to this resource, whoever they are for."""
+        """Yields the ACLs that apply to this resource, for all principals."""
         yield from self._literal.get((resource, name), {}).values()
         if name != ANY_NAME:
             yield from self._literal.get((resource, ANY_NAME), {}).values()
@@ -101,7 +102,7 @@ class Acls:
                 yield from prefixed.get(name[:length], {}).values()
 
     def named(self, resource: ResourceType, pattern: PatternType, name: str) -> Mapping[bytes, Acl]:
-        """Returns the ACLs that say exactly this, by id."""
+        """Returns the ACLs with exactly this resource type, pattern and name, by id."""
         if pattern is PatternType.PREFIXED:
             return self._prefixed.get(resource, {}).get(len(name), {}).get(name, {})
         return self._literal.get((resource, name), {})
@@ -110,7 +111,7 @@ class Acls:
         return (acl for acl in self._by_id.values() if acl.resource is resource)
 
     def _named(self, acl: Acl) -> dict[bytes, Acl]:
-        """All with its type, pattern and name."""
+        """Returns the modifiable set of ACLs with the same type, pattern and name."""
         if acl.pattern is PatternType.PREFIXED:
             of_length = self._prefixed.setdefault(acl.resource, {}).setdefault(len(acl.name), {})
             return of_length.setdefault(acl.name, {})
@@ -118,7 +119,8 @@ class Acls:
 
 
 class AclFilter(NamedTuple):
-    """The fields of a request, whose numbers may mean nothing. None and the numbers called ANY stand for all."""
+    """A filter with the fields of a request, whose numbers may be unknown. None and the numbers of ANY match
+    everything."""
 
     resource: int
     name: str | None
@@ -130,12 +132,12 @@ class AclFilter(NamedTuple):
 
     @property
     def has_unset_number(self) -> bool:
-        """Kafka takes such a request for one that it cannot read."""
+        """Whether a number is 0. Kafka rejects the request as malformed then."""
         return 0 in (self.resource, self.pattern, self.operation, self.permission)
 
     @property
     def is_known(self) -> bool:
-        """Whether all numbers mean something."""
+        """Whether all numbers are known."""
         return (
             self.resource in RESOURCES
             and self.pattern in PATTERNS

@@ -1,7 +1,8 @@
-"""StandardAuthorizer: whether a principal may do something, and by which rule. Source: docs/spec/security.md#s3-1.
+"""StandardAuthorizer: decides whether a principal may perform an operation, and by which rule. Source:
+docs/spec/security.md#s3-1.
 
-A decision is a function of the ACLs and of two settings. Decisions are kept until the ACLs change: the count of changes
-is compared at each question, so that there is no moment at which an old decision still holds.
+A decision depends only on the ACLs and on two settings. Decisions are cached until the ACLs change. Each call compares
+the count of changes, so an outdated decision is never used.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternTyp
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 MOST_KEPT = 10_000  # decisions
-LONGEST_KEPT = 255  # characters of a name; names come from clients
+LONGEST_KEPT = 255  # characters of a resource's name; clients choose names, so longer ones are not cached
 
-# What an ALLOW of an operation allows besides it. A DENY denies nothing besides.
+# The operations whose ALLOW also allows the key. A DENY implies nothing.
 IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
@@ -35,7 +36,7 @@ class Reason(Enum):
 
 
 class Ruling(NamedTuple):
-    """A decision. `acl`: the one that decided it, where one did."""
+    """A decision. `acl` is the ACL that decided it, or None if no single ACL did."""
 
     is_allowed: bool
     reason: Reason
@@ -53,10 +54,10 @@ Question: TypeAlias = tuple[str, str, Operation, ResourceType, str]  # principal
 
 class StandardAuthorizer:
     """
-    acls             replayed by others
+    acls             changed by others, through `Acls`
     super_users      principals, compared as text
-    allows_everyone  whether anybody may do anything with a resource that no ACL applies to
-    rules            of the release that is followed: before Kafka 4.4 no host of an ACL is a range of addresses
+    allows_everyone  whether everyone may use a resource that no ACL applies to
+    rules            those of the emulated release: before Kafka 4.4 the host of an ACL cannot be a range of addresses
     """
 
     def __init__(
@@ -70,7 +71,10 @@ class StandardAuthorizer:
         self._kept_since = acls.changes
 
     def decide(self, *question: *Question) -> Ruling:
-        """question: principal, host (the peer's address as text), operation, type and name of the resource"""
+        """Decides whether a principal may perform an operation on a resource.
+
+        question: principal, host (the peer's address as text), operation, type and name of the resource
+        """
         if self._kept_since == self._acls.changes:
             ruling = self._kept.get(question)
             if ruling is not None:
@@ -94,7 +98,7 @@ class StandardAuthorizer:
         implied_by = IMPLIED_BY.get(operation, NOTHING)
         allowing, ruling = None, self._default
         for acl in self._acls.about(resource, name):
-            ruling = DEFAULT_DENY  # one that applies to the resource, even if to nobody here
+            ruling = DEFAULT_DENY  # an ACL applies to the resource, even if not to this principal
             if not is_about(acl, principal, host, heeds_ranges=self._heeds_ranges):
                 continue
             if acl.operation is operation or acl.operation is Operation.ALL:
@@ -106,7 +110,7 @@ class StandardAuthorizer:
         return ruling if allowing is None else Ruling(True, Reason.MATCHING_ACL, allowing)
 
     def decide_on_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
-        """Whether there can be a resource of this type with which the principal may do this."""
+        """Whether there could be a resource of this type on which the principal may perform this operation."""
         if self.decide(principal, host, operation, resource, PROBED_NAME).is_allowed:
             return True
         host = host_key(host)
@@ -136,9 +140,10 @@ class StandardAuthorizer:
 
 
 def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) -> bool:
-    """
+    """Whether the ACL applies to this principal and host.
+
     host          a `host_key`
-    heeds_ranges  a host of the ACL with a slash is a range of addresses, whatever metadata.version is
+    heeds_ranges  whether a host with a slash in the ACL is a range of addresses, regardless of metadata.version
     """
     if acl.principal not in (principal, ANY_PRINCIPAL):
         return False
@@ -149,7 +154,8 @@ def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) 
 
 
 def host_key(host: str) -> str:
-    """One text for each address: Java writes IPv6 out in full, Python shortens it. Other text stays as it is."""
+    """Returns the same text for all spellings of an address: Java writes IPv6 addresses in full, Python shortens them.
+    Other text is returned unchanged."""
     if ":" not in host:
         return host
     try:

@@ -1,1 +1,1 @@
-"""Client quotas: what is configured, which of it applies to a client, and for how long a client has to be throttled."""
+"""Client quotas: their configuration, the choice of the quota that applies to a client, and the time to throttle it."""

@@ -1,6 +1,6 @@
-"""How quickly connections may be made: by address, by listener, and over all. Source: docs/spec/security.md#s4-3.
+"""Rates of new connections by address, by listener, and for the whole broker. Source: docs/spec/security.md#s4-3.
 
-Nobody is throttled for longer than one window.
+No connection is throttled for longer than one window.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ConnectionRates:
         self._from: dict[str, SampledRate] = {}  # address
         self._in_all = SampledRate(windows)
         self._at: dict[str, SampledRate] = {}  # listener
-        self._free_at_ms: dict[str, float] = {}  # when the acceptor of a listener has time for the next
+        self._free_at_ms: dict[str, float] = {}  # when the acceptor of a listener is free for the next connection
         self._clearance_at = FIRST_CLEARANCE
 
     def set_limits(
@@ -34,10 +34,11 @@ class ConnectionRates:
         of_broker: float | None,
         of_listener: Mapping[str, float],
     ) -> None:
-        """
-        addresses_of  the addresses of each ip that `limits` names
-        of_broker     in connections per second, over all listeners; None: any number
-        of_listener   the same of those that have a limit of their own
+        """Applies new limits.
+
+        addresses_of  the addresses of each IP entity that `limits` names
+        of_broker     connections per second over all listeners; None for no limit
+        of_listener   connections per second at each listener that has its own limit
         """
         self._of_address = {}
         self._of_any_address = limits.get(((IP, None),), {}).get(CONNECTION_CREATION_RATE)
@@ -47,7 +48,7 @@ class ConnectionRates:
                 self._of_address.update(dict.fromkeys(addresses, limit))
         self._of_broker = of_broker
         self._of_listener = of_listener
-        self._free_at_ms.clear()  # new rates hold at once for those that come
+        self._free_at_ms.clear()  # new rates apply at once to new connections
 
     @property
     def is_limited(self) -> bool:
@@ -60,7 +61,8 @@ class ConnectionRates:
         return len(self._from)
 
     def held_ms(self, address: str, now_ms: float) -> int:
-        """Counts a connection of this address, if it is not one too many; else for how long it is held."""
+        """Counts a connection from this address and returns 0. If the address exceeds its rate, does not count it, and
+        returns for how long to hold it."""
         limit = self._of_address.get(address, self._of_any_address)
         if limit is None:
             return 0
@@ -75,9 +77,9 @@ class ConnectionRates:
         return held_ms
 
     def waits_ms(self, listener: str, now_ms: float) -> int:
-        """Counts a connection; how long until the acceptor of this listener would have accepted it.
+        """Counts a connection. Returns the time until the acceptor of this listener would have accepted it.
 
-        An acceptor takes one connection after the other, and waits for as long as each has to be throttled.
+        Kafka's acceptor handles one connection after the other, and pauses for as long as each has to be throttled.
         """
         of_listener = self._of_listener.get(listener)
         if of_listener is None and self._of_broker is None:

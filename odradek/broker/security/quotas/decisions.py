@@ -1,6 +1,6 @@
-"""AlterClientQuotas and DescribeClientQuotas: decisions. Source: docs/spec/security.md#s4-1.
+"""The decisions of AlterClientQuotas and DescribeClientQuotas. Source: docs/spec/security.md#s4-1.
 
-Each entry of AlterClientQuotas stands alone: it is taken as a whole, or refused as a whole.
+The entries of AlterClientQuotas are independent. Each is applied or refused as a whole.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
 MOST = {Numbers.LONG: float(2**63 - 1), Numbers.INT: float(2**31 - 1)}
-EPSILON = 1e-6  # so far from a whole number a limit may be and still count as one
+EPSILON = 1e-6  # distance from a whole number up to which a limit counts as whole
 COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
 
 
 class LimitChange(NamedTuple):
-    """limit: None removes it."""
+    """The change of one limit. limit: None removes it."""
 
     key: str
     limit: float | None
@@ -44,7 +44,7 @@ class LimitChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """An entry of AlterClientQuotas. named: pairs of type and name, as they came."""
+    """An entry of AlterClientQuotas. named: pairs of type and name, in the request's order."""
 
     named: Sequence[tuple[str, str | None]]
     limits: Sequence[LimitChange]
@@ -57,9 +57,9 @@ class QuotaChange:
 def alter_client_quotas(
     image: ClientQuotasImage, changes: Sequence[QuotaChange], resolves: Callable[[str], bool]
 ) -> Steps[tuple[list[KafkaError | None], list[ClientQuotaRecord]]]:
-    """Returns how it goes with each of `changes`, in their order, and what has to be recorded.
+    """Decides on the changes. Returns the result of each, in order, and the records to write.
 
-    resolves  whether a text is an address, or the name of a host that has one
+    resolves  whether a text is an address or a resolvable host name
     """
     times: Counter[frozenset[tuple[str, str | None]]] = Counter()
     for change in changes:
@@ -69,7 +69,7 @@ def alter_client_quotas(
     records: list[ClientQuotaRecord] = []
     for change in changes:
         try:
-            if times[frozenset(change.named)] > 1:  # Kafka applies the first, and says that it did not
+            if times[frozenset(change.named)] > 1:  # Kafka applies the first one, and answers that it did not
                 raise refused("The request names this entity more than once.")
             check(change, resolves)
         except KafkaError as refusal:
@@ -82,7 +82,7 @@ def alter_client_quotas(
 
 
 def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
-    """Raises INVALID_REQUEST."""
+    """Raises INVALID_REQUEST if the change is invalid."""
     keys = keys_of(change.named, resolves)
     for key, times in Counter(each.key for each in change.limits).items():
         if times > 1:
@@ -93,7 +93,7 @@ def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
 
 
 def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], bool]) -> Mapping[str, Numbers]:
-    """The keys that this entity can have limits for. Raises INVALID_REQUEST."""
+    """Returns the keys for which this entity can have limits. Raises INVALID_REQUEST."""
     if not named:
         raise refused("A quota entity has at least one type.")
     for entity_type, name in named:
@@ -102,7 +102,7 @@ def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], b
         if name == "":
             raise refused(f"The name of the {entity_type} is empty; null stands for the default.")
     types = tuple(entity_type for entity_type, _ in named)
-    if len(set(types)) < len(types):  # of Kafka's the last one counts
+    if len(set(types)) < len(types):  # Kafka uses the last one
         raise refused("The entity has a type more than once.")
     if tuple(sorted(types, key=TYPES.index)) not in COMBINATIONS:
         raise refused("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
@@ -115,7 +115,7 @@ def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], b
 
 
 def check_limit(key: str, limit: float, keys: Mapping[str, Numbers]) -> None:
-    """Raises INVALID_REQUEST."""
+    """Raises INVALID_REQUEST if the limit is not allowed for this key."""
     numbers = keys.get(key)
     if numbers is None:
         raise refused(f"Invalid quota key {key!r}; this entity can have {', '.join(keys)}.")
@@ -128,11 +128,11 @@ def check_limit(key: str, limit: float, keys: Mapping[str, Numbers]) -> None:
 
 
 def records_of(change: QuotaChange, current: Mapping[str, float]) -> list[ClientQuotaRecord]:
-    """One for each key that changes."""
+    """Returns a record for each key whose limit changes."""
     records = []
     for key, limit in change.limits:
         if current.get(key) == limit:
-            continue  # also where nothing that is there would be removed
+            continue  # this includes removing a limit that does not exist
         entity = [EntityData(entity_type=entity_type, entity_name=name) for entity_type, name in change.entity]
         if limit is None:
             records.append(ClientQuotaRecord(entity=entity, key=key, remove=True))
@@ -146,15 +146,15 @@ def refused(why: str) -> KafkaError:
 
 
 class Match(Enum):
-    """The numbers of DescribeClientQuotas."""
+    """How a component matches names. The numbers are those of DescribeClientQuotas."""
 
     EXACT = 0
     DEFAULT = 1
-    ANY = 2  # the default of the type too
+    ANY = 2  # including the default of the type
 
 
 class Component(NamedTuple):
-    """A condition on an entity. match: the number; name: only with EXACT."""
+    """A condition on an entity. match: the request's number; name: only set for EXACT."""
 
     entity_type: str
     match: int
@@ -164,9 +164,9 @@ class Component(NamedTuple):
 def describe_client_quotas(
     image: ClientQuotasImage, components: Sequence[Component], *, strict: bool
 ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
-    """The entities that have all of `components`, and no other types if `strict`, with their limits.
+    """Returns the entities that satisfy all components, with their limits. If `strict`, they have no other types.
 
-    Raises INVALID_REQUEST, UNSUPPORTED_VERSION for a type that is not known.
+    Raises INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown type.
     """
     wanted: dict[str, Match] = {}
     names: dict[str, str | None] = {}
@@ -184,7 +184,7 @@ def describe_client_quotas(
 
 
 def checked_match(component: Component, wanted: Mapping[str, Match]) -> Match:
-    """The checks in Kafka's order."""
+    """Checks a component, in Kafka's order. Returns how it matches."""
     entity_type = component.entity_type
     if not entity_type:
         raise refused("A component of the filter has no entity type.")

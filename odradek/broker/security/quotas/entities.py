@@ -1,6 +1,7 @@
-"""Client quotas that the metadata log describes: for which entities, of what, and which of them applies to a client.
+"""The client quotas in the metadata log, and the choice of the quota that applies to a client.
 
-Only `replay` changes them. Words are those of Kafka's records and requests. Source: docs/spec/security.md#s4-2.
+Only `replay` changes them. Entity types and keys are those of Kafka's records and requests. Source:
+docs/spec/security.md#s4-2.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
 
-# Pairs of type and name, in the order of TYPES. A name of None stands for the default of its type.
+# Pairs of type and name, in the order of TYPES. A name of None is the default of its type.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"  # bytes of requests per second
 CONSUMER_BYTE_RATE = "consumer_byte_rate"  # bytes of answers per second
-REQUEST_PERCENTAGE = "request_percentage"  # 100: one thread, all the time
+REQUEST_PERCENTAGE = "request_percentage"  # 100 stands for one thread that is busy all the time
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"  # partitions created or deleted per second
 CONNECTION_CREATION_RATE = "connection_creation_rate"  # connections per second
 
 
 class Numbers(Enum):
-    """The numbers that a limit may be, besides positive."""
+    """The values that a limit may have; in addition it must be positive."""
 
     LONG = "a whole number of at most 9223372036854775807"
     INT = "a whole number of at most 2147483647"
@@ -43,12 +44,12 @@ OF_ADDRESSES: Mapping[str, Numbers] = {CONNECTION_CREATION_RATE: Numbers.INT}
 
 
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
-    """names: by type; others than TYPES are left out."""
+    """Makes an entity. names: by type; types other than TYPES are ignored."""
     return tuple((each, names[each]) for each in TYPES if each in names)
 
 
 class ClientQuotasImage:
-    """limits: of each entity that has any, by key."""
+    """The client quotas of the metadata log. limits: by entity, then by key."""
 
     __slots__ = ("limits",)
 
@@ -56,7 +57,7 @@ class ClientQuotasImage:
         self.limits: dict[QuotaEntity, dict[str, float]] = {}
 
     def replay(self, record: ClientQuotaRecord) -> None:
-        """Applies a record. Of a type named twice the last name counts, as in Kafka."""
+        """Applies a record. If it names a type twice, the last name counts, as in Kafka."""
         entity = entity_of({each.entity_type: each.entity_name for each in record.entity})
         if not record.remove:
             self.limits.setdefault(entity, {})[record.key] = record.value
@@ -69,7 +70,7 @@ class ClientQuotasImage:
 
 
 class Sharers(NamedTuple):
-    """All requests that count together; None: those of every user, or of every client id."""
+    """The clients that share a rate. None means all users, or all client ids."""
 
     user: str | None
     client_id: str | None
@@ -81,7 +82,7 @@ class Applied(NamedTuple):
 
 
 def quota_of(limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str) -> Applied | None:
-    """The first level that has a limit for `key`; None where the client is not limited."""
+    """Returns the limit of the most specific level that has one for `key`; None if the client is not limited."""
     own, of_user, of_client = Sharers(user, client_id), Sharers(user, None), Sharers(None, client_id)
     levels: tuple[tuple[QuotaEntity, Sharers], ...] = (
         (((USER, user), (CLIENT_ID, client_id)), own),

@@ -1,8 +1,9 @@
-"""Use of what client quotas limit, and the throttling that follows from it.
+"""Measures what clients with quotas use, and calculates their throttling.
 
-State: a rate over a sliding window, and for partitions a bucket of tokens, for each kind of quota and those who share
-it. Nothing is kept of clients without a quota, nor of those whose use has left the window. Times come in, in ms; they
-may stand still or go back, as wall clocks do. Limits are per second. Source: docs/spec/security.md#s4-2, #s4-3.
+For each kind of quota and each group of clients that share it there is a rate over a sliding window, and for partition
+quotas a token bucket. Nothing is stored for clients without a quota, or for clients whose use is older than the window.
+Times are passed in, in ms. They may stand still or go back, as wall clocks do. Limits are per second. Source:
+docs/spec/security.md#s4-2, #s4-3.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from odradek.broker.security.quotas.entities import (
     quota_of,
 )
 
-LONGEST_THROTTLE_MS = 2**31 - 1  # what `throttle_time_ms` can hold
+LONGEST_THROTTLE_MS = 2**31 - 1  # maximum of `throttle_time_ms`
 
 
 class Windows(NamedTuple):
-    """`quota.window.num` samples of `quota.window.size.seconds`."""
+    """The measuring windows: `quota.window.num` samples of `quota.window.size.seconds`."""
 
     samples: int = 11
     size_ms: int = 1000
 
     @property
     def full_ms(self) -> int:
-        """Returns the factor of its limit that a client may use at once."""
+        """Length of all windows but the current one. A client may use its limit for this long at once."""
         return (self.samples - 1) * self.size_ms
 
 
@@ -48,16 +49,16 @@ class Sample:
 
 
 class SampledRate:
-    """A rate over the last `windows.samples` windows, per second."""
+    """The rate per second over the last `windows.samples` windows."""
 
     __slots__ = ("_samples", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
-        self._samples: deque[Sample] = deque()  # the oldest first
+        self._samples: deque[Sample] = deque()  # oldest first
 
     def record(self, amount: float, now_ms: float) -> None:
-        """amount: negative to take back what was recorded."""
+        """Records a use. amount: negative to take back an earlier use."""
         samples = self._samples
         if samples and now_ms < samples[-1].begun_ms:
             self._forget(now_ms)
@@ -70,12 +71,12 @@ class SampledRate:
         newest.last_ms = now_ms
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """How long nothing more may come for the rate to fall to `limit`; 0 where it does not exceed it."""
+        """Returns how long the client must pause for the rate to fall to `limit`; 0 if it does not exceed the limit."""
         elapsed_ms = self._elapsed_ms(now_ms)
         rate = self.total(now_ms) * 1000 / elapsed_ms
         if not rate > limit:
             return 0
-        if limit <= 0:  # which no request can set
+        if limit <= 0:  # cannot be set by a request
             return LONGEST_THROTTLE_MS
         return rounded((rate - limit) / limit * elapsed_ms)
 
@@ -87,12 +88,13 @@ class SampledRate:
         return sum(sample.total for sample in self._samples)
 
     def is_over(self, now_ms: float) -> bool:
-        """Whether nothing is remembered any more."""
+        """Whether the window contains no use."""
         self._forget(now_ms)
         return not self._samples
 
     def _forget(self, now_ms: float) -> None:
-        """Samples go when their last event is out of the window, or the clock was set back by more than that."""
+        """Drops samples whose last use is outside the window, or that lie in the future by more than the window because
+        the clock was set back."""
         samples, age_ms = self._samples, self._windows.samples * self._windows.size_ms
         while samples and samples[-1].begun_ms - now_ms >= age_ms:
             samples.pop()
@@ -100,7 +102,7 @@ class SampledRate:
             samples.popleft()
 
     def _elapsed_ms(self, now_ms: float) -> float:
-        """The time that the samples are taken to cover: at least all windows but the running one, and that."""
+        """The time that the samples cover: at least all full windows plus the elapsed part of the current one."""
         self._forget(now_ms)
         elapsed_ms = max(0.0, now_ms - self._samples[0].begun_ms) if self._samples else 0.0
         missing = self._windows.samples - 1 - int(elapsed_ms // self._windows.size_ms)
@@ -108,22 +110,22 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that come back at the rate of the limit, up to what all windows together give."""
+    """A bucket of tokens, refilled at the rate of the limit, that holds at most the tokens of all windows together."""
 
     __slots__ = ("_limit", "_tokens", "_updated_ms", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
-        self._limit = 0.0  # the last one
-        self._tokens: float | None = None  # None: full
+        self._limit = 0.0  # the limit of the last use
+        self._tokens: float | None = None  # None for a full bucket
         self._updated_ms = 0.0
 
     def take(self, tokens: float, limit: float, now_ms: float) -> None:
-        """Also where there are not so many: then the bucket goes below zero."""
+        """Takes tokens even if there are too few; the bucket is below zero then."""
         self._tokens = self._filled(limit, now_ms) - tokens
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """How long until it is not below zero any more."""
+        """Returns how long it takes until the bucket is no longer below zero."""
         tokens = self._filled(limit, now_ms)
         if tokens >= 0:
             return 0
@@ -146,16 +148,17 @@ class TokenBucket:
 
 
 def rounded(ms: float) -> int:
-    """Rounds as Java does, to no more than fits."""
+    """Rounds as Java does, but to LONGEST_THROTTLE_MS at most."""
     return floor(min(ms, LONGEST_THROTTLE_MS) + 0.5)
 
 
-MOST_CLIENTS_KNOWN = 10_000  # whose quotas are remembered, so as not to be looked for at each request
+MOST_CLIENTS_KNOWN = 10_000  # clients whose quotas are cached, so that not every request has to look them up
 FIRST_CLEARANCE = 1_000  # rates
 
 
 class Usage(NamedTuple):
-    """A rate as metrics show it. throttle_ms: the sum of the times for which clients were throttled; how often."""
+    """A rate as shown by metrics. throttle_ms: total time for which clients were throttled; throttled: number of
+    times"""
 
     key: str
     sharers: Sharers
@@ -166,14 +169,15 @@ class Usage(NamedTuple):
 
 
 class SharedRate:
-    """Use of a quota by those who share it, and the throttling that followed. bucket: of partitions, else None."""
+    """The use of a quota by the clients that share it, and their throttling. bucket: only for partition quotas,
+    otherwise None."""
 
     __slots__ = ("bucket", "limit", "measured", "throttle_ms", "throttled")
 
     def __init__(self, windows: Windows) -> None:
         self.measured = SampledRate(windows)
         self.bucket: TokenBucket | None = None
-        self.limit = 0.0  # when it was used last
+        self.limit = 0.0  # the limit of the last use
         self.throttle_ms = 0
         self.throttled = 0
 
@@ -184,12 +188,13 @@ class SharedRate:
         return throttle_ms
 
     def is_over(self, now_ms: float) -> bool:
-        """Whether it is as good as a new one. A full bucket is."""
+        """Whether this rate is no different from a new one."""
         return self.measured.is_over(now_ms) and (self.bucket is None or self.bucket.is_full(now_ms))
 
 
 class Metering:
-    """windows: of all quotas but those of partitions, which have `controller_windows`."""
+    """Measures the use of all quotas. windows: for all quotas except partition quotas, which use
+    `controller_windows`."""
 
     def __init__(self, windows: Windows, controller_windows: Windows) -> None:
         self.windows = windows
@@ -200,12 +205,13 @@ class Metering:
         self._clearance_at = FIRST_CLEARANCE
 
     def set_limits(self, limits: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """`limits` have changed, or are others. What has been used stays known."""
+        """Replaces the limits. Recorded use stays."""
         self._limits = limits
         self._clients.clear()
 
     def of(self, user: str, client_id: str) -> QuotaMeter | None:
-        """user: the name of the principal, without its type. None where no quota applies to this client."""
+        """Returns the meter of a client, or None if no quota applies to it. user: the principal's name, without its
+        type."""
         client = (user, client_id)
         if client not in self._clients:
             if len(self._clients) >= MOST_CLIENTS_KNOWN:
@@ -216,7 +222,7 @@ class Metering:
         return self._clients[client]
 
     def usage(self, now_ms: float) -> Iterator[Usage]:
-        """Lists the rates of all that have used something lately."""
+        """Yields the rates of all recent use."""
         for (key, sharers), rate in self._rates.items():
             if not rate.is_over(now_ms):
                 per_second = rate.measured.per_second(now_ms)
@@ -238,13 +244,13 @@ class Metering:
         return rate
 
     def _clear(self, now_ms: float) -> None:
-        """Forget those that have not been here lately: client ids are free to invent."""
+        """Drops the rates without recent use, since clients can invent any number of client ids."""
         self._rates = {of: rate for of, rate in self._rates.items() if not rate.is_over(now_ms)}
         self._clearance_at = max(FIRST_CLEARANCE, 2 * len(self._rates))
 
 
 class QuotaMeter:
-    """One client that some quota applies to. Each question says how long to throttle the client, in ms."""
+    """The meter of a client to which some quota applies. Its methods return how long to throttle the client, in ms."""
 
     __slots__ = ("_applied", "_metering")
 
@@ -253,25 +259,26 @@ class QuotaMeter:
         self._applied = applied
 
     def produced(self, size_bytes: int, now_ms: float) -> int:
-        """For a Produce of this size."""
+        """Records a Produce of this size."""
         return self._used(PRODUCER_BYTE_RATE, size_bytes, now_ms)
 
     def fetched(self, size_bytes: int, now_ms: float) -> int:
-        """For an answer of this size. Negative: of one that is not sent after all."""
+        """Records an answer of this size. Negative: takes back an answer that is not sent."""
         return self._used(CONSUMER_BYTE_RATE, size_bytes, now_ms)
 
     def handled(self, time_s: float, now_ms: float) -> int:
-        """For a request that took a thread this time: never longer than one window."""
+        """Records a request that was handled in this time. Returns one window at most."""
         return self._used(REQUEST_PERCENTAGE, time_s * 100, now_ms, most_ms=self._metering.windows.size_ms)
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """The largest answer for a client that has fetched nothing yet; None where that has no limit."""
+        """The largest answer for a client that has not fetched anything yet; None if it has no limit."""
         applied = self._applied.get(CONSUMER_BYTE_RATE)
         return None if applied is None else int(applied.limit * self._metering.windows.full_ms / 1000)
 
     def mutated(self, partitions: int, now_ms: float, *, is_strict: bool) -> int:
-        """For partitions that are created or deleted. is_strict: where the answer is not 0, they must not be."""
+        """Records the creation or deletion of partitions. is_strict: if the result is not 0, nothing is recorded, and
+        the request must be refused."""
         applied = self._applied.get(CONTROLLER_MUTATION_RATE)
         if applied is None:
             return 0
@@ -286,7 +293,7 @@ class QuotaMeter:
         return 0 if is_strict else rate.bucket.throttle_ms(applied.limit, now_ms)
 
     def told(self, key: str, throttle_ms: int, now_ms: float) -> None:
-        """The client has been throttled for this kind of quota."""
+        """Records that the client has been throttled because of this quota."""
         applied = self._applied.get(key)
         if applied is not None:
             self._metering.rate(key, applied, now_ms).told(throttle_ms)

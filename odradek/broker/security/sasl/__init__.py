@@ -1,5 +1,5 @@
-"""SASL: how a connection proves whose it is.
+"""SASL, by which the client of a connection proves its identity.
 
-`tables` has the states of a connection, `authentication` decides by them what a frame means, the mechanisms (`plain`,
-`scram`, `oauthbearer`) judge tokens, and `requests` is the shell that connections call.
+`tables` has the states of a connection, `authentication` uses them to handle frames, the mechanisms (`plain`, `scram`,
+`oauthbearer`) judge tokens, and connections call `requests`.
 """

@@ -1,7 +1,8 @@
-"""One connection of a SASL listener: what each frame means, by the tables, and what is answered.
+"""The authentication of one connection of a SASL listener: decides by the tables what each frame means and how to
+answer.
 
-Decides only. The shell serves what may be served, holds failures back for `connection.failed.authentication.delay.ms`,
-and closes.
+This module has no side effects. Its caller passes requests on, delays failures by
+`connection.failed.authentication.delay.ms`, and closes connections.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ API_VERSIONS_KEY = 18
 KINDS = {API_VERSIONS_KEY: RequestKind.API_VERSIONS, 17: RequestKind.SASL_HANDSHAKE, 36: RequestKind.SASL_AUTHENTICATE}
 TOKEN_LENGTH = Packing(">i")
 ERROR_CODE = Packing(">h")
-ERROR_CODE_POSITION = 8  # in an answer to ApiVersions of any version: behind length and correlation id
+ERROR_CODE_POSITION = 8  # in an answer to any version of ApiVersions: after length and correlation id
 MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
 REPEATED = frozenset({State.REPEATED_EXCHANGE, State.REPEATED_RAW})
-NEWEST_RAW_VERSION = 0  # of SaslHandshake: tokens without a header follow
+NEWEST_RAW_VERSION = 0  # of SaslHandshake: it is followed by tokens without a header
 
 
 class Pass(Enum):
-    """The handling of a request that authentication has nothing to say to."""
+    """How to handle a request that is not part of authentication."""
 
     SERVE = "as on any listener"
     REFUSE = "answer ILLEGAL_SASL_STATE in the form of its API after the delay, then close"
@@ -46,14 +47,14 @@ class Pass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """At once."""
+    """An answer to send at once."""
 
     chunks: list[Chunk] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`chunks`, which may be none, after the delay; then close. Until then nothing is read."""
+    """An answer to send after the delay, before closing; `chunks` may be empty. Nothing is read until then."""
 
     reason: str
     chunks: list[Chunk] = field(repr=False)
@@ -61,7 +62,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Close at once, unanswered. is_expiry: because the session has ended."""
+    """Closes the connection at once, without an answer. is_expiry: because the session has expired."""
 
     reason: str
     is_expiry: bool = False
@@ -71,10 +72,10 @@ Reaction: TypeAlias = Pass | Answer | Failure | HangUp
 
 
 class Authentication:
-    """State: where the connection stands in the tables, and whose it is. Only `receive` and `served` change it.
+    """The state of a connection in the tables, and its user. Only `receive` and `served` change it.
 
-    offers     what SaslHandshake can choose from, at present
-    is_served  whether this API key is served in this version
+    offers     returns the mechanisms that SaslHandshake can currently choose from
+    is_served  whether this version of this API is served
     """
 
     __slots__ = (
@@ -93,10 +94,10 @@ class Authentication:
 
     def __init__(self, offers: Callable[[], Offers], is_served: Callable[[int, int], bool]) -> None:
         self.state = State.INITIAL
-        self.name: str | None = None  # of the user; None until authenticated
-        self.by_token = False  # whether the user has shown a delegation token
-        self.expires_at_ms: int | None = None  # of the session, by the steady clock
-        self._steady_ms = 0  # when the present frame was received
+        self.name: str | None = None  # the user's name; None until authenticated
+        self.by_token = False  # whether the user logged in with a delegation token
+        self.expires_at_ms: int | None = None  # end of the session, by the steady clock
+        self._steady_ms = 0  # when the current frame was received
         self._offers = offers
         self._is_served = is_served
         self._mechanism = ""
@@ -109,10 +110,10 @@ class Authentication:
         return self.name is not None
 
     def receive(self, frame: Buffer, now_ms: int, steady_ms: int) -> Reaction:
-        """One frame, without its length. Raises nothing, whatever is in it.
+        """Handles one frame, without its length field. Never raises, whatever the frame contains.
 
         now_ms     the wall clock, by which tokens expire
-        steady_ms  the clock that nobody sets, by which sessions do
+        steady_ms  the clock that nobody sets, by which sessions expire
         """
         self._steady_ms = steady_ms
         try:
@@ -121,7 +122,7 @@ class Authentication:
             return self._hang_up(f"it sent what cannot be read: {error}")
 
     def served(self, answer: bytes) -> None:
-        """The answer to an ApiVersions that was to be served: one that was refused may be followed by another."""
+        """Called with the answer to ApiVersions. If the request was refused, the client may send another one."""
         if self.state is State.INITIAL and answer[ERROR_CODE_POSITION : ERROR_CODE_POSITION + 2] == b"\0\0":
             self._move(State.HANDSHAKE)
 
@@ -158,7 +159,8 @@ class Authentication:
         return KINDS.get(key, RequestKind.OTHER)
 
     def _may_repeat(self) -> bool:
-        """Whether SaslHandshake begins a re-authentication. Otherwise it is an ordinary request, which is refused."""
+        """Whether SaslHandshake may begin a re-authentication. Otherwise it is an ordinary request, which is
+        refused."""
         last = self._last_repeated_ms
         if self.expires_at_ms is None:
             return False
@@ -231,13 +233,13 @@ class Authentication:
         return verdict
 
     def _accept(self, accepted: TokenAccepted, now_ms: int) -> int | None:
-        """The lifetime of the session in ms; None where it has no end."""
+        """Completes the authentication. Returns the lifetime of the session in ms; None if it is unlimited."""
         self._move(State.COMPLETE)
         self._exchange = None
         self.name, self.by_token = accepted.name, accepted.by_token
         limits = [self._max_reauth_ms]
         if accepted.expires_at_ms is not None:
-            limits.append(max(1, accepted.expires_at_ms - now_ms))  # 0 would tell the client that there is no limit
+            limits.append(max(1, accepted.expires_at_ms - now_ms))  # a lifetime of 0 would mean unlimited
         lifetime_ms = min((limit for limit in limits if limit is not None), default=None)
         self.expires_at_ms = None if lifetime_ms is None else self._steady_ms + lifetime_ms
         return lifetime_ms

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: decisions.
+"""The decisions of AlterUserScramCredentials and DescribeUserScramCredentials.
 
 Source: docs/spec/security.md#s2-3, 61 to 71.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
 MECHANISMS = {mechanism.value: mechanism for mechanism in ScramMechanism}
-Altered: TypeAlias = Mapping[str, KafkaError | None]  # by user; None: done
+Altered: TypeAlias = Mapping[str, KafkaError | None]  # by user; None if the change was made
 Described: TypeAlias = Mapping[int, ScramCredential] | KafkaError  # of one user, by mechanism
 
 
@@ -33,7 +33,7 @@ class CredentialDeletion:
 
 @dataclass(frozen=True, slots=True)
 class CredentialUpsertion:
-    """salted_password: what SCRAM makes of password, salt and iterations; the password itself is never sent."""
+    """salted_password: the result of SCRAM's salting; clients never send the password itself."""
 
     user: str
     mechanism: int
@@ -46,7 +46,8 @@ Change: TypeAlias = CredentialDeletion | CredentialUpsertion
 
 
 def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) -> Steps[tuple[Altered, list[Message]]]:
-    """One result for each user. A user that is named twice is refused, with whatever mechanisms: as in Kafka."""
+    """Decides on the changes. Returns one result per user, and the records to write. As in Kafka, a user that is named
+    twice is refused, even with different mechanisms."""
     counts = Counter(change.user for change in changes)
     results: dict[str, KafkaError | None] = {}
     records: list[Message] = []
@@ -64,7 +65,7 @@ def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) 
 
 
 def describe_credentials(credentials: ScramCredentials, users: Sequence[str]) -> Iterator[tuple[str, Described]]:
-    """Lists the credentials of these users, or of all; each once."""
+    """Yields the credentials of these users, or of all users if none are named. Each user appears once."""
     if not users:
         yield from sorted(credentials.by_user.items())
         return

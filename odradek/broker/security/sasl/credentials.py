@@ -1,4 +1,4 @@
-"""The SCRAM credentials that the metadata log describes. Only `replay` and `replay_removal` change them."""
+"""The SCRAM credentials in the metadata log. Only `replay` and `replay_removal` change them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A password as a broker keeps it: enough to check a proof, and not to make one."""
+    """The data from which a broker can verify a proof of a password, but cannot produce one."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -21,7 +21,7 @@ class ScramCredential:
 
 
 class ScramCredentials:
-    """by_user: of each user that has any, by the number of the mechanism."""
+    """by_user: the credentials of each user, by the number of the mechanism."""
 
     __slots__ = ("by_user",)
 
@@ -37,7 +37,7 @@ class ScramCredentials:
         )
 
     def replay_removal(self, record: RemoveUserScramCredentialRecord) -> None:
-        """Removing what is not there does nothing."""
+        """Removes a credential; does nothing if it does not exist."""
         credentials = self.by_user.get(record.name, {})
         credentials.pop(record.mechanism, None)
         if not credentials:

@@ -1,4 +1,4 @@
-"""The interface of a broker's SASL mechanisms: tokens of a client in, the verdict on each of them out."""
+"""The interface of the broker's SASL mechanisms, which judge the tokens of a client."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The exchange goes on: the client answers this token with another."""
+    """The exchange continues: the client has to answer this token with another one."""
 
     token: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAccepted:
-    """The client is who it says.
+    """The client has proved its identity.
 
-    name           of the user, without "User:"
-    expires_at_ms  when what it showed expires; None: never
-    by_token       whether a delegation token was shown, in place of what its owner knows
+    name           the user's name, without "User:"
+    expires_at_ms  when the client's credential expires; None for never
+    by_token       whether the client used a delegation token instead of its user's own credential
     """
 
     name: str
@@ -31,7 +31,7 @@ class TokenAccepted:
 
 @dataclass(frozen=True, slots=True)
 class TokenRefused:
-    """`message` is for the client and the log, and has no secret in it."""
+    """The client has failed. `message` is for the client and the log, and contains no secret."""
 
     message: str
 
@@ -40,17 +40,17 @@ Verdict: TypeAlias = Challenge | TokenAccepted | TokenRefused
 
 
 class Mechanism(Protocol):
-    """One exchange with one client. After Accepted or Refused it gets no further token."""
+    """One exchange with one client. After TokenAccepted or TokenRefused it is not called again."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
-        """Raises nothing, whatever the token."""
+        """Judges a token. Never raises, whatever the token is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A mechanism as a listener offers it.
 
-    max_reauth_ms  its `connections.max.reauth.ms`; None: sessions have no end of their own
+    max_reauth_ms  the mechanism's `connections.max.reauth.ms`; None if it does not limit sessions
     """
 
     begin: Callable[[], Mechanism]

@@ -1,11 +1,11 @@
-"""The mechanism OAUTHBEARER (RFC 7628): one message with a token, which a validator judges.
+"""The mechanism OAUTHBEARER (RFC 7628): the client sends one message with a token, which a validator judges.
 
     client first   n,[a=authzid],^Aauth=Bearer <token>[^Akey=value…]^A^A
 
-A token that is refused is no error at first: the client is told why as JSON, and either says ^A, which ends the
-exchange, or shows another token. Tokens are JSON web tokens; the validator here takes those without signatures, for
-development: whoever can reach the listener is who it says. Source: docs/spec/security.md#s2-4; Kafka 4.3.1's
-OAuthBearerSaslServer.
+A refused token does not end the exchange. The client gets the reason as JSON; it then sends either ^A, which ends the
+exchange, or another token. Tokens are JSON web tokens. The validator in this module accepts tokens without signatures
+and is meant for development: everyone who can connect can claim any identity. Source: docs/spec/security.md#s2-4;
+OAuthBearerSaslServer of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, Tok
 NAME = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 END_OF_FAILED = b"\x01"
-MAX_REFUSED_TOKENS = 3  # of one exchange: each costs a verification, and no delay yet
+MAX_REFUSED_TOKENS = 3  # per exchange: each costs a verification, and is refused without delay
 AUTH = "auth"
 
 FIRST = re.compile(
@@ -39,14 +39,14 @@ NOT_BASE64 = TokenRefused("Authentication failed: a part of the token is not bas
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whom a valid token stands for, and until when."""
+    """The identity in a valid token, and when it expires."""
 
     name: str
     expires_at_ms: int
 
 
 class InvalidToken(Exception):
-    """A token is refused. In the words of RFC 7628: `status`, and the scope that is missing. Never the token."""
+    """A token is refused. `status` and the missing `scope` are those of RFC 7628. Never contains the token."""
 
     def __init__(self, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(status)
@@ -55,12 +55,12 @@ class InvalidToken(Exception):
 
 
 class NotBase64(Exception):
-    """A part of the token is no text that a token could have; the exchange fails at once."""
+    """A part of the token has characters that no token can have. The exchange fails at once."""
 
 
 class Validator(Protocol):
     def validate(self, token: str, now_ms: int) -> Bearer:
-        """Raises InvalidToken, NotBase64, and nothing else."""
+        """Judges a token. Raises InvalidToken or NotBase64, and nothing else."""
 
 
 class OAuthBearerExchange:
@@ -68,7 +68,7 @@ class OAuthBearerExchange:
 
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
-        self._refused: str | None = None  # why, if the last token was
+        self._refused: str | None = None  # the reason, if the last token was refused
         self._refused_count = 0
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
@@ -94,7 +94,7 @@ class OAuthBearerExchange:
 
 
 def parse_first(message: bytes) -> tuple[str, str] | None:
-    """Authorization id, which may be empty, and token; None if it cannot be read."""
+    """Returns the authorization id, which may be empty, and the token; None if the message is malformed."""
     try:
         found = FIRST.fullmatch(message.decode("ascii"))
     except UnicodeDecodeError:
@@ -118,12 +118,12 @@ def _as_json(error: InvalidToken) -> str:
 Json: TypeAlias = Mapping[str, object]
 PARTS = 3
 BASE64URL = re.compile(r"[A-Za-z0-9_-]*={0,2}")
-LATEST_S = 1 << 53  # of a time; later ones are no numbers to calculate with
+LATEST_S = 1 << 53  # limit of a time; larger values are not exact as floating-point numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a token in compact form. signed: what the signature is of"""
+    """The parts of a token in compact form. signed: the bytes that the signature covers"""
 
     header: Json
     claims: Json
@@ -133,7 +133,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """The demands on claims. audience: one of these, if any; issuer: None for any"""
+    """The rules for claims. audience: the token must name one of these, if there are any; issuer: None for any"""
 
     name_claim: str = "sub"
     scope_claim: str = "scope"
@@ -147,7 +147,7 @@ class ClaimRules:
 
 
 def split(token: str) -> Parts:
-    """Raises InvalidToken, NotBase64."""
+    """Decodes the parts of a token. Raises InvalidToken or NotBase64."""
     parts = token.split(".")
     if len(parts) != PARTS:
         raise InvalidToken
@@ -156,7 +156,7 @@ def split(token: str) -> Parts:
 
 
 def judge(claims: Json, rules: ClaimRules, now_ms: int) -> Bearer:
-    """Raises InvalidToken."""
+    """Checks the claims by the rules. Raises InvalidToken."""
     name = claims.get(rules.name_claim)
     expires_at_ms = _time_ms(claims, "exp")
     issued_at_ms = _time_ms(claims, "iat")
@@ -187,7 +187,7 @@ def _check_scope(scope: object, rules: ClaimRules) -> None:
 
 
 def _texts(value: object) -> list[str]:
-    """A text, or a list of texts; raises InvalidToken for a list of something else."""
+    """Returns a text, or a list of texts, as a list. Raises InvalidToken if there is anything else."""
     if value is None:
         return []
     entries = value if isinstance(value, list) else [value]
@@ -198,7 +198,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _time_ms(claims: Json, name: str) -> int | None:
-    """None where there is none. Raises InvalidToken for what is no number of seconds."""
+    """Returns the claim in milliseconds, or None if absent. Raises InvalidToken if it is not a number."""
     value = claims.get(name)
     if value is None:
         return None

@@ -1,8 +1,8 @@
-"""From the settings of a listener to the validator of its OAUTHBEARER tokens, and to the keys of signed ones.
+"""Creates the validator of a listener's OAUTHBEARER tokens from its settings, and loads the keys of signed tokens.
 
-Keys are a JWKS by file or URL, read in a thread at the start and again from time to time. If it cannot be read, the
-keys stay as they were. A key that a token names and nobody knows has the source read early, once in a while and not for
-each such token. Messages say what to correct, and show no secrets.
+The keys are a JWKS in a file or at a URL, which a thread reads at the start and periodically. If reading fails, the old
+keys stay in use. If a token names an unknown key, the source is read early, but not for every such token. Error
+messages name the setting to correct and contain no secrets.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ log = logging.getLogger("odradek.sasl")
 
 CALLBACK_HANDLER = "sasl.server.callback.handler.class"
 URL = "sasl.oauthbearer.jwks.endpoint.url"
-OPTION = "unsecuredValidator"  # how the options of a login module begin that are for the validator
+OPTION = "unsecuredValidator"  # prefix of the login module's options for the validator
 
 
 def oauthbearer(
     settings: ListenerSettings, module: LoginModule, workers: Workers, timers: Timers
 ) -> Callable[[], Mechanism]:
-    """Waits for the JWKS, if there is one. Raises CannotStart."""
+    """Returns a factory of exchanges. Waits for the JWKS, if one is configured. Raises CannotStart."""
     name = settings.prefixed(CALLBACK_HANDLER, NAME)
     handler = settings.current_text(name)
     url = settings.text(URL, NAME)
@@ -130,13 +130,14 @@ B = TypeVar("B", bytes, bytearray)
 
 log = logging.getLogger("odradek.sasl")
 
-TIMEOUT_S = 10.0  # for a whole reading
+TIMEOUT_S = 10.0  # for reading everything
 MAX_BYTES = 1 << 20
 SCHEMES = ("file", "http", "https")
 
 
 def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
-    """Reads the text behind a URL; waits, and raises OSError. Raises ValueError for a URL of another scheme."""
+    """Returns a function that reads the text at a URL, which may block and raises OSError. Raises ValueError if the
+    URL's scheme is not supported."""
     scheme, _, path, *_ = urlsplit(url)
     if scheme not in SCHEMES:
         raise ValueError(f"its scheme is none of {', '.join(SCHEMES)}")
@@ -146,14 +147,16 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
             return _not_too_much(file.read(MAX_BYTES + 1))
 
     def read_url() -> bytes:
-        with ThreadPoolExecutor(1) as thread:  # whose loop is its own; the first reading is waited for on the broker's
+        # a thread with its own loop: the first time, the broker's loop waits for the result
+        with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, _fetched(url, timeout_s)).result()
 
     return read_file if scheme == "file" else read_url
 
 
 async def _fetched(url: str, timeout_s: float) -> bytes:
-    """Raises OSError. The time limit is for all of it: a server that sends a byte now and then does not get more."""
+    """Fetches a URL. Raises OSError. The time limit is for the whole answer, so a server cannot extend it by sending
+    slowly."""
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
     trusted = _trusted_authorities() if url.startswith("https:") else True
@@ -174,10 +177,10 @@ async def _fetched(url: str, timeout_s: float) -> bytes:
 
 
 def _trusted_authorities() -> SSLContext:
-    """Read anew each time: they are exchanged too.
+    """Loads the system's trusted authorities. They are read each time, since they may change too.
 
-    `create_default_context` also refuses certificates without the key identifiers of RFC 5280, from Python 3.13 on;
-    Kafka takes them.
+    From Python 3.13 on, `create_default_context` also refuses certificates without the key identifiers of RFC 5280,
+    which Kafka accepts.
     """
     from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 
@@ -193,10 +196,11 @@ def _not_too_much(found: B) -> B:
 
 
 class KeySource:
-    """`keys` are the present ones. Use on the loop thread.
+    """Reads the keys periodically; `keys` are the current ones. For the loop thread.
 
-    refresh_ms  from one reading to the next
-    retry_ms    after a reading that failed; doubled up to `max_retry_ms`, which also keeps early ones apart
+    refresh_ms  time between two readings
+    retry_ms    delay after a failed reading, doubled up to `max_retry_ms`, which is also the minimum time between
+                early readings
     """
 
     def __init__(
@@ -209,7 +213,7 @@ class KeySource:
         retry_ms: int,
         max_retry_ms: int,
     ) -> None:
-        """Waits for the first reading. Raises OSError, InvalidKeySet."""
+        """Reads the keys for the first time, and blocks meanwhile. Raises OSError or InvalidKeySet."""
         self.keys: tuple[VerificationKey, ...] = read_key_set(read())
         self._warn_of_none()
         self._read = read
@@ -223,7 +227,8 @@ class KeySource:
         self._timer = self._refresh_later(refresh_ms)
 
     def _refresh_later(self, delay_ms: int) -> TimerHandle:
-        """A clock that is moved ahead changes no keys: it leaves out the readings."""
+        """Arms the timer of the next reading. A test that moves its clock ahead skips it, since that does not change
+        keys."""
         return self._timers.after(delay_ms, Scan(self._refresh, delay_ms, lambda: None))
 
     def _warn_of_none(self) -> None:

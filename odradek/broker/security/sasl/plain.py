@@ -1,4 +1,5 @@
-"""The mechanism PLAIN (RFC 4616): one token with user name and password, against the accounts of a JAAS setting."""
+"""The mechanism PLAIN (RFC 4616): one token with user name and password, checked against the accounts of a JAAS
+setting."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ INVALID = TokenRefused("Authentication failed: Invalid username or password")
 
 
 class PlainAccounts:
-    """Passwords by user name. A look-up takes as long for a user that does not exist as for one that does."""
+    """Passwords by user name. A check takes equally long for users that exist and for those that do not."""
 
     __slots__ = ("_digests", "_key")
 
     def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
-        """key: random, so that digests of passwords that are compared say nothing about them."""
+        """key: random, so that comparing digests reveals nothing about the passwords."""
         self._key = key
         self._digests = {user.encode(): self._digest(password.encode()) for user, password in passwords.items()}
 
@@ -35,13 +36,14 @@ class PlainAccounts:
 
 
 def accounts(options: Mapping[str, str], key: bytes) -> PlainAccounts:
-    """Each option `user_<name>` of a login module is an account; `username` and `password` are none."""
+    """Returns the accounts of a login module: each option `user_<name>` is an account, `username` and `password` are
+    not."""
     passwords = {name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)}
     return PlainAccounts(passwords, key)
 
 
 class PlainExchange:
-    """`authzid NUL authcid NUL password`."""
+    """Judges a token of the form `authzid NUL authcid NUL password`."""
 
     __slots__ = ("_accounts",)
 

@@ -1,7 +1,7 @@
-"""The shell of SASL: stands between the connections of one listener and the dispatcher, until and while it has to.
+"""Authenticates the connections of a SASL listener before and while the dispatcher serves their requests.
 
-A failed authentication is answered when `connection.failed.authentication.delay.ms` is over, and the connection closes
-with the answer. Other listeners have the dispatcher itself.
+The answer to a failed authentication is delayed by `connection.failed.authentication.delay.ms`; then the connection
+closes. Listeners without SASL use the dispatcher directly.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class RequestDispatch(Protocol):
-    """The answerer of requests after authentication: `odradek.broker.api.dispatch.Dispatcher`."""
+    """Answers requests after authentication: `odradek.broker.api.dispatch.Dispatcher`."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
 
     def serves(self, number: int, version: int) -> bool: ...
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """The answer that says `code` for a whole request. Raises MalformedMessage."""
+        """Returns an answer with this error code for the whole request. Raises MalformedMessage."""
 
 
 class HeldFailure:
-    """An answer that is held back; the connection closes with it."""
+    """A delayed answer to a failed authentication. The connection closes after sending it."""
 
     overlapping_key = None
-    waits_for_others = True  # for time
+    waits_for_others = True  # it waits for time to pass
 
     def __init__(self, failure: Failure, size_bytes: int, timers: Timers, delay_ms: int) -> None:
         self.size_bytes = size_bytes
@@ -68,11 +68,11 @@ class HeldFailure:
 
 
 class SaslRequests:
-    """The `RequestDispatch` of the connections of one SASL listener.
+    """The `FrameReceiver` of the connections of one SASL listener.
 
     failure_delay_ms   `connection.failed.authentication.delay.ms`
-    max_receive_bytes  of a frame before authentication: `sasl.server.max.receive.size`
-    max_request_bytes  of a frame after it
+    max_receive_bytes  maximum size of a frame before authentication: `sasl.server.max.receive.size`
+    max_request_bytes  maximum size of a frame afterwards
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class SaslRequests:
         return self._hold(Failure(reason, []), 0)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        """Raises MalformedMessage, CloseConnection."""
+        """Handles a frame. Raises MalformedMessage or CloseConnection."""
         authentication = self._authentications[connection.connection_id]
         is_repeated = authentication.is_repeated
         match authentication.receive(frame, self._clock.now_ms(), self._steady_clock.now_ms()):

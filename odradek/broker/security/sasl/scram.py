@@ -1,9 +1,9 @@
-"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512, the broker's side; also for logins by delegation token.
+"""The broker's side of SCRAM-SHA-256 and SCRAM-SHA-512, which also handles logins by delegation token.
 
-Nobody learns here which users there are: an unknown one gets a salt, always the same, and fails at the proof as a wrong
-password does, after the same work. A login costs a few HMACs, however many iterations the password was salted with.
-With a delegation token the user is the id of the token, and the password its proof in base64.
-Source: docs/spec/security.md#s2-3, #s2-6; RFC 5802.
+An exchange does not reveal which users exist. An unknown user gets a salt, always the same, and fails at the proof like
+a user with a wrong password, after the same work. A login costs a few HMACs, regardless of the password's iterations.
+For a delegation token the user is the token's id, and the password its proof in base64. Source:
+docs/spec/security.md#s2-3, #s2-6; RFC 5802.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from odradek.protocol.scram import (
 )
 
 LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-TOKEN_EXTENSION = "tokenauth"  # "true": the user is the id of a delegation token
+TOKEN_EXTENSION = "tokenauth"  # "true" if the user is the id of a delegation token
 DIFFERENT_ID = "Authentication failed: Client requested an authorization id that is different from username"
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
 SALT_BYTES = 26
-SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"  # what Kafka's tools make salts of
+SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"  # the characters that Kafka's tools use in salts
 
 
 class UsersOfImage:
-    """The identities that the metadata log describes."""
+    """Looks up identities in the metadata image."""
 
     __slots__ = ("_credentials", "_mechanism", "_tokens")
 
     def __init__(
         self, mechanism: ScramMechanism, credentials: Callable[[], ScramCredentials], tokens: TokenLogins | None = None
     ) -> None:
-        """tokens: None where there are no delegation tokens"""
+        """tokens: None if delegation tokens are disabled"""
         self._mechanism = mechanism.value
         self._credentials = credentials
         self._tokens = tokens
@@ -66,7 +66,11 @@ class UsersOfImage:
 
 
 class ScramExchange:
-    """made_up_key: of this broker; what unknown users are shown follows from it. new_nonce: printable, no commas."""
+    """One exchange with one client.
+
+    made_up_key: a secret of this broker, from which the credentials of unknown users are derived. new_nonce: returns
+    printable text without commas.
+    """
 
     __slots__ = ("_first", "_identities", "_identity", "_key", "_mechanism", "_new_nonce", "_server_first")
 
@@ -79,7 +83,7 @@ class ScramExchange:
         self._new_nonce = new_nonce
         self._first: ClientFirst | None = None
         self._server_first: ServerFirst | None = None
-        self._identity: ScramIdentity | None = None  # None: nobody has this name
+        self._identity: ScramIdentity | None = None  # None if the user does not exist
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         try:
@@ -120,7 +124,8 @@ class ScramExchange:
 
 
 def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> ScramCredential:
-    """Makes up a credential for an unknown user: a salt like Kafka's tools make, keys that belong to no password."""
+    """Derives a credential for an unknown user: a salt like those of Kafka's tools, and keys that belong to no
+    password."""
     text = f"{mechanism.sasl_name}\0{user}".encode()
     salt = hmac.digest(key, b"salt" + text, hashlib.sha256)[:SALT_BYTES]
     stored_key = hmac.digest(key, b"key" + text, mechanism.hash_name)
@@ -130,7 +135,8 @@ def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> Scra
 
 @dataclass(frozen=True, slots=True)
 class ScramIdentity:
-    """name: without "User:". expires_at_ms: None for never. by_token: whether a delegation token was shown"""
+    """A user that can log in. name: without "User:". expires_at_ms: None for never. by_token: a delegation token was
+    used"""
 
     name: str
     credential: ScramCredential = field(repr=False)
@@ -139,12 +145,12 @@ class ScramIdentity:
 
 
 class Identities(Protocol):
-    """The identities that can log in with one SCRAM mechanism."""
+    """Looks up the users that can log in with one SCRAM mechanism."""
 
     def user(self, name: str) -> ScramIdentity | None: ...
 
     def token(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
-        """Finds a delegation token that has not expired; salt: what to salt its proof with"""
+        """Returns the identity of a delegation token that has not expired. salt: used to salt the token's proof"""
 
 
 USER = "User:"
@@ -153,8 +159,8 @@ USER = "User:"
 class TokenLogins:
     """The identities of delegation tokens for one mechanism.
 
-    The credential of a token is calculated at its first login, which takes a few milliseconds, and kept while the
-    token is there.
+    The credential of a token is calculated at the first login, which takes a few milliseconds, and cached while the
+    token exists.
     """
 
     __slots__ = ("_credentials", "_mechanism", "_rules", "_tokens")

@@ -1,8 +1,9 @@
-"""From the settings of SASL listeners to what they offer, with messages that say what to correct. Shows no secrets.
+"""Creates the offers of SASL listeners from their settings. Error messages name the setting to correct and contain no
+secrets.
 
-Settings count at the start, and again where AlterConfigs changes them: for exchanges that begin after the change; open
-sessions go on until they are renewed. OAUTHBEARER stays as it was at the start, since its keys would have to be waited
-for.
+The settings are read at the start, and again when AlterConfigs changes them. Changes apply to new exchanges; open
+sessions continue until they are renewed. OAUTHBEARER keeps its settings from the start, since loading its keys would
+block.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def sasl_requests(
     timers: Timers,
     steady_clock: Clock,
 ) -> SaslRequests:
-    """Builds what answers the connections of a SASL listener."""
+    """Creates the receiver of requests for a SASL listener."""
     return SaslRequests(
         requests,
         offers,
@@ -66,9 +67,9 @@ def sasl_requests(
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Where mechanisms look up who there is; asked at each login, and not before the data directory is open.
+    """The sources of users for the mechanisms. They are read at each login, and not before the data directory is open.
 
-    secret  of this broker, the same after a restart: the salts of unknown users follow from it
+    secret  of this broker, unchanged by a restart; the salts of unknown users are derived from it
     """
 
     scram_credentials: Callable[[], ScramCredentials]
@@ -80,7 +81,7 @@ class Accounts:
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | None = None) -> Offers:
-    """The mechanisms of a SASL listener. kept: those that stay as they are. Raises CannotStart."""
+    """Returns the mechanisms of a SASL listener. kept: mechanisms that must not be set up again. Raises CannotStart."""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
@@ -186,7 +187,7 @@ Texts: TypeAlias = tuple[str | None, ...]
 
 class SaslListeners:
     def __init__(self, config: BrokerConfig, listeners: Iterable[str], accounts: Accounts) -> None:
-        """Raises CannotStart."""
+        """Sets up all SASL listeners. Raises CannotStart."""
         self._config = config
         self._accounts = accounts
         self._offers: dict[str, Offers] = {
@@ -201,7 +202,8 @@ class SaslListeners:
         return self._offers[listener]
 
     def refresh(self) -> None:
-        """Settings may have changed. Those that cannot be served leave a listener as it was, with a warning."""
+        """Applies changed settings. If a listener's new settings are invalid, it keeps its mechanisms, and a warning is
+        logged."""
         for name, offers in self._offers.items():
             texts = self._texts_of(name)
             if texts == self._texts[name]:

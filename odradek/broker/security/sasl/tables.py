@@ -1,11 +1,11 @@
-"""The states of a connection on a SASL listener, and what each kind of request means in them.
+"""The states of a connection on a SASL listener, and how each kind of request is handled in them.
 
     INITIAL ──ApiVersions──► HANDSHAKE ──SaslHandshake──► EXCHANGE or RAW ──last token──► COMPLETE
        └──SaslHandshake──────────────────────────────────►┘          COMPLETE ──SaslHandshake──► REPEATED_…
 
-What does not fit into the table: frames longer than `sasl.server.max.receive.size` never become requests, an
-ApiVersions that is refused leaves its state as it was, and a session that has expired closes the connection at the next
-request but SaslHandshake.
+Three rules are not in the table. Frames longer than `sasl.server.max.receive.size` never become requests. A refused
+ApiVersions leaves the state unchanged. After a session has expired, the next request other than SaslHandshake closes
+the connection.
 """
 
 from collections.abc import Mapping
@@ -15,30 +15,30 @@ from enum import Enum, auto
 class State(Enum):
     INITIAL = auto()
     HANDSHAKE = auto()  # ApiVersions was answered
-    EXCHANGE = auto()  # tokens come in SaslAuthenticate, after SaslHandshake v1
-    RAW = auto()  # tokens come without a header, after SaslHandshake v0
+    EXCHANGE = auto()  # after SaslHandshake v1: tokens come in SaslAuthenticate
+    RAW = auto()  # after SaslHandshake v0: tokens come without a header
     COMPLETE = auto()  # authenticated
-    REPEATED_EXCHANGE = auto()  # as EXCHANGE, of a connection that was authenticated before (KIP-368)
+    REPEATED_EXCHANGE = auto()  # like EXCHANGE, for a connection that was authenticated before (KIP-368)
     REPEATED_RAW = auto()
-    FAILED = auto()  # it will be closed, once the answer has been held back for a while
+    FAILED = auto()  # the connection will be closed, after its answer has been delayed
 
 
 class RequestKind(Enum):
     API_VERSIONS = auto()
     SASL_HANDSHAKE = auto()
     SASL_AUTHENTICATE = auto()
-    OTHER = auto()  # of the APIs and versions that are served
+    OTHER = auto()  # any other API and version that is served
     UNREADABLE = auto()
 
 
 class SaslAction(Enum):
     SERVE = auto()  # as on any listener
-    BEGIN = auto()  # the mechanism that SaslHandshake names
+    BEGIN = auto()  # start the mechanism that SaslHandshake names
     BEGIN_AGAIN = auto()
     JUDGE = auto()  # the token in SaslAuthenticate
     JUDGE_RAW = auto()  # the whole frame as a token
-    REFUSE = auto()  # with ILLEGAL_SASL_STATE, then close
-    CLOSE = auto()  # at once, without an answer
+    REFUSE = auto()  # answer ILLEGAL_SASL_STATE, then close
+    CLOSE = auto()  # close at once, without an answer
 
 
 S, K, A = State, RequestKind, SaslAction

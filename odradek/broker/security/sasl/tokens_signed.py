@@ -1,7 +1,7 @@
-"""The validator of signed tokens, by the public keys of a JWKS (RFC 7517). Verification is PyJWT's.
+"""The validator of signed tokens, which uses the public keys of a JWKS (RFC 7517). PyJWT verifies the signatures.
 
-An algorithm counts only with a key of its own type: a token cannot choose to be checked by a public key as if that were
-a shared secret. Neither the token nor its claims are in any message.
+An algorithm is only used with keys of its own type, so a token cannot make the broker use a public key as a shared
+secret. Messages contain neither the token nor its claims.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from odradek.broker.security.sasl.oauthbearer import Bearer, ClaimRules, InvalidToken, Parts, judge, split
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
-# Algorithm → type and curve of its keys.
+# Key type and curve of each algorithm.
 ALGORITHMS: Mapping[str, tuple[str, str | None]] = {
     **{f"{family}{bits}": ("RSA", None) for family in ("RS", "PS") for bits in (256, 384, 512)},
     "ES256": ("EC", "P-256"),
@@ -25,21 +25,22 @@ MAX_KEYS = 100
 
 
 class InvalidKeySet(ValueError):
-    """No JWKS, or one without a key that verifies anything."""
+    """The text is no JWKS, or none of its keys can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
     key_id: str | None
-    kind: tuple[str, str | None]  # type, and curve where it is of one
-    algorithm: str | None  # the only one it is for, if it says so
+    kind: tuple[str, str | None]  # type, and curve if the type has curves
+    algorithm: str | None  # the only algorithm that the key is for; None for any
     key: Any = field(repr=False)
 
 
 def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
-    """Reads the keys for signatures; those of other types and uses are passed over.
+    """Returns the keys for signatures, and ignores keys of other types and uses.
 
-    Raises InvalidKeySet, also where no key for signatures can be read. A set without any is one: all were withdrawn.
+    Raises InvalidKeySet, also if there are keys but none can be read. A set without keys is valid: all keys were
+    withdrawn.
     """
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
@@ -74,7 +75,8 @@ def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
 
 
 class SignedValidator:
-    """keys: at present. key_missed: called where a token names a key that is not there; maybe it is new."""
+    """Validates signed tokens. keys: returns the current keys. key_missed: called when a token names an unknown key,
+    which may be new."""
 
     def __init__(
         self, keys: Callable[[], tuple[VerificationKey, ...]], key_missed: Callable[[], None], rules: ClaimRules
@@ -105,5 +107,5 @@ def _is_signed(parts: Parts, algorithm: str, key: VerificationKey) -> bool:
 
     try:
         return get_default_algorithms()[algorithm].verify(parts.signed, key.key, parts.signature)
-    except Exception:  # whatever a library says of bytes that an unknown peer has made up: they are no signature
+    except Exception:  # whatever the library raises for bytes from an unknown peer, they are not a valid signature
         return False

@@ -1,1 +1,1 @@
-"""Listeners with TLS: their settings, stores of keys and certificates, handshakes, and principals of certificates."""
+"""Listeners with TLS: settings, stores of keys and certificates, handshakes, and principals of client certificates."""

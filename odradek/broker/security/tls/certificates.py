@@ -1,7 +1,7 @@
-"""The keys and certificates of all listeners with TLS: loaded at the start, exchanged while the broker runs.
+"""The keys and certificates of all listeners with TLS: loaded at the start, and replaced while the broker runs.
 
-They change when AlterConfigs says so, and when a file does. What cannot be used is refused or, in a file, complained
-about; the listener keeps what it has. Connections that are open are not touched.
+They are replaced after a change by AlterConfigs or of a file. An unusable change by AlterConfigs is refused, one of a
+file is logged; in both cases the listener keeps its certificates. Open connections are not affected.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ STORES = "ssl.keystore.", "ssl.truststore.", "ssl.key.password"
 
 
 class ListenerCertificates:
-    """Loop thread only; files that are only watched are read in a thread."""
+    """The certificates of all listeners. For the loop thread only; watched files are read in a thread."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Reads all stores. Raises UnusableTls."""
         self._config = config
         self._loaded: dict[str, LoadedTls] = {}
-        self._complaints: dict[str, str] = {}  # the last one of each listener
+        self._complaints: dict[str, str] = {}  # by listener: its last error, so that it is logged once
         self._timer: TimerHandle | None = None
         for name in listeners_with_tls(config):
             self._loaded[name] = load(tls_settings(config.listener_settings(name)))
 
     def of(self, listener: str) -> LoadedTls:
-        """Returns the context for a handshake that begins now."""
+        """Returns the listener's current certificates, for a new handshake."""
         return self._loaded[listener]
 
     def check(self, changed: Mapping[str, str | None]) -> None:
-        """Whether settings of this broker can be changed to these; None stands for one that is removed.
+        """Checks whether this broker's settings may be changed like this. None removes a setting.
 
-        Raises UnusableTls; another certificate must be for the same name, too. What counts from the next start on
-        is tried as well, so that the broker can start then.
+        Raises UnusableTls if the new stores cannot be used, or if a new certificate is for another name. Settings that
+        take effect at the next start are tried as well, so that the broker will be able to start.
         """
         for listener, loaded in self._loaded.items():
             settings = ListenerSettings(listener, lambda name: self._config.current_text(name, changed))
@@ -65,12 +65,12 @@ class ListenerCertificates:
                 load(tls_settings(settings))
 
     def refresh(self) -> None:
-        """Settings may have changed: take over what they say now."""
+        """Applies changed settings."""
         for listener, loaded in list(self._loaded.items()):
             self._take(listener, loaded, self._attempt(loaded))
 
     def watch(self, timers: Timers, workers: Workers, interval_ms: int) -> None:
-        """Look at the files every so often, until `stop`."""
+        """Checks the files periodically until `stop` is called."""
 
         def look() -> None:
             before = dict(self._loaded)
@@ -82,7 +82,7 @@ class ListenerCertificates:
 
             workers.run(lambda: {listener: self._attempt(loaded) for listener, loaded in before.items()}, done)
 
-        # No clock that is moved ahead changes a file.
+        # A test that moves its clock ahead skips the checks, since that does not change files.
         scan = Scan(look, interval_ms, lambda: None)
         self._timer = timers.after(interval_ms, scan)
 
@@ -91,16 +91,17 @@ class ListenerCertificates:
             self._timer.cancel()
 
     def _attempt(self, loaded: LoadedTls) -> Attempt:
-        """Reads the stores: None if they are the same, or else what can be used, or why nothing can."""
+        """Reads the stores. Returns None if they have not changed, else the new certificates, or the error if they are
+        unusable."""
         try:
             return self._replacement(loaded, self._config.listener_settings(loaded.settings.listener))
         except UnusableTls as error:
             return error
 
     def _replacement(self, loaded: LoadedTls, now: ListenerSettings) -> LoadedTls | None:
-        """None if nothing has changed. Raises UnusableTls."""
+        """Returns the new certificates, or None if nothing has changed. Raises UnusableTls."""
         said = tls_settings(now)
-        # As in Kafka, only the stores can be exchanged; all else is as it was at the start.
+        # As in Kafka, only the stores can be replaced; other settings stay as at the start.
         settings = replace(loaded.settings, keystore=said.keystore, truststore=said.truststore)
         if digest_of(settings) == loaded.digest:
             return None
@@ -117,7 +118,7 @@ class ListenerCertificates:
 
     def _take(self, listener: str, before: LoadedTls, attempt: Attempt) -> None:
         if self._loaded[listener] is not before:
-            return  # it has changed meanwhile, and is looked at again
+            return  # replaced meanwhile; the next check looks at it again
         if isinstance(attempt, UnusableTls):
             if self._complaints.get(listener) != str(attempt):
                 self._complaints[listener] = str(attempt)
@@ -130,13 +131,14 @@ class ListenerCertificates:
 
 
 def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:
-    """Names of listeners; the HTTP port counts as one."""
+    """Returns the names of the listeners with TLS, including the HTTP port's."""
     names = [listener.name for listener in config.serving if listener.security_protocol in SSL_PROTOCOLS]
     return (*names, HTTP_LISTENER) if config.odradek_http_security_protocol in SSL_PROTOCOLS else tuple(names)
 
 
 def counts_from_the_next_start_on(name: str, listener: str) -> bool:
-    """Whether `name` says how this listener uses its stores, by the listener's name or for the whole broker."""
+    """Whether `name` is a TLS setting of this listener, its own or the broker's, that takes effect at the next
+    start."""
     setting = setting_named(name)
     if setting is None or listener_of(name) not in (None, listener.lower()):
         return False

@@ -1,6 +1,6 @@
-"""TLS contexts: from the settings of a listener, with the stores as they are now, to what the `ssl` module needs.
+"""Creates TLS contexts of the `ssl` module from the settings of a listener and the current contents of its stores.
 
-A store is a file, or PEM in a setting; its keys and certificates are read as PEM.
+A store is a file, or PEM text in a setting. Its keys and certificates are passed on as PEM.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 JKS_MAGIC = (bytes.fromhex("feedfeed"), bytes.fromhex("cececece"))
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 PRIVATE_KEY = b"PRIVATE KEY-----"
-MOST_BYTES = 16 * 1024 * 1024  # no store is that large; a wrong path can lead to something that is
+MOST_BYTES = 16 * 1024 * 1024  # a store is never this large, but a wrong path may lead to a large file
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMaterial:
-    """The key and its certificates, the own one first, in PEM. password: None where the key is not encrypted."""
+    """A key and its certificates, the key's own first, in PEM. password: None if the key is not encrypted."""
 
     pem: bytes = field(repr=False)
     password: str | None = field(repr=False)
 
 
 def read_bytes(store: Store) -> bytes:
-    """Reads the bytes of a store. Raises UnusableTls."""
+    """Reads the contents of a store. Raises UnusableTls."""
     if store.inline is not None:
-        # A properties file can say \n for the end of a line, and so can a setting that is altered.
+        # In properties files and altered settings, the line breaks of PEM are often written as \n.
         return store.inline.replace("\\n", "\n").encode()
     assert store.location is not None
     try:
@@ -52,7 +52,7 @@ def read_bytes(store: Store) -> bytes:
 
 
 def key_material(store: Store, content: bytes) -> KeyMaterial:
-    """Reads key and chain of a keystore. Raises UnusableTls."""
+    """Reads the key and its certificate chain from a keystore. Raises UnusableTls."""
     if store.type == PEM:
         for what, marker in (("private key", PRIVATE_KEY), ("certificate", CERTIFICATE)):
             if marker not in content:
@@ -69,7 +69,7 @@ def key_material(store: Store, content: bytes) -> KeyMaterial:
 
 
 def trusted_certificates(store: Store, content: bytes) -> str:
-    """Reads the certificates of a truststore, in PEM. Raises UnusableTls."""
+    """Reads the certificates of a truststore as PEM. Raises UnusableTls."""
     if store.type == PEM:
         if CERTIFICATE not in content:
             raise UnusableTls(store.setting, f"{_place(store)} has no certificate in PEM")
@@ -114,7 +114,8 @@ TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLS
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """certificate: this broker's own, in DER; digest: of the stores' contents and of the settings"""
+    """The TLS context of a listener. certificate: the broker's own, in DER; digest: of the settings and the stores'
+    contents"""
 
     settings: TlsSettings
     context: ssl.SSLContext
@@ -123,7 +124,7 @@ class LoadedTls:
 
 
 def digest_of(settings: TlsSettings) -> bytes:
-    """Another one means that the stores have to be read again. Raises UnusableTls."""
+    """Returns a digest that changes when the stores have to be read again. Raises UnusableTls."""
     digest = sha256(repr((settings, settings.keystore.password, settings.keystore.key_password)).encode())
     digest.update(read_bytes(settings.keystore))
     if settings.truststore is not None:
@@ -132,7 +133,8 @@ def digest_of(settings: TlsSettings) -> bytes:
 
 
 def load(settings: TlsSettings) -> LoadedTls:
-    """Reads the stores. Raises UnusableTls: also where key and certificate do not belong together."""
+    """Reads the stores and creates a context. Raises UnusableTls, also if key and certificate do not belong
+    together."""
     digest = digest_of(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = TLS_VERSIONS[settings.versions[0]]
@@ -149,7 +151,7 @@ def load(settings: TlsSettings) -> LoadedTls:
     context.verify_mode = VERIFY_MODES[settings.client_auth]
     context.verify_flags |= (
         ssl.VERIFY_X509_PARTIAL_CHAIN
-    )  # as in Java, what is in the truststore is trusted, root or not
+    )  # as in Java, every certificate in the truststore is trusted, even if it is not a root
     return LoadedTls(settings, context, _first_certificate(material.pem), digest)
 
 
@@ -193,7 +195,8 @@ def _first_certificate(pem: bytes) -> bytes:
 
 @contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """A path to it while it is needed, since `ssl` reads keys from paths only; in memory where the system can."""
+    """Yields the path of a temporary file with this content, in memory if the system can, since `ssl` reads keys only
+    from paths."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
         try:
@@ -202,7 +205,7 @@ def as_file(content: bytes) -> Iterator[str]:
         finally:
             os.close(descriptor)
         return
-    with tempfile.NamedTemporaryFile("wb", prefix="odradek-key-") as file:  # only its owner may read it
+    with tempfile.NamedTemporaryFile("wb", prefix="odradek-key-") as file:  # only the owner may read it
         file.write(content)
         file.flush()
         yield file.name

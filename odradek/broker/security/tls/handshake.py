@@ -1,9 +1,9 @@
-"""The TLS handshakes of one listener: from an accepted socket to a connection whose client is known.
+"""The TLS handshakes of one listener, from an accepted socket to a connection with a known principal.
 
-A handshake ends within a time limit, and only so many are in flight. A newcomer always gets a slot: an honest handshake
-is over within milliseconds, so that what fills the slots are those that were begun and left. Of these the oldest is
-given up, of the address that has most. A handshake that fails ends with the alert that says why, except where the
-client speaks no TLS at all.
+A handshake has a time limit, and the number in flight is limited. A new connection always gets a slot: an honest
+handshake takes milliseconds, so the slots are filled by handshakes that were begun and abandoned. The one to be given
+up is the oldest of the address that has the most. A failed handshake ends with the alert that gives the reason, unless
+the client does not speak TLS.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-SHUTDOWN_TIMEOUT_S = 2.0  # how long a connection that we close waits for its peer to agree
+SHUTDOWN_TIMEOUT_S = 2.0  # how long a connection that the broker closes waits for the peer's closing message
 ANONYMOUS = "User:ANONYMOUS"
 WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class TlsHandshakes:
-    """Loop thread only."""
+    """The handshakes of a listener. For the loop thread only."""
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class TlsHandshakes:
         return len(self._slots)
 
     def accepted(self, connection: Connection) -> TlsHandshake:
-        """Begins the handshake of a new connection, while the loop tells it that it is made, in the same context."""
+        """Creates the handshake of a new connection. Called while the loop reports the connection, in the same
+        context."""
         handshake = TlsHandshake(self, connection)
         in_progress.set(handshake)
         return handshake
@@ -70,14 +71,14 @@ class TlsHandshakes:
         if given_up is not None:
             given_up.connection.refuse("too many TLS handshakes are in flight, and this is an old one")
         task = self.loop.create_task(handshake.run())
-        self._tasks.add(task)  # the loop alone would let it be collected
+        self._tasks.add(task)  # the loop holds only a weak reference, so the task could be collected
         task.add_done_callback(self._tasks.discard)
 
     def ended(self, handshake: TlsHandshake) -> None:
         self._slots.end(handshake, handshake.connection.info.client_host)
 
     def principal(self, certificate: bytes | None) -> str:
-        """certificate: the client's, in DER. Raises Unnamed."""
+        """Returns the principal of a client certificate in DER. Raises Unnamed."""
         if certificate is None or self._listener.security_protocol != "SSL":
             return ANONYMOUS
         try:
@@ -95,11 +96,11 @@ class TlsHandshakes:
 
 
 class Unnamed(Exception):
-    """A client's certificate has no name that could be a principal."""
+    """A client certificate yields no principal."""
 
 
 class TlsHandshake:
-    """One connection's. `begin` once there is a place for it."""
+    """The handshake of one connection. Call `begin` when there is a place for the connection."""
 
     def __init__(self, handshakes: TlsHandshakes, connection: Connection) -> None:
         self.connection = connection
@@ -114,7 +115,7 @@ class TlsHandshake:
         self._handshakes.began(self)
 
     def fail(self, failure: ssl.SSLError) -> None:
-        """The loop writes the alert after this; then the connection closes."""
+        """Closes the connection after the loop has written the alert."""
         self.failure = failure
         assert self._transport is not None
         self._handshakes.loop.call_soon(self._transport.close)
@@ -123,13 +124,14 @@ class TlsHandshake:
         in_progress.set(self)
         assert self._transport is not None
         assert self._held is not None
-        if self._transport.is_closing():  # given up before it began; the connection is told by its transport
+        if self._transport.is_closing():  # given up before it began; the transport notifies the connection
             self._handshakes.ended(self)
             return
-        early = HeldBytes()  # what a client sends right behind its handshake
+        early = HeldBytes()  # receives bytes that a client sends right after its handshake
         secured: Any = None
         lost: Exception | None = None
-        self._handshakes.loop.call_soon(self._held.release, self._transport)  # its protocol is that of TLS by then
+        # the transport's protocol is the TLS protocol by then
+        self._handshakes.loop.call_soon(self._held.release, self._transport)
         try:
             secured = await self._handshakes.loop.start_tls(
                 self._transport,
@@ -162,7 +164,7 @@ class TlsHandshake:
         early.release(transport)
 
     def _say_why(self, error: Exception | None) -> None:
-        """Logs why a handshake failed; as in Kafka, nothing of a peer that has just gone."""
+        """Logs why a handshake failed. As in Kafka, nothing is logged if the peer has just disconnected."""
         if error is None or isinstance(error, ConnectionResetError):
             return
         info = self.connection.info
@@ -173,13 +175,15 @@ class TlsHandshake:
         log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)
 
 
-in_progress: ContextVar[TlsHandshake] = ContextVar("in_progress")  # in the context of a connection, its own
+# the handshake of a connection, in the connection's context
+in_progress: ContextVar[TlsHandshake] = ContextVar("in_progress")
 
 
 class AlertingObject(ssl.SSLObject):
-    """The loops drop what a failed handshake has left to write, which is the alert for the client: OpenSSL has it ready
-    when the error is raised. So the failure is told to the handshake, and the loop that more has to be read: it then
-    writes what there is, and the connection is closed in its next turn.
+    """An SSLObject that lets the alert of a failed handshake reach the client. OpenSSL has the alert ready when it
+    raises the error, but the event loops drop it. Therefore this class reports the failure to the handshake, and tells
+    the loop that more data has to be read: the loop then writes the alert, and the connection is closed in the next
+    turn.
     """
 
     _handshake: TlsHandshake | None
@@ -204,7 +208,7 @@ class AlertingObject(ssl.SSLObject):
 
 
 class UnnamedClient(asyncio.Protocol):
-    """A client whose certificate no rule names: its first request closes the connection, as in Kafka."""
+    """A client for whose certificate there is no principal. As in Kafka its first request closes the connection."""
 
     def __init__(self, connection: Connection, transport: asyncio.Transport, why: str) -> None:
         self._connection = connection
@@ -226,18 +230,18 @@ K = TypeVar("K", bound=Hashable)
 
 
 class HandshakeSlots(Generic[K]):
-    """Keys stand for handshakes, each for one."""
+    """The handshakes in flight, each represented by a key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._count = 0
-        self._by_address: dict[str, dict[K, None]] = {}  # the oldest first
+        self._by_address: dict[str, dict[K, None]] = {}  # oldest first
 
     def __len__(self) -> int:
         return self._count
 
     def begin(self, key: K, address: str) -> K | None:
-        """Returns the handshake to give up for this one, which no longer counts."""
+        """Adds a handshake. Returns the handshake to give up for it, which has been removed, or None."""
         given_up: K | None = None
         if self._count >= self._most:
             busiest = max(self._by_address, key=lambda one: len(self._by_address[one]))
@@ -248,7 +252,7 @@ class HandshakeSlots(Generic[K]):
         return given_up
 
     def end(self, key: K, address: str) -> None:
-        """It has ended, well or badly; nothing happens if it was given up."""
+        """Removes a handshake that has succeeded or failed. Does nothing if it was given up."""
         begun = self._by_address.get(address)
         if begun is None or key not in begun:
             return

@@ -1,7 +1,7 @@
 """Principals of client certificates: the subject as Java writes it, and `ssl.principal.mapping.rules`.
 
-Also whether another certificate of a listener may take the place of the one it has while the broker runs.
-Source: KIP-371; RFC 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; Kafka 4.3.1's rules, observed;
+Also decides whether a listener may replace its certificate by another one while the broker runs. Source: KIP-371; RFC
+5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; Kafka 4.3.1's rules, observed;
 docs/spec/security.md#s1-3, #s1-4.
 """
 
@@ -17,11 +17,11 @@ from odradek.broker.patterns.re2 import Captures, InvalidPattern, Pattern, TooMu
 from odradek.protocol.quoting import quoted
 
 SET, OBJECT_IDENTIFIER, VERSION, EXTENSIONS = 0x31, 0x06, 0xA0, 0xA3
-SUBJECT = 4  # of a TBSCertificate, once its version is left out: serial, algorithm, issuer, validity, subject
+SUBJECT = 4  # index in a TBSCertificate without its version: serial, algorithm, issuer, validity, subject
 ALTERNATIVE_NAMES = "2.5.29.17"
 TEXT_NAMES = {0x81: "RFC822", 0x82: "DNS", 0x86: "UniformResourceIdentifier"}
 ADDRESS = 0x87
-KEYWORDS = {  # RFC 2253, 2.3; all others are written as numbers
+KEYWORDS = {  # RFC 2253, 2.3; other attributes are written as object identifiers
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
     "2.5.4.7": "L",
@@ -32,7 +32,7 @@ KEYWORDS = {  # RFC 2253, 2.3; all others are written as numbers
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-ENCODINGS = {  # tag of a string type → how its bytes are read
+ENCODINGS = {  # by tag of the string type: the encoding of its bytes
     0x0C: "utf-8",
     0x13: "ascii",  # PrintableString
     0x14: "latin-1",  # T61String
@@ -44,7 +44,7 @@ ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class MalformedCertificate(ValueError):
-    """Not the DER of a certificate."""
+    """The bytes are not a certificate in DER."""
 
 
 class Element(NamedTuple):
@@ -54,7 +54,8 @@ class Element(NamedTuple):
 
 
 def subject_of(certificate: bytes) -> str:
-    """`CN=kate,OU=Dev,O=Odradek,C=DE`; empty if the subject is. Takes DER. Raises MalformedCertificate."""
+    """Returns the subject of a certificate in DER, such as `CN=kate,OU=Dev,O=Odradek,C=DE`, or "" if it is empty.
+    Raises MalformedCertificate."""
     try:
         relative_names = list(_elements(_fields(certificate)[SUBJECT].content))
         return ",".join(_relative_name(one) for one in reversed(relative_names))
@@ -63,14 +64,14 @@ def subject_of(certificate: bytes) -> str:
 
 
 def alternative_names(certificate: bytes) -> frozenset[str]:
-    """Lists the alternative names of a certificate in DER, each as its type and value, `DNS:localhost`.
+    """Returns the alternative names of a certificate in DER, each with its type, such as `DNS:localhost`.
 
-    Those of rare types have the tag of the type, and their bytes. Raises MalformedCertificate.
+    For rare types a name consists of the type's tag and the bytes in hexadecimal. Raises MalformedCertificate.
     """
     try:
         lists = [one for field in _fields(certificate) if field.tag == EXTENSIONS for one in _elements(field.content)]
         for extension in (one for each in lists for one in _elements(each.content)):
-            kind, *_, value = _elements(extension.content)  # between them may stand that it is critical
+            kind, *_, value = _elements(extension.content)  # a "critical" flag may come between them
             if _object_identifier(kind.content) == ALTERNATIVE_NAMES:
                 (names,) = _elements(value.content)
                 return frozenset(_alternative_name(one) for one in _elements(names.content))
@@ -94,7 +95,7 @@ def _alternative_name(element: Element) -> str:
 
 
 def _elements(data: bytes) -> Iterator[Element]:
-    """Yields the elements of DER. Raises IndexError where `data` ends within one."""
+    """Yields the elements of DER. Raises IndexError if `data` ends within an element."""
     position = 0
     while position < len(data):
         start, tag, length = position, data[position], data[position + 1]
@@ -138,7 +139,7 @@ def _object_identifier(content: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escapes as Java does: special characters anywhere, blanks at both ends."""
+    """Escapes as Java does: special characters everywhere, blanks only at both ends."""
     inner = text.strip(" \r")
     if not inner:
         return "".join(f"\\{blank}" for blank in text)
@@ -147,7 +148,7 @@ def _escaped(text: str) -> str:
     return "".join(f"\\{blank}" for blank in before) + escaped + "".join(f"\\{blank}" for blank in after)
 
 
-# A list of rules, each DEFAULT or RULE:pattern/replacement/[LU], where a backslash escapes what follows it.
+# A list of rules, each DEFAULT or RULE:pattern/replacement/[LU]. A backslash escapes the next character.
 RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|.*?"
 ONE_RULE = re.compile(RULE)
 NEXT_RULE = re.compile(rf"\s*({RULE})\s*(?:,\s*|$)")
@@ -155,8 +156,8 @@ REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
 FLAGS = re.compile(r"\(\?[a-zA-Z-]*")
 
 
-MOST_WORK: Final = 200_000  # units of a pattern's work for one subject: a tenth of a second
-LONGEST_NAME: Final = 4_096  # characters of a principal; a replacement may repeat a group many times
+MOST_WORK: Final = 200_000  # units of a pattern's work per subject, which take a tenth of a second
+LONGEST_NAME: Final = 4_096  # characters of a principal, limited because a replacement may repeat a group many times
 NO_LOOKAROUND = (
     "patterns are matched in a time that grows with the subject's length only, so there are no lookahead, lookbehind,"
     " back references, atomic groups or possessive repetitions"
@@ -164,25 +165,25 @@ NO_LOOKAROUND = (
 
 
 class InvalidRule(ValueError):
-    """A rule that cannot be read; `args[0]` says which, and why."""
+    """A rule is invalid. `args[0]` quotes the rule and gives the reason."""
 
 
 class TooLongToMatch(Exception):
-    """The rules would keep the broker busy with this subject for too long."""
+    """The rules would take too long for this subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappingRule:
-    """pattern: None for DEFAULT, which takes the subject as it is"""
+    """One rule. pattern: None for DEFAULT, which uses the subject unchanged"""
 
     pattern: Pattern | None
     replacement: str = ""
     case: str = ""  # L or U
 
     def apply(self, subject: str) -> str | None:
-        """Returns the subject's name, or None if the rule is not for this subject.
+        """Returns the name that the rule gives to the subject, or None if the rule does not match.
 
-        As in Java, the pattern has to match the whole subject; then each match that is found in it is replaced. Raises
+        As in Java, the pattern has to match the whole subject; then each match within it is replaced. Raises
         TooLongToMatch.
         """
         pattern = self.pattern
@@ -216,12 +217,12 @@ class MappingRule:
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
-    """Raises InvalidRule. An empty text has no rules, so that no certificate has a principal."""
+    """Parses the rules. Raises InvalidRule. An empty text means no rules, so no certificate has a principal."""
     rules = []
     for found in NEXT_RULE.finditer(text.strip()):
         rule = found.group(1)
         parts = ONE_RULE.match(rule)
-        assert parts is not None  # it matches at least nothing
+        assert parts is not None  # the pattern also matches an empty text
         if parts.end() != len(rule):
             raise InvalidRule(f"{quoted(rule)} is neither DEFAULT nor of the form RULE:pattern/replacement/[LU]")
         if parts.group(1) is not None:
@@ -232,7 +233,7 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
 
 
 def principal_name(rules: tuple[MappingRule, ...], subject: str) -> str | None:
-    """Applies the first rule that matches this subject; None if none does. Raises TooLongToMatch."""
+    """Applies the first rule that matches the subject. Returns None if no rule does. Raises TooLongToMatch."""
     return next((name for rule in rules if (name := rule.apply(subject)) is not None), None)
 
 
@@ -250,7 +251,8 @@ def _rule(rule: str, pattern: str, replacement: str, case: str) -> MappingRule:
 
 
 def _unlike_java(pattern: str) -> str | None:
-    """Tells what Java would read in another way than we do, without an error; None if there is no such thing."""
+    """Describes a part of the pattern that Java would interpret differently, without an error; None if there is
+    none."""
     class_begin = -1
     at = 0
     while at < len(pattern):
@@ -277,7 +279,8 @@ def _unlike_java(pattern: str) -> str | None:
 
 
 def _filled_in(replacement: str, subject: str, captures: Captures) -> str:
-    """Java's syntax: `$1` is a group, as many digits as make the number of one; a backslash takes the next as it is."""
+    """Fills in a replacement by Java's syntax: `$1` is a group, whose number has as many digits as possible; a
+    backslash escapes the next character."""
     group_count = len(captures) // 2 - 1
 
     def one(found: re.Match[str]) -> str:
@@ -299,7 +302,7 @@ def _filled_in(replacement: str, subject: str, captures: Captures) -> str:
 def refusal_of_another_identity(
     old: bytes, new: bytes, *, may_change_name: bool, may_lose_alternative_names: bool
 ) -> str | None:
-    """None if clients that trusted `old`, in DER, will trust `new`; else what is different."""
+    """Returns None if clients that trusted `old` will also trust `new`, both in DER; otherwise the difference."""
     if old == new:
         return None
     before, after = subject_of(old), subject_of(new)

@@ -1,7 +1,7 @@
-"""Settings of a listener with TLS, before any file is read: stores, client certificates, versions, cipher suites.
+"""The TLS settings of a listener: stores, client certificates, versions and cipher suites. No file is read here.
 
-Source: the checks of Kafka 4.3.1, observed; docs/spec/security.md#s1-2. Beyond them, a listener without a certificate
-is refused: its every handshake would fail.
+Source: the checks of Kafka 4.3.1, observed; docs/spec/security.md#s1-2. In addition, a listener without a certificate
+is refused, since every handshake would fail.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.listener_settings import ListenerSettings
 
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
-VERSIONS = ("TLSv1.2", "TLSv1.3")  # the oldest first
+VERSIONS = ("TLSv1.2", "TLSv1.3")  # oldest first
 
 
 class UnusableTls(Exception):
-    """A setting with which no TLS can be spoken. The text begins with the setting's name."""
+    """A setting that makes TLS impossible. The message begins with the setting's name."""
 
     def __init__(self, setting: str, why: str) -> None:
         super().__init__(f"{setting}: {why}")
 
 
 class ClientAuth(Enum):
-    """ssl.client.auth: whether clients are asked for a certificate. One that does not verify is never accepted."""
+    """ssl.client.auth: whether a client certificate is requested. One that does not verify is never accepted."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -37,12 +37,12 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A keystore or a truststore: a file, or PEM in the settings themselves.
+    """A keystore or a truststore: a file, or PEM text in the settings.
 
-    type          PEM, PKCS12; JKS if nothing is said, which Java also uses for files of PKCS12
-    setting       where it comes from, for messages: the whole name of the location, or of the inline text
-    inline        PEM text; of a keystore the key and the chain
-    key_password  None where the key is not encrypted, or with the password of the store
+    type          PEM, PKCS12 or JKS; the default is JKS, which Java also uses for PKCS12 files
+    setting       for messages: the full name of the setting with the location, or with the text
+    inline        PEM text; for a keystore the key and the chain
+    key_password  None if the key is not encrypted, or only with the store's password
     """
 
     type: str
@@ -55,7 +55,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """truststore: None for the certificate authorities of the system; ciphers: OpenSSL's list, None for its own"""
+    """TLS of a listener. truststore: None for the system's authorities; ciphers: OpenSSL's list, None for its
+    default"""
 
     listener: str
     keystore: Store
@@ -67,12 +68,12 @@ class TlsSettings:
 
     @property
     def requires_certificate(self) -> bool:
-        """Tells whether clients need a certificate."""
+        """Whether clients must have a certificate."""
         return self.client_auth is ClientAuth.REQUIRED
 
 
 def tls_settings(settings: ListenerSettings) -> TlsSettings:
-    """Raises UnusableTls."""
+    """Reads the TLS settings of a listener. Raises UnusableTls."""
     versions, ciphers = _versions(settings)
     return TlsSettings(
         listener=settings.listener,
@@ -129,7 +130,7 @@ def _truststore(settings: ListenerSettings) -> Store | None:
 
 
 def _described(settings: ListenerSettings, store: str) -> tuple[str | None, str, str | None]:
-    """Location, type, password."""
+    """Returns location, type and password of a store."""
     kind = (settings.text(f"{store}.type") or JKS).upper()
     if kind not in (PEM, PKCS12, JKS):
         raise UnusableTls(settings.name(f"{store}.type"), f"{kind} is not read; PEM and PKCS12 are")
@@ -146,7 +147,7 @@ def _refuse_other_stores_than_pem(
 
 
 def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
-    """The versions of TLS, the oldest first, and the ciphers of TLS 1.2."""
+    """Returns the TLS versions, oldest first, and the ciphers of TLS 1.2."""
     protocols = settings.value("ssl.enabled.protocols")
     suites = settings.value("ssl.cipher.suites")
     assert isinstance(protocols, tuple)
@@ -187,12 +188,12 @@ TLS_1_3 = frozenset(
 
 
 def before_tls_1_3(suites: Sequence[str]) -> list[str]:
-    """OpenSSL's names of the suites for TLS 1.2; those that are OpenSSL's names already stay as they are."""
+    """Returns OpenSSL's names of the suites for TLS 1.2. A name that is OpenSSL's already is unchanged."""
     return [_openssl_name(suite) for suite in suites if suite not in TLS_1_3]
 
 
 def _openssl_name(suite: str) -> str:
-    """TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384, TLS_RSA_WITH_AES_128_CBC_SHA AES128-SHA."""
+    """Translates a name: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes ECDHE-RSA-AES256-GCM-SHA384."""
     exchange, separator, cipher = suite.partition("_WITH_")
     if not separator:
         return suite

@@ -1,1 +1,1 @@
-"""Delegation tokens (KIP-48): who may log in for whom, and until when."""
+"""Delegation tokens (KIP-48): which user a token's bearer may log in as, and until when."""

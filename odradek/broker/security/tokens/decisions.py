@@ -1,4 +1,4 @@
-"""Creating, renewing and ending delegation tokens: decisions about the image, and who may ask for them.
+"""Decides on the creation, renewal and expiry of delegation tokens, and on who may request them.
 
 Source: docs/spec/security.md#s2-6.
 """
@@ -28,16 +28,16 @@ class TokenRules:
 
     secret: bytes = field(repr=False)
     max_lifetime_ms: int
-    expiry_time_ms: int  # from one renewal to the next
+    expiry_time_ms: int  # after creation, and after each renewal
 
     def proof(self, token_id: str) -> bytes:
-        """Computes the proof that the token's bearer shows."""
+        """Returns the HMAC that the token's bearer has to present."""
         return hmac.digest(self.secret, token_id.encode(), hashlib.sha512)
 
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """max_lifetime_ms: 0 or less for as long as it may be."""
+    """A request for a token. max_lifetime_ms: 0 or less for the longest possible lifetime."""
 
     owner: str
     requester: str
@@ -58,7 +58,10 @@ def create_token(rules: TokenRules, wanted: NewToken, token_id: str, now_ms: int
 def renew_token(
     tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str, period_ms: int, now_ms: int
 ) -> tuple[int, Message]:
-    """When it expires now. period_ms: 0 or less for as long as it may be. Raises KafkaError."""
+    """Renews a token. Returns its new expiry time and the record to write. Raises KafkaError.
+
+    period_ms: 0 or less for the longest possible period
+    """
     token = _found(tokens, rules, proof, principal)
     _require_lives(token, now_ms)
     period_ms = min(period_ms, rules.expiry_time_ms) if period_ms > 0 else rules.expiry_time_ms
@@ -69,7 +72,10 @@ def renew_token(
 def expire_token(
     tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str, period_ms: int, now_ms: int
 ) -> tuple[int, Message]:
-    """When it expires now. period_ms: less than 0 to remove it. Raises KafkaError."""
+    """Sets the expiry time of a token. Returns it and the record to write. Raises KafkaError.
+
+    period_ms: less than 0 to remove the token at once
+    """
     token = _found(tokens, rules, proof, principal)
     if period_ms < 0:
         return now_ms, RemoveDelegationTokenRecord(token_id=token.token_id)
@@ -79,7 +85,8 @@ def expire_token(
 
 
 def _require_lives(token: DelegationToken, now_ms: int) -> None:
-    """An expired token stays for a while until it is removed; nobody makes it live again."""
+    """Raises DELEGATION_TOKEN_EXPIRED if the token has expired. An expired token exists until it is removed, but cannot
+    be renewed."""
     if token.is_expired(now_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has expired")
 
@@ -98,7 +105,11 @@ def visible_tokens(
     principal: str,
     may_describe: Callable[[DelegationToken], bool],
 ) -> Iterator[DelegationToken]:
-    """owners: only tokens that concern one of them; None for all. may_describe: others' tokens"""
+    """Yields the tokens that a principal may see.
+
+    owners         only tokens that concern one of these principals; None for all
+    may_describe   whether the principal may describe a token of another user
+    """
     wanted = None if owners is None else frozenset(owners)
     for token in tokens.by_id.values():
         if wanted is not None and wanted.isdisjoint((token.owner, token.requester, *token.renewers)):
@@ -133,7 +144,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 def token_rules(config: BrokerConfig) -> TokenRules | None:
-    """None where `delegation.token.secret.key` is not set: there are no tokens then."""
+    """Returns the rules for tokens, or None if `delegation.token.secret.key` is not set, which disables tokens."""
     secret = config.delegation_token_secret_key
     if not secret:
         return None
@@ -141,7 +152,7 @@ def token_rules(config: BrokerConfig) -> TokenRules | None:
 
 
 def check_allowed(connection: ConnectionInfo) -> None:
-    """Tokens are for those who have shown who they are, and not by a token.
+    """Checks that the client may request tokens: it must be authenticated, and not by a delegation token.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     """
@@ -151,7 +162,7 @@ def check_allowed(connection: ConnectionInfo) -> None:
 
 
 def needed_rules(config: BrokerConfig) -> TokenRules:
-    """Raises DELEGATION_TOKEN_AUTH_DISABLED."""
+    """Returns the rules for tokens. Raises DELEGATION_TOKEN_AUTH_DISABLED if tokens are disabled."""
     rules = token_rules(config)
     if rules is None:
         message = "Delegation tokens need delegation.token.secret.key"

@@ -1,4 +1,4 @@
-"""The delegation tokens that the metadata log describes. Only `replay` and `replay_removal` change them."""
+"""The delegation tokens in the metadata log. Only `replay` and `replay_removal` change them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """owner, requester, renewers: principals, as `User:alice`. What proves the token follows from its id and a secret
-    of the broker, and is not here."""
+    """A delegation token. owner, requester, renewers: principals, such as `User:alice`. The token's proof is not
+    stored; it is calculated from the id and a secret of the broker."""
 
     token_id: str
     owner: str
@@ -21,15 +21,15 @@ class DelegationToken:
     renewers: tuple[str, ...]
     issued_ms: int
     expires_ms: int
-    max_ms: int  # it cannot be renewed beyond
+    max_ms: int  # the token cannot be renewed beyond this time
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """And ended: by its owner, by who asked for it, and by its renewers."""
+        """Whether the principal may renew and expire the token: it must be the owner, the requester or a renewer."""
         return principal in (self.owner, self.requester, *self.renewers)
 
     @property
     def ends_ms(self) -> int:
-        """The time from which on the token is expired."""
+        """The time at which the token expires."""
         return min(self.expires_ms, self.max_ms)
 
     def is_expired(self, now_ms: int) -> bool:
@@ -54,5 +54,5 @@ class DelegationTokens:
         )
 
     def replay_removal(self, record: RemoveDelegationTokenRecord) -> None:
-        """Removing what is not there does nothing."""
+        """Removes a token; does nothing if it does not exist."""
         self.by_id.pop(record.token_id, None)
