@@ -1,8 +1,8 @@
 """Record batches as columns: Arrow arrays in and out, without a Python object per record.
 
 `read_records` turns the batches of a Fetch response or of a segment into an Arrow table of records, `read_headers` into
-one row per batch, and `encode` builds batches of keys, values and timestamps that lie in Arrow arrays. Needs numpy and
-pyarrow (`pip install odradek[columns]`); what uses this package imports it late.
+a table with one row per batch. `encode` builds batches from Arrow arrays of keys, values and timestamps. Needs numpy
+and pyarrow (`pip install odradek[columns]`); other modules import this package only when they use it.
 """
 
 from odradek.client.columns.encoding import EncodedBatch, encode

@@ -1,8 +1,8 @@
-"""Zigzag varints for whole columns at a time, and Arrow binary arrays from and into plain bytes.
+"""Zigzag varints for whole columns at a time, and conversions between Arrow binary arrays and plain bytes.
 
-odradek/protocol/records.py has the same rules for one varint. Positions are int64 indexes into the bytes. The loops
-that read varints run over the bytes of the longest one, not over records; the copies of binaries are made by Arrow, in
-C++.
+odradek/protocol/records.py has the same rules for a single varint. Positions are int64 indexes into the bytes. The
+loops that read varints have one iteration for each byte of the longest varint, not for each record. Arrow copies the
+binary values, in C++.
 """
 
 from typing import TypeAlias
@@ -26,16 +26,16 @@ def _unzigzag(values: Int64s) -> Int64s:
     return (values >> 1) ^ -(values & 1)
 
 
-# Values by their bytes, little-endian: nearly all varints of a record are that short.
+# Values by their bytes, little-endian: nearly all varints of a record have one or two bytes.
 _OF_ONE_BYTE = _unzigzag(np.arange(_MORE, dtype=np.int64))
 _TWO_BYTES = np.arange(_MORE << 8, dtype=np.int64)
 _OF_TWO_BYTES = _unzigzag(_TWO_BYTES & _SEVEN_BITS | _TWO_BYTES >> 8 << 7)
 
 
 def read_varints(data: Bytes, at: Int64s, limit_bytes: int = VARINT_BYTES) -> tuple[Int64s, Int64s]:
-    """The values at the positions `at`, and the positions behind them.
+    """Reads the values at the positions `at`. Returns them and the positions after them.
 
-    Raises MalformedMessage for one of more than `limit_bytes`, IndexError for one that reaches beyond `data`.
+    Raises MalformedMessage for a varint of more than `limit_bytes`, IndexError for one that reaches beyond `data`.
     """
     byte = data.take(at)
     at = at + 1
@@ -58,7 +58,7 @@ def read_varints(data: Bytes, at: Int64s, limit_bytes: int = VARINT_BYTES) -> tu
         at[longer] += 1
         longer = longer[byte >= _MORE]
     if limit_bytes == VARINT_BYTES:
-        value &= np.uint64(0xFFFF_FFFF)  # the fifth byte may carry bits that do not fit; Kafka drops them
+        value &= np.uint64(0xFFFF_FFFF)  # the fifth byte may contain bits that do not fit, which Kafka drops
     return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), at
 
 
@@ -67,7 +67,7 @@ def zigzag(values: Int64s) -> NDArray[np.uint64]:
 
 
 def varint_sizes(zigzagged: NDArray[np.uint64]) -> Int64s:
-    """Bytes that each value takes."""
+    """Returns the encoded size of each value in bytes."""
     sizes = np.ones(len(zigzagged), dtype=np.int64)
     rest = zigzagged >> np.uint64(7)
     while rest.any():
@@ -77,7 +77,8 @@ def varint_sizes(zigzagged: NDArray[np.uint64]) -> Int64s:
 
 
 def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes, NDArray[np.bool_]]:
-    """The bytes of each value in a row of its own, and which bytes of the row are its: both (values, longest)."""
+    """Encodes each value into a row of its own. Returns the rows, and which bytes of each row are used, both with the
+    shape (values, longest)."""
     width = int(sizes.max(initial=1))
     rows = np.empty((len(zigzagged), width), dtype=np.uint8)
     used = np.empty((len(zigzagged), width), dtype=np.bool_)
@@ -88,19 +89,20 @@ def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes,
     return rows, used
 
 
-_INLINE_BYTES = 12  # a view holds values up to here itself; of longer ones their place
-READABLE_BEHIND = _INLINE_BYTES  # bytes that must be readable behind the last value
+_INLINE_BYTES = 12  # a view contains values up to this size itself; for longer values it contains their position
+READABLE_BEHIND = _INLINE_BYTES  # this many bytes after the last value must be readable
 _INLINE = np.dtype(f"V{_INLINE_BYTES}")
-# The first four bytes of a long value, and the number of its buffer (0), stay empty: Arrow's cast reads neither.
+# For a long value, its first four bytes and the number of its buffer (0) stay empty, because Arrow's cast reads
+# neither.
 _VIEW = np.dtype(
     {"names": ["size", "inline", "place"], "formats": ["<i4", _INLINE, "<i4"], "offsets": [0, 4, 12], "itemsize": 16}
 )
 
 
 def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.Array:
-    """A binary array of `sizes[i]` bytes from `starts[i]` on; a negative size is null.
+    """Returns a binary array whose values have `sizes[i]` bytes from `starts[i]` on. A negative size stands for null.
 
-    `source` is `data` as numpy sees it, with READABLE_BEHIND bytes behind the last value. The values are copied out.
+    `source` is a numpy view of `data`, with READABLE_BEHIND bytes after the last value. The values are copied.
     """
     count = len(starts)
     present = sizes >= 0
@@ -121,7 +123,7 @@ def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.
 
 
 def from_rows(rows: Bytes, used: NDArray[np.bool_]) -> pa.Array:
-    """A binary array whose value i is made of the used bytes of row i, in their order."""
+    """Returns a binary array whose value i consists of the used bytes of row i, in order."""
     ends = np.cumsum(used.sum(axis=1), dtype=np.int64)
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     offsets[1:] = ends
@@ -131,7 +133,7 @@ def from_rows(rows: Bytes, used: NDArray[np.bool_]) -> pa.Array:
 
 
 def content_of(array: pa.Array) -> memoryview:
-    """All values of a binary array without nulls, one after the other."""
+    """Returns all values of a binary array without nulls, concatenated."""
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[array.offset : array.offset + len(array) + 1]
     data = array.buffers()[2]
     return memoryview(data if data is not None else b"")[int(offsets[0]) : int(offsets[-1])]

@@ -1,6 +1,5 @@
-"""Batches without their records: those that a reader sees (no control batches, no aborted transactions, nothing outside
-its offsets), and batch headers as columns, one row per batch.
-"""
+"""Batches without their records: selects those that a reader sees (no control batches, no aborted transactions, nothing
+outside its offsets), and reads batch headers into columns, one row per batch."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -27,7 +26,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class CorruptBatch(MalformedMessage):
-    """A batch whose CRC does not hold; the message names its offsets."""
+    """A batch with a wrong CRC. The message contains its offsets."""
 
 
 def visible_batches(
@@ -38,11 +37,11 @@ def visible_batches(
     *,
     check_crcs: bool = True,
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch with visible records, in the order of the log.
+    """Yields position and header of every batch with visible records, in the order of the log.
 
-    The first and the last one may hold records outside [start_offset, end_offset), too. Without `aborted` that is what
-    read_uncommitted shows. Raises MalformedMessage where no batch begins, and CorruptBatch; a batch cut short at the
-    end of `data` is left out.
+    The first and the last batch may also contain records outside [start_offset, end_offset). Without `aborted`, the
+    result is that of read_uncommitted. Raises CorruptBatch, and MalformedMessage for bytes that are no batch. A batch
+    that is cut short at the end of `data` is left out.
     """
     filter_ = AbortedFilter(aborted)
     for position, header in batches(data):
@@ -88,7 +87,7 @@ assert _HEADER.itemsize == HEADER_BYTES
 
 HEADER_SCHEMA = pa.schema(
     [
-        ("position", pa.int64()),  # of the batch in the bytes
+        ("position", pa.int64()),  # of the batch in the data
         ("base_offset", pa.int64()),
         ("last_offset", pa.int64()),
         ("size_bytes", pa.int32()),
@@ -108,9 +107,10 @@ HEADER_SCHEMA = pa.schema(
 
 
 def header_array(data: Buffer) -> tuple[NDArray[np.int64], NDArray[np.void]]:
-    """Positions of all whole batches, and their headers as a structured array with the names of `_HEADER`.
+    """Returns the positions of all complete batches, and their headers as a structured array with the names of
+    `_HEADER`.
 
-    A batch cut short at the end is left out; raises MalformedMessage for anything else that is wrong.
+    A batch that is cut short at the end is left out. Raises MalformedMessage for any other damage.
     """
     positions = np.fromiter((position for position, _ in batches(data)), dtype=np.int64)
     rows = np.frombuffer(data, dtype=np.uint8)[positions[:, None] + np.arange(HEADER_BYTES)]
@@ -118,9 +118,10 @@ def header_array(data: Buffer) -> tuple[NDArray[np.int64], NDArray[np.void]]:
 
 
 def read_headers(data: Buffer) -> pa.Table:
-    """One row per whole batch of `data`, as HEADER_SCHEMA says. Checks neither CRC nor records.
+    """Returns a table with one row per complete batch of `data`, in the format HEADER_SCHEMA. Checks neither CRCs nor
+    records.
 
-    Raises MalformedMessage where no batch begins; a batch cut short at the end is left out.
+    Raises MalformedMessage for bytes that are no batch. A batch that is cut short at the end is left out.
     """
     if len(data) == 0:
         return HEADER_SCHEMA.empty_table()

@@ -1,7 +1,7 @@
-"""Record batches → a table with one row per record.
+"""Reads record batches into a table with one row per record.
 
-The only loop over records finds where each one begins; it is left out where all records of a batch have one size. All
-other fields are read a column at a time, some megabytes of records together.
+Only one loop runs over the records: the one that finds where each record begins. It is skipped if all records of a
+batch have the same size. All other fields are read a column at a time, for about a megabyte of records at once.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -37,10 +37,12 @@ RECORD_SCHEMA = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-_TOGETHER_BYTES = 1024 * 1024  # of opened records; with four times as much, columns of numbers leave the CPU's caches
+# Size of decompressed records; with four times as much, columns of numbers no longer fit into the CPU's caches.
+_TOGETHER_BYTES = 1024 * 1024
 _SMALLEST_RECORD_BYTES = 7
-_SIDE_BY_SIDE = 48  # batches from which on their records are found in steps: numpy's cost for a step is that of as many
-_SINGLY = 32  # records to look at before a try whether all that follow have the size of the last two
+# Minimum number of batches to process in parallel steps: a numpy step costs as much as this many batches singly.
+_SIDE_BY_SIDE = 48
+_SINGLY = 32  # records to read before checking whether all following records have the same size as the last two
 
 
 def read_records(
@@ -52,12 +54,13 @@ def read_records(
     columns: Collection[str] = tuple(RECORD_SCHEMA.names),
     check_crcs: bool = True,
 ) -> pa.Table:
-    """The visible records of whole batches with start_offset <= offset < end_offset, in the order of the log.
+    """Returns the visible records of complete batches with start_offset <= offset < end_offset, in the order of the
+    log.
 
-    aborted   transactions to leave out, as Fetch names them; none gives what read_uncommitted shows
-    columns   of RECORD_SCHEMA, in its order; what is not asked for is not built
+    aborted   transactions to leave out, as in a Fetch response; without any, the result is that of read_uncommitted
+    columns   columns of RECORD_SCHEMA to build, in its order
 
-    Raises MalformedMessage for bytes that are no record batches. Nothing of the result refers to `data`.
+    Raises MalformedMessage for bytes that are no record batches. The result does not refer to `data`.
     """
     unknown = set(columns) - set(RECORD_SCHEMA.names)
     if unknown:
@@ -72,7 +75,7 @@ def read_records(
 
 @dataclass(slots=True)
 class _Opened:
-    """Some batches with their records decompressed, one after the other."""
+    """Some batches with their decompressed records, concatenated."""
 
     headers: list[BatchHeader] = field(default_factory=list)
     payloads: list[Buffer] = field(default_factory=list)
@@ -99,7 +102,7 @@ def _opened(data: Buffer, visible: Iterable[tuple[int, BatchHeader]]) -> Iterato
 
 
 class _Stretch:
-    """The records of some batches, read column by column; each column begins where the one before it ended."""
+    """The records of some batches, read column by column. Each column begins where the previous one ended."""
 
     def __init__(self, opened: _Opened) -> None:
         self._headers = opened.headers
@@ -124,14 +127,14 @@ class _Stretch:
 
     def _read(self, wanted: pa.Schema) -> tuple[Int64s, pa.RecordBatch]:
         _, at = read_varints(self._bytes, self._starts)
-        timestamp_deltas, at = read_varints(self._bytes, at + 1, VARLONG_BYTES)  # behind the record's attributes
+        timestamp_deltas, at = read_varints(self._bytes, at + 1, VARLONG_BYTES)  # after the record's attributes
         offset_deltas, at = read_varints(self._bytes, at)
         key_sizes, key_starts = read_varints(self._bytes, at)
         value_sizes, value_starts = read_varints(self._bytes, key_starts + np.maximum(key_sizes, 0))
         header_counts, at = read_varints(self._bytes, value_starts + np.maximum(value_sizes, 0))
         if (at > self._ends).any() or ((at != self._ends) & (header_counts == 0)).any():
             raise MalformedMessage("a record whose parts do not fill its length")
-        if ((header_counts < 0) | (header_counts > self._ends - at)).any():  # before room is made for them
+        if ((header_counts < 0) | (header_counts > self._ends - at)).any():  # before memory is allocated for them
             raise MalformedMessage("a number of headers that its record cannot hold")
         offsets = self._of_batch([h.base_offset for h in self._headers]) + offset_deltas
         columns = {}
@@ -154,7 +157,7 @@ class _Stretch:
         return offsets, pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted)
 
     def _boundaries(self, payload_sizes: list[int]) -> tuple[Int64s, Int64s]:
-        """Where each record begins and ends."""
+        """Returns the start and the end of each record."""
         if len(payload_sizes) >= _SIDE_BY_SIDE:
             counts = np.array([header.record_count for header in self._headers], dtype=np.int64)
             ends = np.cumsum(np.array(payload_sizes, dtype=np.int64))
@@ -167,7 +170,7 @@ class _Stretch:
             starts += _record_starts(self._data, self._bytes, base, base + size, header.record_count)
             base += size
         joined = np.concatenate(starts)
-        return joined, np.append(joined[1:], base)  # a batch begins where the one before it ends
+        return joined, np.append(joined[1:], base)  # a batch begins where the previous one ends
 
     def _of_batch(self, values: list[int]) -> Int64s:
         return np.repeat(np.array(values, dtype=np.int64), [header.record_count for header in self._headers])
@@ -182,7 +185,8 @@ class _Stretch:
         return gather(pa.py_buffer(self._data), self._bytes, starts, sizes)
 
     def _record_headers(self, counts: Int64s, at: Int64s) -> pa.Array:
-        """A list per record. Headers are read in rounds: the first one of each record, the second one …"""
+        """Returns a list of headers per record. Reads headers in rounds: the first header of each record, then the
+        second …"""
         offsets = np.zeros(len(counts) + 1, dtype=np.int32)
         offsets[1:] = np.cumsum(counts)
         total = int(offsets[-1])
@@ -209,7 +213,7 @@ class _Stretch:
 
 
 def _as_text(array: pa.Array) -> pa.Array:
-    """Bytes that are not UTF-8 become U+FFFD, as the Java client reads them."""
+    """Decodes the values. Bytes that are not UTF-8 become U+FFFD, as in the Java client."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -217,14 +221,14 @@ def _as_text(array: pa.Array) -> pa.Array:
 
 
 def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s:
-    """Does what `_record_starts` does for many batches, which all take a step at a time: from one record to the
-    next."""
+    """Like `_record_starts`, for many batches, which all advance one record in each step."""
     found = np.empty(int(counts.sum()), dtype=np.int64)
-    order = np.argsort(-counts, kind="stable")  # those with many records first: what goes on is a prefix
+    # Batches with many records first, so that the remaining ones are always a prefix.
+    order = np.argsort(-counts, kind="stable")
     places, at, counts = (np.cumsum(counts) - counts)[order], begins[order], counts[order]
     ends = ends[order]
     step, smallest, most, tries_at = 0, np.int64(0), int(counts[0]), 1
-    more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()  # `step` records
+    more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()  # more than `step` records
     while (going := more_than[step]) >= _SIDE_BY_SIDE:
         here = at[:going].copy()
         found[places[:going] + step] = here
@@ -248,7 +252,8 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
 
 
 def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
-    """Where the records behind those at `here` begin, and the smallest length that was found in front, if negative."""
+    """Returns where the records after those at `here` begin, and the smallest record length if it is negative, else
+    0."""
     first = source[here]
     size = first.astype(np.int64)
     longer = first >= 0x80
@@ -264,8 +269,10 @@ def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
 
 
 def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) -> Int64s:
-    """Where further records begin: a row for each of the batches, whose next records are at `at`, and a column for each
-    record, `most` at the most, that in every batch has the length in front of the record at `before`."""
+    """Returns where further records begin that have the same length as the record at `before`, in every batch.
+
+    The result has a row for each batch, whose next record is at `at`, and at most `most` columns.
+    """
     first, second = source[before], source[before + 1]
     is_alike = (source.take(at, mode="clip") == first).all() and not (second[first >= 0x80] >= 0x80).any()
     if not is_alike:
@@ -279,10 +286,11 @@ def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) ->
 
 
 def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int) -> list[Int64s]:
-    """Where the `count` records that fill data[start:end] begin. Raises MalformedMessage when they do not fill it.
+    """Returns where the `count` records that fill data[start:end] begin. Raises MalformedMessage if they do not fill
+    it.
 
-    Records of a producer tend to have one size. After some that were looked at singly, all that follow with the same
-    length in front are found at once.
+    The records of a producer tend to have the same size. After some have been read one by one, all following records
+    with the same length are found at once.
     """
     found: list[Int64s] = []
     at, left = start, count
@@ -315,7 +323,8 @@ def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int)
 
 
 def _alike(source: Bytes, start: int, size: int, most: int) -> int:
-    """How many records behind the one at `start` have its length in front, `size` bytes apart; `most` at the most."""
+    """Returns how many records after the one at `start` have the same length prefix, `size` bytes apart; at most
+    `most`."""
     alike = most
     for index in range(VARINT_BYTES):
         column = source[start + index : start + index + most * size + 1 : size]

@@ -1,4 +1,4 @@
-"""What every client measures: its connections and requests, by broker too."""
+"""The metrics that all clients have: connections and requests, in total and by broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 
 class ApiSensors:
-    """Answers to the requests of one API, as far as they are of interest."""
+    """Measurements of the responses to one API."""
 
     __slots__ = ("latency_ms", "sent_at_s", "throttle_ms")
 
@@ -24,12 +24,13 @@ class ApiSensors:
 
 
 class NodeMeter:
-    """What connections to one address tell of their requests and answers."""
+    """Measures the requests and responses of the connections to one address."""
 
     __slots__ = ("_apis", "_clock", "closed", "group", "latency_ms", "received_bytes", "sent_bytes")
 
     def __init__(self, group: MetricGroup, apis: Mapping[int, ApiSensors], closed: Sensor) -> None:
-        """apis     by key, those of interest
+        """
+        apis     sensors by API key, for the APIs that are measured separately
         closed   counts connections that were closed or lost
         """
         self.group = group
@@ -42,7 +43,7 @@ class NodeMeter:
         add_requests(group, lambda: (self,))
 
     def sent(self, api_key: int, size_bytes: int) -> float:
-        """A request was sent. Returns the time of it, for `answered`."""
+        """Records a request. Returns its time, to be passed to `answered`."""
         now_s = self._clock()
         self.sent_bytes.record(size_bytes, now_s)
         api = self._apis.get(api_key)
@@ -63,7 +64,7 @@ class NodeMeter:
 
 
 def add_requests(group: MetricGroup, nodes: Callable[[], Iterable[NodeMeter]]) -> None:
-    """Adds metrics of requests and answers, of all these nodes together."""
+    """Adds metrics for the requests and responses of all these nodes together."""
     sent, received = (
         Sensors(lambda: [each.sent_bytes for each in nodes()]),
         Sensors(lambda: [each.received_bytes for each in nodes()]),
@@ -79,7 +80,9 @@ class ClientMetrics:
     """The metrics of a client. Subclasses add those of a producer or a consumer."""
 
     def __init__(self, prefix: str, client_id: str, clock: Clock = time.monotonic) -> None:
-        """prefix   of the groups: producer, consumer or admin-client"""
+        """
+        prefix   of the groups: producer, consumer or admin-client
+        """
         self.clock = clock
         self._prefix = prefix
         self._client_id = client_id
@@ -88,7 +91,7 @@ class ClientMetrics:
         self._apis: dict[int, ApiSensors] = {}
         self._nodes: dict[Address, NodeMeter] = {}
         add_requests(self.client, lambda: list(self._nodes.values()))
-        # A cluster sets both.
+        # The cluster sets both.
         self.count_connections: Callable[[], int] = lambda: 0
         self.node_id_of: Callable[[Address], int | None] = lambda _: None
         self.client.gauge("connection-count", Unit.COUNT, "open connections", lambda: float(self.count_connections()))
@@ -98,7 +101,7 @@ class ClientMetrics:
         self.refused = self.client.meter("failed-authentication", "logins by SASL or TLS that were refused")
 
     def node(self, host: str, port: int) -> NodeMeter:
-        """The meter for connections to this address."""
+        """Returns the meter for connections to this address."""
         address = (host, port)
         found = self._nodes.get(address)
         if found is None:
@@ -107,7 +110,7 @@ class ClientMetrics:
         return found
 
     def read(self) -> Metrics:
-        """Reads all metrics now. Any thread may call it."""
+        """Returns all metrics with their current values. Thread-safe."""
         return Metrics(tuple(self._read()))
 
     def _read(self) -> Iterable[Metric]:
@@ -131,7 +134,8 @@ class ClientMetrics:
         return sensors
 
     def since(self, sensors: Iterable[ApiSensors]) -> Callable[[], float]:
-        """Reads the seconds since the last request to one of these APIs; -1 before the first one, as Kafka's."""
+        """Returns a function that returns the seconds since the last request to one of these APIs; -1 before the first,
+        as in Kafka."""
         of = list(sensors)
 
         def read() -> float:

@@ -1,4 +1,4 @@
-"""What consumers and share consumers measure beside their requests."""
+"""The metrics of consumers and share consumers, in addition to those of all clients."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PARTITION = "consumer-fetch-manager-metrics"
 
 
 class Polls:
-    """The calls that ask for records."""
+    """Measures the calls that wait for records."""
 
     def __init__(self, group: MetricGroup) -> None:
         self._clock = group.clock
         self._began_s: float | None = None
-        self._spent_s = 0.0  # by the call that began then
+        self._spent_s = 0.0  # duration of the last such call
         self._between = group.average(
             "time-between-poll", Unit.MILLISECONDS, "time between two calls that ask for records"
         )
@@ -50,7 +50,7 @@ class Polls:
 
 
 class Fetches:
-    """Answers with records."""
+    """Measures responses with records."""
 
     def __init__(self, group: MetricGroup) -> None:
         self.latency = group.average("fetch-latency", Unit.MILLISECONDS, "time from a fetch to its answer")
@@ -84,7 +84,7 @@ class Rebalances:
 
 
 class PartitionReading(NamedTuple):
-    """How far a partition is read: records up to its end, and from its start; None while that is not known."""
+    """The records from the position to the end of a partition, and from its start to the position; None if unknown."""
 
     partition: TopicPartition
     lag: int | None
@@ -92,7 +92,7 @@ class PartitionReading(NamedTuple):
 
 
 class TopicReading:
-    """Records of one topic."""
+    """Measures the records of one topic."""
 
     __slots__ = ("fetched_bytes", "group", "records")
 
@@ -106,7 +106,7 @@ class TopicReading:
 class ConsumerMetrics(ClientMetrics):
     def __init__(self, client_id: str, clock: Clock = time.monotonic) -> None:
         super().__init__("consumer", client_id, clock)
-        self.read_partitions: Callable[[], list[PartitionReading]] = list  # the consumer sets it
+        self.read_partitions: Callable[[], list[PartitionReading]] = list  # set by the consumer
         self.polls = Polls(self.client)
         self.commit = self.client.time_spent("commit-sync", "time spent in `commit`")
         self.committed = self.client.time_spent("committed", "time spent in `committed`")
@@ -144,13 +144,13 @@ class ConsumerMetrics(ClientMetrics):
         )
 
     def fetched(self, by_topic: dict[str, int]) -> None:
-        """One answer has brought so many bytes of each topic."""
+        """Records a response, with the number of bytes of each topic."""
         self._fetch_size.record(sum(by_topic.values()))
         for topic, size_bytes in by_topic.items():
             self._topic(topic).fetched_bytes.record(size_bytes)
 
     def returned(self, topic: str, records: int) -> None:
-        """So many records are the application's now."""
+        """Records that the application has received this many records."""
         self._records.record(records)
         self._topic(topic).records.record(records)
 
@@ -201,12 +201,12 @@ class ShareConsumerMetrics(ClientMetrics):
         self.rebalances = Rebalances(coordinator)
 
     def fetched(self, records: int, size_bytes: int) -> None:
-        """One answer has brought so many records."""
+        """Records a response with this many records."""
         self._records.record(records)
         self._fetch_size.record(size_bytes)
 
     def acknowledged(self, ranges: Iterable[tuple[int, int]], *, has_failed: bool) -> None:
-        """Acknowledgements of these ranges of offsets were answered, or lost."""
+        """Records that acknowledgements of these ranges of offsets were answered, or lost."""
         count = sum(last - first + 1 for first, last in ranges)
         self._acknowledgements.record(count)
         if has_failed:

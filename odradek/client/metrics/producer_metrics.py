@@ -1,4 +1,4 @@
-"""What a producer measures beside its requests."""
+"""The metrics of producers, in addition to those of all clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.protocol.api_keys import ApiKey
 
 
 class TopicSensors:
-    """Records for one topic."""
+    """Measures the records of one topic."""
 
     __slots__ = ("batch_bytes", "compression", "errors", "group", "retries", "sent")
 
@@ -84,7 +84,7 @@ class ProducerMetrics(ClientMetrics):
         buffered_bytes: Callable[[], int],
         waiting: Callable[[], int],
     ) -> None:
-        """Adds what is looked at when the metrics are read."""
+        """Adds the metrics that are computed only when they are read."""
         group = self.client
         group.gauge("requests-in-flight", Unit.COUNT, "requests without an answer", lambda: float(requests_in_flight()))
         group.gauge("metadata-age", Unit.SECONDS, "time since Metadata was last answered", metadata_age_s)
@@ -98,10 +98,10 @@ class ProducerMetrics(ClientMetrics):
         group.gauge("waiting-threads", Unit.COUNT, "calls of `send` that wait for room", lambda: float(waiting()))
 
     def sends(self, topic: str, records: int, size_bytes: int, compression: float, queued_s: float | None) -> None:
-        """A batch goes out.
+        """Records that a batch is sent.
 
-        compression   its size to that before it was compressed
-        queued_s      how long its first record has waited; None if it goes out again
+        compression   ratio of its size to the uncompressed size
+        queued_s      how long its first record has waited; None if the batch is sent again
         """
         now_s = self.clock()
         if queued_s is not None:
@@ -112,7 +112,7 @@ class ProducerMetrics(ClientMetrics):
         sensors.compression.record(compression, now_s)
 
     def sent(self, records: int) -> None:
-        """A request has gone out with so many records."""
+        """Records a request with this many records."""
         self._records.record(records)
 
     def retries(self, topic: str, records: int) -> None:

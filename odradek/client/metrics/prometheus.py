@@ -1,6 +1,6 @@
-"""Metrics of clients for prometheus-client, whose registry asks a `ClientCollector` for them at each scrape.
+"""Exports the metrics of clients to prometheus-client, whose registry reads a `ClientCollector` at each scrape.
 
-This module alone imports prometheus-client; a client without a collector never loads it.
+Only this module imports prometheus-client; a client without a collector never loads it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from odradek.client.metrics.values import Metric, MetricKind, Metrics
 
-PART_TAGS = ("topic", "partition")  # of Kafka's groups that hold metrics of the client and of its parts
+PART_TAGS = ("topic", "partition")  # in groups of Kafka that contain metrics of the whole client and of its parts
 
 
 class HasMetrics(Protocol):
@@ -23,13 +23,13 @@ class HasMetrics(Protocol):
 
 
 class ClientCollector(Collector):
-    """Gives the metrics of these clients to a registry:
+    """Exports the metrics of these clients to a registry:
 
         REGISTRY.register(ClientCollector(producer, consumer))
 
-    A metric is called `kafka_<group>_<name>` without "-metrics" and with `_` for "-", as
-    `kafka_producer_record_send_total` or `kafka_consumer_fetch_manager_topic_records_consumed_rate`. Its tags are
-    labels. Clients need different client ids, or their values would have the same labels.
+    The name of a metric is `kafka_<group>_<name>`, without "-metrics" and with `_` for "-", such as
+    `kafka_producer_record_send_total` or `kafka_consumer_fetch_manager_topic_records_consumed_rate`. Its tags become
+    labels. Each client needs its own client id, because the labels of their values would otherwise be the same.
     """
 
     def __init__(self, *clients: HasMetrics) -> None:
@@ -56,7 +56,7 @@ class ClientCollector(Collector):
         return families.values()
 
     def describe(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Nothing: which metrics there are depends on topics and brokers, and is not asked for at registration."""
+        """Returns nothing: the metrics depend on topics and brokers, so they are not known at registration."""
         return ()
 
 

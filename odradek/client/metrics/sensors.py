@@ -1,6 +1,6 @@
-"""Measurements of a client: recorded where something happens, and turned into rates, averages and maxima when read.
+"""Measurements of a client. They are recorded as events happen, and turned into rates, averages and maxima when read.
 
-A client records once for each request, answer or batch, not for each record. Reading changes nothing, so that any
+A client records once for each request, response or batch, not for each record. Reading changes nothing, so that any
 thread may read while the event loop records.
 
 Rates, averages and maxima cover the last 30 to 60 seconds, as in Kafka's clients with their default settings
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from odradek.client.metrics.values import Metric, MetricKind, Unit
 
 Clock = Callable[[], float]
-"""Returns seconds that only grow."""
+"""Returns monotonic seconds."""
 
 WINDOW_S = 30.0
 WINDOWS = 2
@@ -27,7 +27,7 @@ NAN = float("nan")
 
 
 class Window:
-    """What was recorded from `start_s` on, and the sums of everything before that."""
+    """The values that were recorded from `start_s` on, and the sums of all earlier values."""
 
     __slots__ = ("before_count", "before_sum", "count", "end_s", "largest", "start_s", "sum")
 
@@ -42,7 +42,7 @@ class Window:
 
 
 class Sensor:
-    """Takes measurements of one kind."""
+    """Records values of one kind."""
 
     __slots__ = ("_before", "_clock", "_window")
 
@@ -52,7 +52,9 @@ class Sensor:
         self._window = Window(clock())
 
     def record(self, value: float = 1.0, now_s: float | None = None) -> None:
-        """now_s   by the clock of the sensor, for callers that have just looked at it"""
+        """
+        now_s   on the clock of the sensor, if the caller has just read it
+        """
         now_s = self._clock() if now_s is None else now_s
         window = self._window
         if now_s >= window.end_s:
@@ -65,29 +67,29 @@ class Sensor:
 
     @property
     def total(self) -> float:
-        """The sum of all values, from the creation of the client on."""
+        """The sum of all values since the client was created."""
         window = self._window
         return window.before_sum + window.sum
 
     @property
     def count(self) -> int:
-        """How many values were recorded, from the creation of the client on."""
+        """The number of values since the client was created."""
         window = self._window
         return window.before_count + window.count
 
     def rate(self) -> float:
-        """The sum of the values per second."""
+        """Returns the sum of the values per second."""
         recent, elapsed_s = self.recent()
         return sum(each.sum for each in recent) / elapsed_s
 
     def events_rate(self) -> float:
-        """How many values were recorded per second."""
+        """Returns the number of recorded values per second."""
         recent, elapsed_s = self.recent()
         return sum(each.count for each in recent) / elapsed_s
 
     def recent(self) -> tuple[list[Window], float]:
-        """The windows that are not too old, and the seconds that they cover: at least one full window more than the
-        current one, so that a client that has just begun does not show an enormous rate."""
+        """Returns the recent windows, and the seconds that they cover: at least one full window plus the current one,
+        so that a new client does not show an enormous rate."""
         now_s = self._clock()
         recent = [
             each
@@ -101,12 +103,14 @@ class Sensor:
 
 
 class Sensors:
-    """Several sensors read as one, as those of all topics: so each measurement is recorded once."""
+    """Reads several sensors as one, such as those of all topics, so that each measurement is recorded only once."""
 
     __slots__ = ("_all",)
 
     def __init__(self, sensors: Callable[[], Iterable[Sensor]]) -> None:
-        """sensors   called at each reading"""
+        """
+        sensors   called at each reading
+        """
         self._all = sensors
 
     @property
@@ -137,7 +141,7 @@ class Sensors:
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """How one metric is named and read."""
+    """The name of one metric, and the function that reads it."""
 
     name: str
     unit: Unit
@@ -147,8 +151,8 @@ class MetricSource:
 
 
 class MetricGroup:
-    """The metrics of one group of Kafka's that have the same tags. Its methods add metrics, and return what records
-    them."""
+    """The metrics of one of Kafka's groups with the same tags. Its methods add metrics, and return the sensor for
+    each."""
 
     def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
         self.name = name
@@ -156,9 +160,9 @@ class MetricGroup:
         self._entries: list[MetricSource] = []
 
     def meter(self, stem: str, what: str, *, counts_events: bool = False, is_bytes: bool = False) -> Sensor:
-        """`stem`-rate and `stem`-total: of the recorded values, or of how often something was recorded.
+        """Adds `stem`-rate and `stem`-total, of the recorded values or of the number of recordings.
 
-        what     plural, as "records sent"
+        what     plural, such as "records sent"
         """
         sensor = Sensor(self.clock)
         self.meter_of(sensor, stem, what, counts_events=counts_events, is_bytes=is_bytes)
@@ -167,7 +171,7 @@ class MetricGroup:
     def meter_of(
         self, sensor: Sensor | Sensors, stem: str, what: str, *, counts_events: bool = False, is_bytes: bool = False
     ) -> None:
-        """Like `meter`, of what is measured already."""
+        """Like `meter`, for an existing sensor."""
         unit, total = (Unit.BYTES_PER_SECOND, Unit.BYTES) if is_bytes else (Unit.PER_SECOND, Unit.COUNT)
         self._add(f"{stem}-rate", unit, f"{what} per second", sensor.events_rate if counts_events else sensor.rate)
         self._add(
@@ -181,7 +185,7 @@ class MetricGroup:
     def average(
         self, stem: str, unit: Unit, what: str, *, has_average: bool = True, has_maximum: bool = True
     ) -> Sensor:
-        """`stem`-avg and `stem`-max."""
+        """Adds `stem`-avg and `stem`-max."""
         sensor = Sensor(self.clock)
         self.average_of(Sensors(lambda: (sensor,)), stem, unit, what, has_average=has_average, has_maximum=has_maximum)
         return sensor
@@ -189,14 +193,14 @@ class MetricGroup:
     def average_of(
         self, sensors: Sensors, stem: str, unit: Unit, what: str, *, has_average: bool = True, has_maximum: bool = True
     ) -> None:
-        """Like `average`, of what is measured already."""
+        """Like `average`, for existing sensors."""
         if has_average:
             self._add(f"{stem}-avg", unit, f"{what}, average", sensors.average)
         if has_maximum:
             self._add(f"{stem}-max", unit, f"{what}, maximum", sensors.largest)
 
     def time_spent(self, stem: str, what: str) -> TimeSpent:
-        """`stem`-time-ns-total."""
+        """Adds `stem`-time-ns-total."""
         spent = TimeSpent(self.clock)
         self._add(
             f"{stem}-time-ns-total",
@@ -224,13 +228,14 @@ class MetricGroup:
 
 
 class TimeSpent:
-    """The time that an application has spent in a call, by `with`; the time of calls that raised counts too."""
+    """The total time that an application has spent in a call, measured by `with`. Includes calls that raised an
+    error."""
 
     __slots__ = ("_began_s", "_clock", "total_s")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began_s: list[float] = []  # calls of several tasks may overlap
+        self._began_s: list[float] = []  # the calls of several tasks may overlap
         self.total_s = 0.0
 
     def __enter__(self) -> None:

@@ -1,4 +1,4 @@
-"""A metric and its value, as `metrics()` of a client returns them."""
+"""A metric and its value, as the `metrics()` method of a client returns them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Unit(Enum):
-    """What a value counts or measures."""
+    """The unit of a value."""
 
     COUNT = "count"
     PER_SECOND = "1/s"
@@ -22,7 +22,8 @@ class Unit(Enum):
 
 
 class MetricKind(Enum):
-    """GAUGE: a value of now or of the last minute. COUNTER: it only grows, from 0 at the creation of the client."""
+    """A GAUGE is a current value, or one of the last minute. A COUNTER only grows, from 0 when the client is
+    created."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -30,12 +31,12 @@ class MetricKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of a client with its value when it was read.
+    """One metric of a client, with its value when it was read.
 
-    name    Kafka's, as "record-send-rate"
-    group   Kafka's, as "producer-metrics"
-    tags    "client-id", and for metrics of a part of the client "topic", "partition" or "node-id"
-    value   NaN for an average or a maximum of which nothing was measured in the last minute
+    name    Kafka's, such as "record-send-rate"
+    group   Kafka's, such as "producer-metrics"
+    tags    "client-id", and for a part of the client "topic", "partition" or "node-id"
+    value   NaN for an average or a maximum without measurements in the last minute
     """
 
     name: str
@@ -62,10 +63,10 @@ class Metrics:
         return len(self._metrics)
 
     def value(self, name: str, *, group: str | None = None, **tags: str) -> float:
-        """The value of the metric with this name and just these tags beside "client-id", as `topic="orders"`. In the
-        name of a tag `_` stands for "-".
+        """Returns the value of the metric with this name and exactly these tags besides "client-id", such as
+        `topic="orders"`. In the name of a tag, `_` stands for "-".
 
-        Raises KeyError if there is no such metric, or several, which differ in their group.
+        Raises KeyError if there is no such metric, or if several groups have it.
         """
         wanted = {tag.replace("_", "-"): value for tag, value in tags.items()}
         found = [

@@ -1,4 +1,4 @@
-"""How long to wait before a node is asked, or asked again."""
+"""How long to wait before a request is repeated, or sent to a throttling node."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from dataclasses import dataclass, field
 
 from odradek.protocol.api_facts import client_waits
 
-JITTER = 0.2  # either way, so that clients that failed together do not come back together
+JITTER = 0.2  # in both directions, so that clients that failed together do not retry together
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Twice as long after each failure, as Kafka's clients do (KIP-580)."""
+    """An exponential backoff that doubles after each failure, as in Kafka's clients (KIP-580)."""
 
     first_ms: float
     most_ms: float
     rng: random.Random = field(default_factory=random.Random, compare=False)
 
     def delay_s(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, at least one."""
+        """Returns the seconds to wait after this many consecutive failures, at least one."""
         doubled = self.first_ms * 2.0 ** min(failures - 1, 30)
         return min(doubled, self.most_ms) * self.rng.uniform(1 - JITTER, 1 + JITTER) / 1000
 
 
 @dataclass(slots=True)
 class Throttle:
-    """Until when a node that told a throttle time is asked nothing (KIP-219), in seconds of the loop's clock."""
+    """The throttle of one node: no request is sent to it until `until_s` (KIP-219), in seconds of the loop's clock."""
 
     until_s: float = 0.0
 
     def told(self, api_key: int, version: int, throttle_ms: int, now_s: float) -> bool:
-        """Says whether the node waits longer for this answer. A shorter time ends no longer one."""
+        """Applies the throttle time of a response. Returns whether it prolongs the throttle; a shorter time does not
+        shorten it."""
         until_s = now_s + throttle_ms / 1000
         if throttle_ms <= 0 or until_s <= self.until_s or not client_waits(api_key, version):
             return False

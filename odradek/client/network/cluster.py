@@ -1,4 +1,5 @@
-"""The brokers of a cluster, what they lead, and the coordinators: discovered through any broker, and refreshed."""
+"""The brokers of a cluster, its partition leaders and its coordinators: discovered through any broker, and
+refreshed."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 DEFAULT_RETRY_BACKOFF_MS = 100
 DEFAULT_RETRY_BACKOFF_MAX_MS = 1_000
 DEFAULT_METADATA_MAX_AGE_MS = 300_000
-ONE_KEY = 3  # FindCoordinator asks for one key up to this version
-MAIN = ""  # the channel of short requests
+ONE_KEY = 3  # last version of FindCoordinator with a single key
+MAIN = ""  # the channel for short requests
 TRANSACTION_VERSION = "transaction.version"
 
 
@@ -61,19 +62,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """node_id is None where a partition has no leader at the moment; leader_epoch where the broker does not say."""
+    """The leader of a partition. node_id is None if there is no leader at the moment, leader_epoch if the broker does
+    not report it."""
 
     node_id: int | None
     leader_epoch: int | None
 
     def or_later(self, told: Leader) -> Leader:
-        """Returns what is told of it, unless that is older: metadata of a node may lag (KIP-320)."""
+        """Returns `told`, unless its epoch is older: the metadata of a node may lag behind (KIP-320)."""
         return self if told.leader_epoch is not None and told.leader_epoch < (self.leader_epoch or 0) else told
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """`leaders` by the index of the partition; a partition the broker left out has none."""
+    """The metadata of a topic. `leaders` is indexed by partition; a partition that the broker left out has no
+    leader."""
 
     topic: str
     topic_id: bytes
@@ -81,9 +84,12 @@ class TopicMetadata:
 
 
 class Cluster:
-    """To be started and closed. One connection to each broker, opened when it is first needed, and another for each
-    `channel` that a caller names: brokers answer the requests of one connection in their order, so what may wait at
-    the broker for long (Fetch, JoinGroup) is not to stand before what must not (Heartbeat)."""
+    """The connections to all brokers of a cluster, and its metadata. Must be started and closed.
+
+    There is one connection to each broker, opened on first use, and another for each `channel` that a caller names. A
+    broker answers the requests of a connection in order, so requests that may wait in the broker for long (Fetch,
+    JoinGroup) must not precede urgent ones (Heartbeat).
+    """
 
     def __init__(
         self,
@@ -100,13 +106,14 @@ class Cluster:
         metrics: ClientMetrics | None = None,
     ) -> None:
         """
-        bootstrap_servers     `host:port`, several as a sequence or with commas. Raises ValueError for anything else
-        bootstrap_timeout_ms  how long `start` goes on trying while no broker answers
-        security              Raises ValueError and OSError for certificates that cannot be read
-        metrics               of the client; if left out, nobody reads what is measured
+        bootstrap_servers     `host:port`, several as a sequence or separated by commas. Raises ValueError for anything
+                              else
+        bootstrap_timeout_ms  how long `start` retries while no broker answers
+        security              raises ValueError and OSError for certificates that cannot be read
+        metrics               of the client; if left out, the measurements are discarded
         """
         self._bootstrap = parse_addresses(bootstrap_servers)
-        _ = security.tls_context  # here, so that a wrong file is noticed at once
+        _ = security.tls_context  # evaluated here, so that a wrong file raises an error immediately
         self._security = security
         self._client_id = client_id
         self.request_timeout_ms = request_timeout_ms
@@ -124,15 +131,15 @@ class Cluster:
         self._features_epoch = -1
         self._features: dict[str, int] = {}
         self._features_learnt_at = 0.0
-        self._metadata_at_s: float | None = None  # by the clock of the metrics
+        self._metadata_at_s: float | None = None  # on the clock of the metrics
         self._metrics = metrics or ClientMetrics("client", client_id)
         self._metrics.count_connections = lambda: sum(each.is_open for each in list(self._connections.values()))
         self._metrics.node_id_of = self._node_id_of
         self._is_closed = False
 
     async def start(self) -> None:
-        """Learn of the brokers, from the first bootstrap server that answers. Raises RetriableError when none does for
-        `bootstrap_timeout_ms`, AuthenticationFailed at once."""
+        """Discovers the brokers, from the first bootstrap server that answers. Raises RetriableError if none answers
+        within `bootstrap_timeout_ms`, AuthenticationFailed immediately."""
         self._is_closed = False
         ends_at = time.monotonic() + self._bootstrap_timeout_s
         failures = 0
@@ -148,7 +155,7 @@ class Cluster:
             await asyncio.sleep(min(self.backoff.delay_s(failures), max(0.0, ends_at - time.monotonic())))
 
     async def close(self) -> None:
-        """Close every connection; what waits for an answer gets a RetriableError."""
+        """Closes all connections. Requests that wait for a response fail with a RetriableError."""
         self._is_closed = True
         for task in self._opening.values():
             task.cancel()
@@ -158,7 +165,7 @@ class Cluster:
             connection.close()
         await asyncio.gather(*(connection.closed() for connection in connections))
 
-    # Asking.
+    # Requests.
 
     async def ask(
         self,
@@ -171,8 +178,11 @@ class Cluster:
         timeout_ms: float | None = None,
         channel: str = MAIN,
     ) -> M:
-        """The answer of this broker, or of any (on the main channel). Raises RetriableError for a lost connection or no
-        answer in time (by default in `request_timeout_ms`); error codes in the answer are the caller's to look at."""
+        """Sends a request to this broker, or to any (on the main channel), and returns its response.
+
+        Raises RetriableError if the connection is lost, or without a response in time (by default
+        `request_timeout_ms`). The caller checks the error codes in the response.
+        """
         connection = await (self._any() if node_id is None else self.connection(node_id, channel))
         return await connection.ask(
             request, answer, max_version=max_version, min_version=min_version, timeout_ms=timeout_ms
@@ -191,9 +201,10 @@ class Cluster:
         channel: str = MAIN,
         find_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
     ) -> M:
-        """`ask` the coordinator of this key. When its connection is lost it is looked for again the next time.
+        """Sends a request to the coordinator of this key. If the connection is lost, the next call looks the
+        coordinator up again.
 
-        find_timeout_ms   how long to look for it; with 0 once
+        find_timeout_ms   how long to look for the coordinator; 0 for a single attempt
         """
         node_id = await self.coordinator(key, kind, timeout_ms=find_timeout_ms)
         try:
@@ -213,7 +224,7 @@ class Cluster:
     async def patiently(
         self, ask: Callable[[], Coroutine[Any, Any, T]], timeout_s: float, *, never: ErrorCode | None = None
     ) -> T:
-        """Repeats `ask` after a RetriableError until the time is over; not after one with the code `never`."""
+        """Repeats `ask` after a RetriableError until the timeout is over, except after one with the code `never`."""
         ends_at, failures = time.monotonic() + timeout_s, 0
         while True:
             try:
@@ -225,16 +236,18 @@ class Cluster:
             await self.pause(failures)
 
     async def pause(self, failures: int) -> None:
-        """Wait after so many failures in a row, at least one."""
+        """Waits after this many consecutive failures, at least one."""
         await asyncio.sleep(self.backoff.delay_s(failures))
 
     async def check_all_serve(self, request: type[Message], feature: str, needs: str) -> None:
-        """Raises ClientError (UNSUPPORTED_VERSION), with what a broker needs to serve this request, unless every broker
-        serves it. Asks a broker again if it did not serve the request when its connection was opened, since raising a
-        feature may have added it. Raises RetriableError when a broker cannot be reached.
+        """Raises ClientError (UNSUPPORTED_VERSION) unless every broker serves this request.
 
-        feature  which must be finalised too: only with it does the API key mean this request, for nobody has reserved
-                 the key, and a later Kafka may give it to another one
+        If a broker did not serve the request when its connection was opened, it is asked again, because raising a
+        feature may have added it. Raises RetriableError if a broker cannot be reached.
+
+        feature  must be finalized as well. Only then does the API key stand for this request: the key is not reserved,
+                 and a later Kafka may use it for another one.
+        needs    for the message: what a broker needs to serve the request
         """
 
         def is_served(versions: ServedVersions) -> bool:
@@ -253,12 +266,12 @@ class Cluster:
 
     @property
     def requests_in_flight(self) -> int:
-        """How many requests to all brokers were sent and not answered."""
+        """The number of requests to all brokers that are not answered yet."""
         return sum(each.requests_in_flight for each in list(self._connections.values()))
 
     @property
     def metadata_age_s(self) -> float:
-        """Seconds since a broker last answered Metadata; NaN before that."""
+        """Seconds since the last Metadata response; NaN before the first."""
         return NAN if self._metadata_at_s is None else self._metrics.clock() - self._metadata_at_s
 
     def _node_id_of(self, address: tuple[str, int]) -> int | None:
@@ -266,11 +279,12 @@ class Cluster:
 
     @property
     def transaction_version(self) -> int:
-        """The finalised level of the feature as last heard; 0 where the broker does not say."""
+        """The finalized level of the feature, as last reported; 0 if the broker does not report it."""
         return self._features.get(TRANSACTION_VERSION, 0)
 
     async def refresh_features(self) -> None:
-        """Ask for the finalised features, which connections tell only when they are opened. Raises ClientError."""
+        """Requests the finalized features, which brokers otherwise report only when a connection opens. Raises
+        ClientError."""
         request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
         answer = await self.ask(request, ApiVersionsResponse)
         check(answer.error_code, "the versions of the cluster")
@@ -278,7 +292,7 @@ class Cluster:
 
     @property
     def are_features_stale(self) -> bool:
-        """Whether they were last heard of more than `metadata_max_age_ms` ago."""
+        """Whether they were last reported more than `metadata_max_age_ms` ago."""
         return time.monotonic() - self._features_learnt_at > self._metadata_max_age_s
 
     def _learn_features(self, versions: ServedVersions) -> None:
@@ -290,15 +304,15 @@ class Cluster:
     # Metadata.
 
     async def refresh(self, topics: Iterable[str] | None = None, *, allow_auto_create: bool | None = None) -> None:
-        """Ask about these topics, or about all that were asked for before. What is wrong with a topic is not raised
-        here; `topic` does. Raises RetriableError when no broker answers."""
+        """Refreshes the metadata of these topics, or of all known ones. Raises RetriableError if no broker answers.
+        Errors of a single topic are not raised here, but by `topic`."""
         names = list(self._topics) if topics is None else list(topics)
         for topic in await self._ask_metadata(names, allow_auto_create):
             self._learn(topic)
 
     async def topic(self, name: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> TopicMetadata:
-        """Asked for until it exists (it may be created by that), or the time is over: then RetriableError. Raises
-        ClientError at once for a name that is not allowed or may not be seen."""
+        """Returns the metadata of a topic, and waits until it exists; the request may create it. Raises RetriableError
+        on timeout. Raises ClientError immediately if the name is invalid or access is denied."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -320,15 +334,15 @@ class Cluster:
             await self.pause(failures)
 
     async def partitions(self, topic: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> int:
-        """How many partitions the topic has; raises as `topic`."""
+        """Returns the number of partitions of the topic. Raises the errors of `topic`."""
         return len((await self.topic(topic, timeout_ms=timeout_ms)).leaders)
 
     def known_topic(self, topic: str) -> TopicMetadata | None:
-        """Returns what was last heard of it, without asking."""
+        """Returns the last known metadata of a topic, without a request."""
         return self._topics.get(topic)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
-        """The names of those that exist; asks for what is not known yet. Raises RetriableError."""
+        """Returns the names of the topics that exist. Looks unknown ids up. Raises RetriableError."""
         wanted = set(topic_ids)
         found = self._names_of(wanted)
         if missing := wanted - found.keys():
@@ -343,14 +357,14 @@ class Cluster:
         return {known.topic_id: known.topic for known in self._topics.values() if known.topic_id in topic_ids}
 
     def leader(self, partition: TopicPartition) -> Leader | None:
-        """Returns its leader when last asked; None where nothing is known of the partition."""
+        """Returns the last known leader of the partition, or None if the partition is unknown."""
         known = self._topics.get(partition.topic)
         if known is None or partition.partition >= len(known.leaders):
             return None
         return known.leaders[partition.partition]
 
     def told_leader(self, partition: TopicPartition, told: Leader) -> None:
-        """Takes the leader that the answer of another node tells (KIP-951)."""
+        """Adopts the leader that another node has named in a response (KIP-951)."""
         known = self._topics.get(partition.topic)
         if known is not None and partition.partition < len(known.leaders) and told.node_id in self._nodes:
             leaders = list(known.leaders)
@@ -358,7 +372,7 @@ class Cluster:
             self._topics[partition.topic] = replace(known, leaders=tuple(leaders))
 
     def stale_topics(self, now_s: float) -> list[str]:
-        """Topics last heard of more than `metadata_max_age_ms` before `now_s` (of time.monotonic)."""
+        """Topics whose metadata was more than `metadata_max_age_ms` old at `now_s` (of time.monotonic)."""
         return [topic for topic, at in self._learnt_at.items() if now_s - at > self._metadata_max_age_s]
 
     def forget_topics(self, topics: Collection[str]) -> None:
@@ -371,8 +385,8 @@ class Cluster:
     async def coordinator(
         self, key: str, kind: CoordinatorType, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS
     ) -> int:
-        """The node that coordinates this group or transactional id. Raises RetriableError after `timeout_ms` without
-        one, ClientError at once for a refusal that does not pass."""
+        """Returns the node that coordinates this group or transactional id. Raises RetriableError after `timeout_ms`
+        without one, ClientError immediately for a permanent refusal."""
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
@@ -393,13 +407,13 @@ class Cluster:
     # Connections.
 
     def open_connection(self, node_id: int) -> Connection | None:
-        """The main connection to this broker if there is one at the moment."""
+        """Returns the main connection to this broker if it is open."""
         node = self._nodes.get(node_id)
         connection = None if node is None else self._connections.get((node.host, node.port, MAIN))
         return connection if connection is not None and connection.is_open else None
 
     async def connection(self, node_id: int, channel: str = MAIN) -> Connection:
-        """The connection to this broker, opened if need be. Raises RetriableError."""
+        """Returns the connection to this broker, and opens it if necessary. Raises RetriableError."""
         node = self._nodes.get(node_id)
         if node is None:
             raise RetriableError(f"nothing is known of a broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
@@ -427,7 +441,8 @@ class Cluster:
         raise RetriableError("; ".join(map(str, failures)), code or ErrorCode.BROKER_NOT_AVAILABLE)
 
     async def _connect(self, host: str, port: int, channel: str = MAIN) -> Connection:
-        """One attempt at a time for each address, shared by its callers; cancelling a caller does not cancel it."""
+        """Connects to an address, with one attempt at a time that all callers share. Cancelling a caller does not
+        cancel the attempt."""
         address = (host, port, channel)
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
@@ -441,7 +456,7 @@ class Cluster:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():  # by `close`, not the caller
+            if task.cancelled():  # cancelled by `close`, not by the caller
                 raise RetriableError("the client is closed") from None
             raise
 
@@ -490,7 +505,7 @@ class Cluster:
         return answer.topics
 
     def _learn(self, topic: MetadataResponseTopic) -> None:
-        """Errors of a topic that pass leave in place what was known of it."""
+        """Stores the metadata of a topic. A transient error leaves the known metadata in place."""
         name = topic.name or ""
         if topic.error_code != 0:
             if code_of(topic.error_code) not in RETRIABLE:
@@ -510,7 +525,7 @@ class Cluster:
 
 
 def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
-    """`host`, `host:port` or `[::1]:port` each. Raises ValueError."""
+    """Parses addresses of the form `host`, `host:port` or `[::1]:port`. Raises ValueError."""
     texts = servers.split(",") if isinstance(servers, str) else servers
     addresses = []
     for text in filter(None, (text.strip() for text in texts)):
@@ -526,6 +541,6 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _look_at_the_error(task: asyncio.Task[Connection]) -> None:
-    """Every caller that waited has it already; asyncio would print an exception that no caller retrieved."""
+    """Marks the exception as retrieved. All waiting callers have received it; asyncio would otherwise print it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""The part that every client of a cluster shares: it is started and closed, best by `async with`."""
+"""The base class of all clients of a cluster, which are started and closed, best with `async with`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ class ConnectedClient(ABC):
     _metrics: ClientMetrics
 
     def metrics(self) -> Metrics:
-        """Reads the metrics of this client, which have the names, groups and units of Kafka's Java clients. They begin
-        with the client, and can still be read when it is closed. Any thread may call it."""
+        """Returns the metrics of this client, with the names, groups and units of Kafka's Java clients.
+
+        They begin with the client, and can still be read after it is closed. Thread-safe.
+        """
         return self._metrics.read()
 
     @abstractmethod
@@ -37,7 +39,7 @@ class ConnectedClient(ABC):
         await self.close()
 
     async def _connect(self) -> None:
-        """Raises RetriableError when no broker answers; then nothing stays open."""
+        """Connects to the cluster. If no broker answers, raises RetriableError and leaves nothing open."""
         try:
             await self._cluster.start()
         except BaseException:
@@ -46,7 +48,7 @@ class ConnectedClient(ABC):
 
 
 async def is_set_by(event: asyncio.Event, ends_at: float | None) -> bool:
-    """Waits for the event, until this time of the loop's clock; False when that came first."""
+    """Waits for the event until `ends_at` on the loop's clock. Returns False on timeout."""
     try:
         async with asyncio.timeout_at(ends_at):
             await event.wait()

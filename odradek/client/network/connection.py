@@ -1,4 +1,4 @@
-"""One connection to one broker: requests are sent as they come, answers are matched to them by correlation id."""
+"""One connection to one broker. Requests are sent as they come; responses are matched to them by correlation id."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from odradek.protocol.struct import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
-MAX_RESPONSE_BYTES = 1 << 30  # less than what a web server that says "HTTP" seems to announce
+MAX_RESPONSE_BYTES = 1 << 30  # less than the length that the "HTTP" of a web server would stand for
 SHARED_BUFFER_BYTES = 1 << 16
-TLS_RECORDS = frozenset({0x1503, 0x1603})  # an alert or a handshake where the length of an answer should be
+TLS_RECORDS = frozenset({0x1503, 0x1603})  # a TLS alert or handshake where the length of a response is expected
 HTTP = int.from_bytes(b"HTTP", "big")
 LARGEST_CORRELATION_ID = 2**31 - 1
-ERROR_CODE_AT = 4  # in an answer to ApiVersions, behind the correlation id, in all versions
+ERROR_CODE_AT = 4  # in an ApiVersions response, after the correlation id, in all versions
 VERSION_OF_THE_FIRST_CLIENTS = 0
-RENEWED_AFTER = (0.85, 0.95)  # of its lifetime a session is renewed; at random, as Kafka's clients do
-GREETINGS = 2  # answers to ApiVersions that a broker may have given before it hangs up for want of a login
+# Part of its lifetime after which a session is renewed; chosen at random, as in Kafka's clients.
+RENEWED_AFTER = (0.85, 0.95)
+GREETINGS = 2  # ApiVersions responses that a broker may have sent before it closes a connection without a login
 
 
 @dataclass(frozen=True, slots=True)
 class ServedVersions:
-    """The versions that a broker serves, and its features."""
+    """The request versions that a broker serves, and its features."""
 
-    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: the oldest, the newest
+    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: the oldest and the newest version
     features_epoch: int = -1
-    features: Mapping[str, int] = field(default_factory=dict)  # the finalised levels
+    features: Mapping[str, int] = field(default_factory=dict)  # the finalized levels
 
     @classmethod
     def of(cls, answer: ApiVersionsResponse) -> ServedVersions:
@@ -55,18 +56,18 @@ class ServedVersions:
         )
 
     def has_feature(self, name: str) -> bool:
-        """Whether the feature is finalised above level 0."""
+        """Returns whether the feature is finalized above level 0."""
         return self.features.get(name, 0) > 0
 
     def newest(self, request: type[Message], max_version: int | None = None) -> int | None:
-        """The newest version that both sides know, and none above `max_version`."""
+        """Returns the newest version that both sides support, at most `max_version`; None if there is none."""
         oldest, newest = self.served.get(request.API_KEY, (0, -1))
         version = min(newest, request.MAX_VERSION if max_version is None else min(max_version, request.MAX_VERSION))
         return version if version >= max(oldest, request.MIN_VERSION) else None
 
 
 class Waiting:
-    """A request whose answer has not come."""
+    """A request without a response yet."""
 
     __slots__ = ("answer", "has_tags", "reply", "sent_at_s", "timeout", "version")
 
@@ -78,7 +79,9 @@ class Waiting:
         timeout: asyncio.TimerHandle,
         sent_at_s: float,
     ) -> None:
-        """sent_at_s   as the meter of the connection said"""
+        """
+        sent_at_s   as returned by the meter of the connection
+        """
         self.sent_at_s = sent_at_s
         self.answer = answer
         self.version = version
@@ -88,13 +91,17 @@ class Waiting:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Once it is lost, for whatever reason, every request that waits gets a RetriableError: it may have been carried
-    out or not. A request that is not answered in time loses the connection too, since later answers come behind it."""
+    """A connection to a broker.
+
+    When it is lost, for any reason, every waiting request fails with a RetriableError: the broker may have processed it
+    or not. A request that is not answered in time closes the connection, because all later responses would have to wait
+    for that one.
+    """
 
     def __init__(self, name: str, *, client_id: str, request_timeout_ms: float, meter: NodeMeter) -> None:
         self.name = name
         self._meter = meter
-        self._sent_at_s = 0.0  # the last request
+        self._sent_at_s = 0.0  # time of the last request
         self.versions = ServedVersions()
         self._client_id = client_id.encode()
         self._timeout_s = request_timeout_ms / 1000
@@ -104,7 +111,8 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._lost: ClientError | None = None
         self._ended = self._loop.create_future()
-        # Where requests go: to the transport, or to those that wait for the end of a login or of a throttle time.
+        # Where requests are written: to the transport, or to the list of those that wait for a login or a throttle to
+        # end.
         self._writelines: Callable[[Iterable[Buffer]], None] = _not_connected
         self._held: list[Buffer] = []
         self._is_logging_in = False
@@ -113,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._security = NO_SECURITY
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
-        # What arrives goes into the shared buffer until a frame is longer than it; that frame gets its own.
+        # Received bytes go into the shared buffer. A frame that does not fit into it gets a buffer of its own.
         self._shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self._filled = 0
         self._frame: bytearray | None = None
@@ -130,10 +138,10 @@ class Connection(asyncio.BufferedProtocol):
         security: Security = NO_SECURITY,
         meter: NodeMeter | None = None,
     ) -> Connection:
-        """Connected, the versions agreed on, and logged in. Raises RetriableError, AuthenticationFailed, ClientError
-        for a broker without a common version.
+        """Opens a connection, agrees on versions, and logs in. Raises RetriableError, AuthenticationFailed, or
+        ClientError if the broker has no version in common with the client.
 
-        meter   measures requests and answers; if left out, nobody reads what is measured
+        meter   measures requests and responses; if left out, the measurements are discarded
         """
         name = f"{host}:{port}"
         meter = meter or ClientMetrics("client", client_id).node(host, port)
@@ -162,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def requests_in_flight(self) -> int:
-        """How many requests were sent and not answered."""
+        """The number of requests that are not answered yet."""
         return len(self._waiting)
 
     @property
@@ -173,12 +181,12 @@ class Connection(asyncio.BufferedProtocol):
         self._lose(RetriableError(f"the connection to {self.name} was closed"))
 
     async def closed(self) -> None:
-        """Returns when the transport has ended."""
+        """Waits until the transport is closed."""
         if self._transport is not None:
             await asyncio.shield(self._ended)
 
     def version(self, request: type[Message], max_version: int | None = None, min_version: int = 0) -> int:
-        """The version of a request to be sent here. Raises ClientError (UNSUPPORTED_VERSION)."""
+        """Returns the version in which to send a request here. Raises ClientError (UNSUPPORTED_VERSION)."""
         version = self.versions.newest(request, max_version)
         if version is None or version < min_version:
             name, at_least = ApiKey(request.API_KEY).name, f" from {min_version} on" if min_version else ""
@@ -196,9 +204,10 @@ class Connection(asyncio.BufferedProtocol):
         min_version: int = 0,
         timeout_ms: float | None = None,
     ) -> asyncio.Future[M]:
-        """Send in the newest version that both know; the requests of one connection arrive in the order of the calls.
+        """Sends a request in the newest common version. The requests of a connection arrive in the order of the calls.
 
-        Raises RetriableError when the connection is lost already, ClientError (UNSUPPORTED_VERSION).
+        Raises RetriableError if the connection is already lost, ClientError (UNSUPPORTED_VERSION) without a common
+        version.
         """
         return self.send(request, self.version(type(request), max_version, min_version), answer, timeout_ms=timeout_ms)
 
@@ -211,9 +220,9 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         is_login: bool = False,
     ) -> asyncio.Future[M]:
-        """`ask` in a version that the caller has chosen; `is_login` for what goes before the requests that are held.
+        """Like `ask`, in a given version. The timeout begins when the throttle time of the node is over.
 
-        The time-out begins when the throttle time of the node has passed.
+        is_login   send this before the requests that are held back
         """
         correlation_id = self._write(request, version, is_login)
         reply: asyncio.Future[M] = self._loop.create_future()
@@ -224,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         return reply
 
     def send_unanswered(self, request: Message, version: int) -> None:
-        """For Produce with acks=0, to which no broker answers."""
+        """Sends a Produce request with acks=0, which brokers do not answer."""
         self._write(request, version)
 
     def _write(self, request: Message, version: int, is_login: bool = False) -> int:
@@ -248,11 +257,12 @@ class Connection(asyncio.BufferedProtocol):
         return correlation_id
 
     async def refresh_versions(self) -> None:
-        """Ask again: raising a feature may add APIs while the broker runs. Raises RetriableError."""
+        """Requests the versions again, because raising a feature may add APIs while the broker runs. Raises
+        RetriableError."""
         await self._agree()
 
     async def _agree(self) -> None:
-        """Ask for the versions, in an older version when the broker does not know ours."""
+        """Requests the versions. Uses the oldest version of ApiVersions if the broker does not support the newest."""
         request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
         answer = await self.send(request, ApiVersionsRequest.MAX_VERSION, ApiVersionsResponse)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
@@ -264,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
     # The login, and its renewal on the open connection.
 
     def hold(self) -> None:
-        """From here on requests wait for `release`: between the requests of a login a broker takes no others."""
+        """Holds requests back until `release` is called: during a login, a broker accepts no other requests."""
         self._is_logging_in = True
         self._writelines = self._held.extend
 
@@ -273,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_held()
 
     def _send_held(self) -> None:
-        """Send what waits, unless a login or a throttle time still lasts."""
+        """Sends the requests that were held back, unless a login or a throttle continues."""
         if self._is_logging_in or self._throttle_ends is not None or self._lost is not None:
             return
         assert self._transport is not None
@@ -283,7 +293,8 @@ class Connection(asyncio.BufferedProtocol):
             self._writelines(held)
 
     def _heed(self, request: Waiting, answer: Message) -> None:
-        """Have requests wait for as long as an answer asks for, also one for which nobody waits any more (KIP-219)."""
+        """Holds requests back for the throttle time of a response, even if no caller waits for that response any more
+        (KIP-219)."""
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if self._throttle.told(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
             self._writelines = self._held.extend
@@ -291,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._throttle_may_end)
 
     def _throttle_may_end(self) -> None:
-        """It lasts on where a later answer told a longer one."""
+        """Ends the throttle, unless a later response has prolonged it."""
         self._throttle_ends = None
         if self._throttle.left_s(self._loop.time()) > 0:
             self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._throttle_may_end)
@@ -306,14 +317,14 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(after_s, self._renew)
 
     def _renew(self) -> None:
-        if self._throttle_ends is not None:  # then before the requests that wait: the session may be over
+        if self._throttle_ends is not None:  # before the waiting requests, because the session may have expired by then
             self.hold()
             self._renewal = self._loop.call_at(self._throttle.until_s, self._renew)
             return
         self._renewing = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
-        """A session that cannot be renewed loses the connection; opening the next one tells why."""
+        """Renews the session. If that fails, closes the connection; opening the next one then shows the reason."""
         try:
             await self._log_in()
         except ClientError as error:
@@ -343,10 +354,10 @@ class Connection(asyncio.BufferedProtocol):
                 kind = AuthenticationFailed if isinstance(why, AuthenticationFailed) else RetriableError
                 request.reply.set_exception(kind(str(why), why.code))
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self._writelines = self._transport.writelines
         if self._lost is not None:
             self._transport.abort()
@@ -357,7 +368,8 @@ class Connection(asyncio.BufferedProtocol):
             self._ended.set_result(None)
 
     def _why_lost(self, error: Exception | None) -> ClientError:
-        """A broker without a login that it wants hangs up, often without a word."""
+        """Returns the error for a lost connection. A broker that requires a login closes a connection without one,
+        often without an error."""
         if isinstance(error, ssl.SSLError) and isinstance(
             refused := tls_failure(self.name, error), AuthenticationFailed
         ):
@@ -386,7 +398,8 @@ class Connection(asyncio.BufferedProtocol):
             self._lose(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
 
     def _take_frames(self) -> None:
-        """Every whole frame of the shared buffer; what is left becomes the start of a frame with its own buffer."""
+        """Processes all complete frames in the shared buffer. The start of a frame that does not fit moves to a buffer
+        of its own."""
         shared, position, filled = self._shared, 0, self._filled
         while filled - position >= LENGTH_BYTES:
             (size,) = LENGTH.unpack_from(shared, position)
@@ -413,7 +426,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = left
 
     def _answered(self, frame: bytearray) -> None:
-        """`frame` is without its length; it belongs to the answer from here on."""
+        """Processes a response. `frame` has no length prefix, and belongs to the response from now on."""
         (correlation_id,) = LENGTH.unpack_from(frame)
         request = self._waiting.pop(correlation_id, None)
         if request is None:
@@ -429,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
             answer.API_KEY, request.sent_at_s, len(frame) + LENGTH_BYTES, getattr(answer, "throttle_time_ms", 0)
         )
         self._heed(request, answer)
-        if not request.reply.done():  # else nobody waits for it any more
+        if not request.reply.done():  # else no caller waits for it any more
             request.reply.set_result(answer)
 
     def _decoded(self, request: Waiting, frame: bytearray) -> Message:

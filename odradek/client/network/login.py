@@ -1,4 +1,4 @@
-"""Logs a connection in by SASL; also anew on an open connection, before its session ends (KIP-368)."""
+"""Logs a connection in with SASL, also again on an open connection before its session expires (KIP-368)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 
 NONCE_BYTES = 24
-WITH_SASL_AUTHENTICATE = 1  # the version of SaslHandshake after which tokens travel in SaslAuthenticate requests
+WITH_SASL_AUTHENTICATE = 1  # version of SaslHandshake that is followed by SaslAuthenticate requests
 
 
 class LoginConnection(Protocol):
-    """The part of a connection that a login uses: `odradek.client.network.connection.Connection`."""
+    """The part of `odradek.client.network.connection.Connection` that a login uses."""
 
     @property
     def name(self) -> str: ...
@@ -41,8 +41,11 @@ class LoginConnection(Protocol):
 
 
 async def log_in(connection: LoginConnection, security: Security) -> int:
-    """How long the session lasts in ms, 0 without a limit. Raises AuthenticationFailed, which no repetition helps, and
-    RetriableError. From the handshake on, until it returns, the caller must send nothing else."""
+    """Logs the connection in. Returns the lifetime of the session in ms, or 0 without a limit.
+
+    Raises AuthenticationFailed, after which repeating is useless, or RetriableError. The caller must send nothing else
+    from the handshake until this returns.
+    """
     mechanism = security.sasl_mechanism or ""
     exchange = await _exchange(connection, security)
     version = connection.version(SaslHandshakeRequest, WITH_SASL_AUTHENTICATE, WITH_SASL_AUTHENTICATE)
@@ -64,7 +67,7 @@ async def log_in(connection: LoginConnection, security: Security) -> int:
             )
         lifetime_ms = answer.session_lifetime_ms
         try:
-            # Salting a password takes milliseconds, or as long as the server asks for.
+            # Salting a password takes milliseconds, or as long as the server requires.
             token = await asyncio.to_thread(exchange.answer, answer.auth_bytes)
         except SaslError as error:
             raise AuthenticationFailed(
@@ -78,7 +81,7 @@ async def _exchange(connection: LoginConnection, security: Security) -> SaslExch
     token = None if security.sasl_token is None else await _token(connection.name, security.sasl_token)
     try:
         return security.exchange(secrets.token_urlsafe(NONCE_BYTES), token)
-    except ValueError as error:  # the other settings were checked before
+    except ValueError as error:  # all other settings were checked before
         raise AuthenticationFailed(f"sasl_token returned {error}") from None
 
 

@@ -1,1 +1,1 @@
-"""TLS and SASL on the client's side: settings, the SASL exchanges, and certificates."""
+"""TLS and SASL of the client: settings, SASL exchanges, and certificates."""

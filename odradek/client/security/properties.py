@@ -1,5 +1,6 @@
-"""Kafka's properties for a client's security, of the Java client and of librdkafka, as settings of this client; and the
-bearer tokens that they ask for: values that are called for a token, and can be sent to a worker.
+"""Translates the security properties of Kafka's Java client and of librdkafka into settings of this client.
+
+The bearer tokens that they configure become callables, which can be sent to another process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredTokens:
-    """Tokens that nobody signed, for development, as Kafka's OAuthBearerUnsecuredLoginCallbackHandler makes them."""
+    """Creates unsigned tokens for development, like Kafka's OAuthBearerUnsecuredLoginCallbackHandler."""
 
     claims: Mapping[str, str]
     lifetime_s: int = 3600
@@ -35,7 +36,8 @@ class UnsecuredTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """The client credentials grant (KIP-768), or the file of a `file:` URL, read anew for each login."""
+    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL at each
+    login."""
 
     url: str
     client_id: str = ""
@@ -43,7 +45,8 @@ class TokenEndpoint:
     scope: str | None = None
 
     def __call__(self) -> str:
-        """Raises OSError when the server cannot be reached or refuses, ValueError for an answer without a token."""
+        """Returns a token. Raises OSError if the server cannot be reached or refuses, ValueError if its response has no
+        token."""
         scheme = urlsplit(self.url).scheme
         if scheme not in ("http", "https", "file"):
             raise ValueError(f"the token endpoint is an http, https or file URL, not {scheme!r}")
@@ -58,7 +61,7 @@ class TokenEndpoint:
         try:
             with urlopen(request, timeout=TIMEOUT_S) as answer:
                 found = json.loads(answer.read(MOST_BYTES))
-        except HTTPError as refused:  # without the body, which may repeat what was sent
+        except HTTPError as refused:  # without the body, which may repeat the secret
             raise OSError(f"{self.url} answered {refused.code} {refused.reason}") from None
         if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
             raise ValueError(f"{self.url} answered without an access_token")
@@ -69,7 +72,7 @@ def _encoded(value: Mapping[str, object]) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-# Kafka's name → the client's, where the value is taken as it is. Below librdkafka's names.
+# Kafka's names → names of this client's settings with the same values. librdkafka's names follow after Java's.
 _AS_IT_IS: Mapping[str, str] = {
     "ssl.truststore.location": "ssl_cafile",
     "ssl.truststore.password": "ssl_capassword",
@@ -93,7 +96,7 @@ _OAUTH = (
     "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope",
 )
-# Which Java class does it, or librdkafka's way: here one way serves all.
+# They select a Java class, or a method of librdkafka. This client needs no such choice.
 _WITHOUT_MEANING = (
     "sasl.login.callback.handler.class",
     "sasl.client.callback.handler.class",
@@ -122,17 +125,17 @@ MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 
 
 def is_of_security(name: str) -> bool:
-    """Whether a property has to do with it, known or not."""
+    """Returns whether the property concerns security, even if it is unknown."""
     return name.startswith(("security.", "sasl.", "ssl."))
 
 
 def security_settings(properties: Mapping[str, str], prefix: str = "") -> SecuritySettings:
-    """Properties that have nothing to do with security are left alone. What contradicts one another is noticed by the
-    client itself.
+    """Returns the settings for these properties. Ignores all properties that do not concern security. The client itself
+    detects contradictions.
 
-    prefix   what the names had in front of them, for messages
+    prefix   prefix of the property names in messages
 
-    Raises ValueError for a property of security that is unknown, and for values that mean nothing.
+    Raises ValueError for an unknown security property, and for invalid values.
     """
     given = {name: value for name, value in properties.items() if is_of_security(name)}
     if unknown := sorted(given.keys() - PROPERTIES):
@@ -179,7 +182,7 @@ def _take(given: Mapping[str, str], settings: SecuritySettings, prefix: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The login in the JAAS text; empty without one."""
+    """The options of the login in a JAAS text; empty without one."""
 
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -1,10 +1,10 @@
-"""SASL exchanges from the client's side: no socket, no clock, no randomness.
+"""SASL exchanges of the client, without sockets, clock or randomness.
 
 | mechanism | first token | then |
 |---|---|---|
 | PLAIN | user and password | done |
 | SCRAM-SHA-256, SCRAM-SHA-512 | user and nonce | the proof of the password; then the server's proof is verified |
-| OAUTHBEARER | the token | done, or one byte that takes notice of a refusal, upon which the broker says why |
+| OAUTHBEARER | the token | done, or one byte that confirms a refusal, after which the broker sends the reason |
 
 Source: RFC 4616, RFC 5802, RFC 7628; KIP-84, KIP-255.
 """
@@ -34,7 +34,7 @@ from odradek.protocol.scram import (
     server_signature,
 )
 
-MOST_ITERATIONS = 1_000_000  # half a second's work: more is a way of the server to keep the client busy
+MOST_ITERATIONS = 1_000_000  # about half a second of work; a server that requires more may want to keep the client busy
 CONTROL_A = "\x01"
 TAKES_NOTICE = b"\x01"
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
@@ -42,22 +42,22 @@ _EXTENSION_VALUE = re.compile("[\x21-\x7e \t\r\n]+")
 
 
 class SaslError(Exception):
-    """The server does not keep to the mechanism, or is not the one that knows the password."""
+    """The server violates the mechanism, or does not know the password."""
 
 
 class SaslExchange(Protocol):
-    """One login. A new login, on whatever connection, takes a new exchange."""
+    """One login. Every login needs a new exchange, even on the same connection."""
 
     def first(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """The next token, or None when the exchange has succeeded. Raises SaslError."""
+        """Returns the next token, or None if the exchange has succeeded. Raises SaslError."""
         ...
 
 
 class PlainExchange:
     def __init__(self, user: str, password: str) -> None:
-        """Raises ValueError for what the mechanism cannot carry."""
+        """Raises ValueError for a name or password that the mechanism cannot transmit."""
         if not user or "\x00" in user + password:
             raise ValueError("PLAIN takes a user name, and no NUL in it or in the password")
         self._token = f"\x00{user}\x00{password}".encode()
@@ -76,7 +76,8 @@ class ScramStep(Enum):
 
 
 class ScramExchange:
-    """`answer` computes the salted password: some milliseconds, without the interpreter lock."""
+    """A SCRAM exchange. `answer` computes the salted password, which takes milliseconds without the interpreter
+    lock."""
 
     def __init__(
         self,
@@ -86,9 +87,10 @@ class ScramExchange:
         nonce: str,
         extensions: Mapping[str, str] | None = None,
     ) -> None:
-        """nonce   at least 16 random bytes as printable text without commas
+        """
+        nonce   at least 16 random bytes as printable text without commas
 
-        Raises ValueError for an extension that SCRAM cannot carry.
+        Raises ValueError for an extension that SCRAM cannot transmit.
         """
         for name, value in (extensions or {}).items():
             if not _EXTENSION_NAME.fullmatch(name) or not value or "," in value:
@@ -141,7 +143,7 @@ class ScramExchange:
 
 class OAuthBearerExchange:
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
-        """Raises ValueError for a token or an extension that the mechanism cannot carry."""
+        """Raises ValueError for a token or an extension that the mechanism cannot transmit."""
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ValueError("not a bearer token: it is empty, or has characters other than printable ASCII")
         fields = [f"auth=Bearer {token}"]
@@ -165,7 +167,7 @@ class OAuthBearerExchange:
 
 
 def _status_of(challenge: bytes) -> str:
-    """Reads the status of {"status": "invalid_token"}."""
+    """Returns the status of a refusal such as {"status": "invalid_token"}."""
     try:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The settings of every client that say how it reaches a secured broker."""
+"""The security settings that all clients share: how to connect to a secured broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
-DER_SEQUENCE = b"\x30"  # what a PKCS12 file begins with
+DER_SEQUENCE = b"\x30"  # the first byte of a PKCS12 file
 CONVERT = "keytool -importkeystore -srckeystore {0} -destkeystore {1} -deststoretype PKCS12"
 TokenCallback = Callable[[], str | Awaitable[str]]
 
@@ -28,21 +28,20 @@ TokenCallback = Callable[[], str | Awaitable[str]]
 class SecuritySettings(TypedDict, total=False):
     """
     security_protocol   PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL
-    ssl_cafile          the certificates that are trusted: PEM, or PKCS12 with `ssl_capassword`. By default those of
-                        the system
-    ssl_cadata          the same as PEM text
+    ssl_cafile          the trusted certificates: PEM, or PKCS12 with `ssl_capassword`. By default those of the system
+    ssl_cadata          the trusted certificates as PEM text
     ssl_certfile        the client's own certificate with its chain, and its key unless `ssl_keyfile` has it: PEM or
                         PKCS12
-    ssl_certdata        the same as PEM text
+    ssl_certdata        the client's own certificate with its chain and key as PEM text
     ssl_keyfile         the key, PEM
     ssl_password        of an encrypted key, or of the PKCS12 file
-    ssl_check_hostname  whether the broker's certificate has to be one for the address that was asked; True by default
-    ssl_context         a context of your own, in place of all other `ssl_` settings but `ssl_check_hostname`
+    ssl_check_hostname  whether the broker's certificate must match the address of the connection; True by default
+    ssl_context         a context of your own, which replaces all other `ssl_` settings except `ssl_check_hostname`
     sasl_mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
     sasl_username, sasl_password     for PLAIN and SCRAM
-    sasl_token          for OAUTHBEARER: a function that returns a token, or a coroutine function. It is called for each
-                        login; a function runs in a thread, so it may ask a server
-    sasl_extensions     sent along with SCRAM (`{"tokenauth": "true"}` with a delegation token) or OAUTHBEARER
+    sasl_token          for OAUTHBEARER: a function or coroutine function that returns a token. It is called for each
+                        login. A function runs in a thread, so it may wait for a server.
+    sasl_extensions     sent with SCRAM (`{"tokenauth": "true"}` with a delegation token) or OAUTHBEARER
     """
 
     security_protocol: str
@@ -64,7 +63,7 @@ class SecuritySettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Security:
-    """Settings that were checked. `repr` shows no secret."""
+    """Checked security settings. `repr` shows no secret."""
 
     security_protocol: str = "PLAINTEXT"
     ssl_cafile: str | Path | None = None
@@ -83,7 +82,7 @@ class Security:
     sasl_extensions: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for settings that contradict one another."""
+        """Raises ValueError for settings that contradict each other."""
         if self.security_protocol not in PROTOCOLS:
             raise ValueError(f"security_protocol is one of {', '.join(PROTOCOLS)}, not {self.security_protocol!r}")
         self._check_tls()
@@ -91,7 +90,7 @@ class Security:
 
     @classmethod
     def of(cls, settings: SecuritySettings) -> Security:
-        """Raises ValueError, and TypeError for a setting that no client has."""
+        """Checks the settings. Raises ValueError, or TypeError for an unknown setting."""
         if unknown := settings.keys() - cls.__dataclass_fields__.keys():
             raise TypeError(f"the client has no setting {', '.join(sorted(unknown))}")
         return cls(**settings)
@@ -106,15 +105,15 @@ class Security:
 
     @cached_property
     def tls_context(self) -> ssl.SSLContext | None:
-        """Read from the files when it is first asked for. Raises ValueError for files that are not what they should
-        be, OSError for those that cannot be read."""
+        """The TLS context, or None without TLS. The files are read on first access. Raises ValueError for files with
+        the wrong content, OSError for those that cannot be read."""
         if not self.has_tls:
             return None
         return client_context(self) if self.ssl_context is None else self.ssl_context
 
     def exchange(self, nonce: str, token: str | None) -> SaslExchange:
-        """A login; `token` is what `sasl_token` returned."""
-        # Here: it takes 5 ms to import, and most brokers of developers want no login.
+        """Creates the exchange for one login. `token` is the result of `sasl_token`."""
+        # Imported here: it takes 5 ms, and most brokers of developers require no login.
         from odradek.client.security.sasl import OAuthBearerExchange, PlainExchange, ScramExchange
         from odradek.protocol.scram import SCRAM_MECHANISMS
 
@@ -159,14 +158,15 @@ class Security:
         elif not self.sasl_username or self.sasl_password is None:
             raise ValueError(f"{mechanism} takes sasl_username and sasl_password")
         if mechanism != OAUTHBEARER:
-            self.exchange("nonce", None)  # raises ValueError for what the mechanism cannot carry
+            self.exchange("nonce", None)  # raises ValueError for values that the mechanism cannot transmit
 
 
 NO_SECURITY = Security()
 
 
 def client_context(settings: Security) -> ssl.SSLContext:
-    """TLS 1.2 and later; the certificate of the broker is always verified. Raises ValueError, OSError."""
+    """Creates a context for TLS 1.2 and later, which always verifies the broker's certificate. Raises ValueError,
+    OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.ssl_check_hostname
     _trust(context, settings)
@@ -185,7 +185,7 @@ def _trust(context: ssl.SSLContext, settings: Security) -> None:
         return
     try:
         context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError, TypeError):  # ValueError and TypeError: no certificate, or no ASCII
+    except (ssl.SSLError, ValueError, TypeError):  # ValueError and TypeError: no certificate, or not ASCII
         raise ValueError(f"{what} holds no certificates in PEM form") from None
 
 
@@ -203,7 +203,7 @@ def _identify(context: ssl.SSLContext, settings: Security) -> None:
     has_password = bool(settings.ssl_password)
     try:
         with _in_memory(content if key is None else key + b"\n" + content) as path:
-            # A password is always given: OpenSSL would ask on the terminal.
+            # Always pass a password: OpenSSL would otherwise ask for it on the terminal.
             context.load_cert_chain(path, password=settings.ssl_password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -229,7 +229,7 @@ def _trusted_pem(path: Path, password: str | None) -> str:
 
 
 def _own_pem(content: bytes, what: str, password: str | None) -> bytes:
-    """Key, certificate and chain of a PKCS12 store; the key in the clear, as far as memory goes."""
+    """Returns key, certificate and chain of a PKCS12 store as PEM, with an unencrypted key."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
     secret = (password or "").encode()
@@ -253,9 +253,9 @@ def _readable(path: Path) -> bytes:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """The path of a file without a name, for OpenSSL: a key in the clear never gets to a disk.
+    """Yields the path of an unnamed file in memory for OpenSSL, so that an unencrypted key never reaches a disk.
 
-    Beyond Linux it gets to one, readable for its owner only, and is deleted at once.
+    On systems other than Linux the file is on disk, readable only by its owner, and is deleted immediately afterwards.
     """
     if sys.platform != "linux":
         descriptor, path = tempfile.mkstemp(prefix="odradek-tls-")

@@ -1,4 +1,4 @@
-"""The reasons why a TLS handshake fails, in words for the person who set it up."""
+"""Explains why a TLS handshake failed, for the person who configured it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ WRONG_NAME = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_
 
 
 def tls_failure(name: str, error: OSError) -> ClientError:
-    """AuthenticationFailed for what stays as it is until somebody changes the settings of one side."""
+    """Returns AuthenticationFailed if the failure persists until the settings of one side change, else
+    RetriableError."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(f"the certificate of {name} is refused: {_why(error)}")
     if isinstance(error, ssl.SSLError) and error.reason is not None:
