@@ -1,4 +1,4 @@
-"""One batch on its way into a segment, and what its append comes to."""
+"""A batch on its way into a segment, and the result of its append."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from odradek.storage.disk import Buffer
 
 
 class LogWriteFailed(KafkaError):
-    """The disk refused; nothing of what was staged stays."""
+    """A write failed. No part of the staged batches stays in the log."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
@@ -15,16 +15,18 @@ class LogWriteFailed(KafkaError):
 
 @dataclass(slots=True)
 class Appended:
-    """`log_append_time_ms`: for the answer's field; None where records keep their own timestamps."""
+    """The position of an appended batch. `log_append_time_ms` is for the response; None if records keep their
+    timestamps."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int | None = None
-    is_duplicate: bool = False  # the offsets are those of the original, nothing was staged
+    is_duplicate: bool = False  # the offsets are those of the original batch, and nothing was staged
 
 
 def refusal(offline_reason: str | None, size_bytes: int, segment_bytes: int) -> KafkaError:
-    """Why a batch of this size cannot be appended to a log that is offline, or whose segments are smaller."""
+    """Returns the error for a batch that cannot be appended because the log is offline, or its segments are too
+    small."""
     if offline_reason is not None:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, offline_reason)
     return KafkaError(

@@ -1,6 +1,6 @@
-"""The checkpoints of a data directory: reading them at start, and keeping them up to date.
+"""The checkpoints of a data directory: read at the start, and kept up to date afterwards.
 
-Threads write them, and sometimes the loop. A file is only ever replaced by a newer state.
+Usually threads write them, sometimes the loop. A file is only ever replaced by a newer state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpointable(Protocol):
-    """A log, as far as checkpoints are concerned."""
+    """The properties of a log that checkpoints contain."""
 
     log_start_offset: int
     high_watermark: int
@@ -33,28 +33,28 @@ class Checkpointable(Protocol):
 
 
 class CheckpointFiles:
-    """Owned by the loop thread, but for the writing itself."""
+    """The checkpoint files of one data directory. Owned by the loop thread, except for the writing itself."""
 
     def __init__(self, disk: Disk, directory: str, *, left: FactsByName = NOTHING_NOTED, was_clean: bool) -> None:
-        """Reads them.
+        """Reads the files.
 
-        left    what the clean stop said of them
-        raises  CorruptCheckpoint, where a start that took the file for an empty one would do harm
+        left    what the manifest of the clean stop says about them
+        raises  CorruptCheckpoint if treating the damaged file as empty would do harm
         """
         self._disk = disk
         self._directory = directory
         self._left = left
-        # After a clean stop every log was synced up to its end.
+        # After a clean stop every log was synced up to its end, so a damaged file can be ignored.
         self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
         self._log_start_offsets = self._read(LOG_START_OFFSETS)
         self._lock = Lock()
         self._asked = 0
         self._written = 0
         self._put: Mapping[str, Mapping[TopicPartition, int]] = {}
-        self._deleted: dict[TopicPartition, int] = {}  # which write will be the first without the partition
+        self._deleted: dict[TopicPartition, int] = {}  # number of the first write that no longer contains the partition
 
     def recovery_point(self, key: TopicPartition) -> int | None:
-        """None where it is not known."""
+        """Returns the recovery point, or None if it is not known."""
         return self._recovery_points.get(key)
 
     def log_start_offset(self, key: TopicPartition) -> int:
@@ -66,13 +66,13 @@ class CheckpointFiles:
         self._deleted[key] = self._asked + 1
 
     def may_name(self, key: TopicPartition) -> bool:
-        """Whether the files may still hold something about a partition that was deleted."""
+        """Returns whether the files may still contain a deleted partition of this name."""
         if key in self._recovery_points or key in self._log_start_offsets:
-            self.deleted(key)  # in an earlier life of this process's directory
+            self.deleted(key)  # deleted by an earlier process
         return self._deleted.get(key, 0) > self._written
 
     def write(self, logs: Mapping[TopicPartition, Checkpointable]) -> CheckpointWrite:
-        """The state as it is now, to be put in place. Partitions that are not open keep what they had."""
+        """Captures the current state, to be written later. Partitions that are not open keep their last values."""
         self._recovery_points |= {key: log.recovery_point for key, log in logs.items()}
         closed = {key: start for key, start in self._log_start_offsets.items() if key not in logs}
         self._log_start_offsets = closed | {
@@ -80,7 +80,7 @@ class CheckpointFiles:
         }
         self._deleted = {key: number for key, number in self._deleted.items() if number > self._written}
         self._asked += 1
-        contents = {  # as it is now: the thread encodes it, which takes most of the time
+        contents = {  # copies of the current state: the thread encodes them, which takes most of the time
             LOG_START_OFFSETS: dict(self._log_start_offsets),
             RECOVERY_POINTS: dict(self._recovery_points),
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
@@ -88,21 +88,21 @@ class CheckpointFiles:
         return CheckpointWrite(self, self._asked, contents)
 
     def are_current(self, logs: Mapping[TopicPartition, Checkpointable]) -> bool:
-        """Whether the files say what a write would put into them."""
+        """Returns whether the files already contain the state that a write would put into them."""
         return self._put == self.write(logs).contents
 
     def put(self, number: int, contents: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Each durably and in one step; the order among them does not matter."""
+        """Writes the files, each durably and atomically. Their order does not matter."""
         with self._lock:
             if number < self._written:
-                return  # a newer state is there; this one may name partitions that were deleted since
+                return  # a newer state is already written; this one may contain partitions that have been deleted since
             for name, offsets in contents.items():
                 self._disk.replace(f"{self._directory}/{name}", encode_offsets(offsets))
             self._written = number
             self._put = contents
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Compaction of a log that is not in it begins at the log's start."""
+        """Reads how far each log is compacted. Compaction of a log that is missing here begins at the log's start."""
         return self._read_or_forget(CLEANER_OFFSETS)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -129,12 +129,12 @@ class CheckpointFiles:
 
 
 class CheckpointWrite(NamedTuple):
-    """One state of the checkpoints, to be put in place by a thread."""
+    """One state of the checkpoints, to be written by a thread."""
 
     files: CheckpointFiles
     number: int
     contents: Mapping[str, Mapping[TopicPartition, int]]
 
     def run(self) -> None:
-        """Does nothing if a later state was quicker. Raises OSError."""
+        """Writes the files, unless a later state has already been written. Raises OSError."""
         self.files.put(self.number, self.contents)

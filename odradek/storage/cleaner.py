@@ -1,14 +1,15 @@
-"""One pass of compaction over one log: the choice of the log, and the file work around `odradek.storage.compaction`.
+"""One pass of compaction over one log: the choice of the log, and the file operations around
+`odradek.storage.compaction`.
 
-`cleanable` decides which log to clean next, over which offsets, and how its segments are grouped: pure decisions, with
-the thresholds of Kafka's cleaner.
+`cleanable` decides which log to clean next, over which offsets, and how its segments are grouped. These are pure
+decisions with the thresholds of Kafka's cleaner.
 
     CleanerPass(…)        loop     takes the log's segments as they are now
-    learn()               thread   the latest offset of each key
+    learn()               thread   finds the latest offset of each key
     clean_next()          thread   one group of segments → one `.cleaned` segment, renamed to `.swap`
-    log.replace_segments, replacement.finish, …     as SegmentReplacement says; then clean_next() again
+    log.replace_segments, replacement.finish, …     see SegmentReplacement; then clean_next() again
 
-The log continues to be written meanwhile: appending changes nothing that a pass reads.
+The log can be written meanwhile: appending changes nothing that a pass reads.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from odradek.storage.segment_removal import SegmentReplacement
 
 
 class SegmentFacts(Protocol):
-    """Facts about a segment that decide whether it is cleaned."""
+    """The properties of a segment that decide whether it is cleaned."""
 
     base_offset: int
     size_bytes: int
@@ -47,13 +48,16 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """`first_dirty_offset`: what lies below was cleaned before. `end_offset`, exclusive: where a pass has to stop."""
+    """The part of a log that can be cleaned now.
+
+    Everything below `first_dirty_offset` was cleaned before. `end_offset`, exclusive, is where a pass has to stop.
+    """
 
     first_dirty_offset: int
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
-    is_overdue: bool  # `max.compaction.lag.ms` is over for some of it
+    is_overdue: bool  # some of it is older than `max.compaction.lag.ms`
     min_dirty_ratio: float
 
     @property
@@ -76,10 +80,10 @@ def cleanable(
     last_stable_offset: int,
     now_ms: int,
 ) -> Cleanable:
-    """Finds what of a log could be cleaned now.
+    """Returns the part of a log that can be cleaned now.
 
-    segments     ascending, the active one last: it is never cleaned
-    cleaned_to   as the cleaner checkpoint says; None for a log that was never cleaned
+    segments     ascending, with the active one last, which is never cleaned
+    cleaned_to   offset in the cleaner checkpoint; None if the log was never cleaned
     """
     first_dirty = cleaned_to
     if first_dirty is None or not log_start_offset <= first_dirty <= log_end_offset:
@@ -92,10 +96,10 @@ def cleanable(
         too_young = (segment.base_offset for segment in dirty if segment.largest_timestamp() > youngest_ms)
         end_offset = min(end_offset, next(too_young, end_offset))
     end_offset = max(end_offset, first_dirty)
-    # A pass goes on to the end of the segment that holds its end, as far as counting bytes is concerned.
+    # Bytes are counted up to the end of the segment that contains the end of the pass.
     counted_to = next((s.base_offset for s in segments[:-1] if s.base_offset >= end_offset), active_base)
     oldest_ms = now_ms - max(config.max_compaction_lag_ms, 0)
-    # Without a limit (the default) nobody has to read first batches.
+    # Without a limit (the default), the first batches need not be read.
     first_timestamps = (segment.first_timestamp() for segment in (dirty if oldest_ms > 0 else ()))
     return Cleanable(
         first_dirty_offset=first_dirty,
@@ -108,7 +112,8 @@ def cleanable(
 
 
 def next_lag_ms(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int | None:
-    """When the next `min.compaction.lag.ms` or `max.compaction.lag.ms` is over, and `cleanable` may say more."""
+    """Returns when a `min.compaction.lag.ms` or `max.compaction.lag.ms` ends next, so that more may become
+    cleanable."""
     times_ms: list[int] = []
     for segment in segments[:-1]:
         if config.min_compaction_lag_ms > 0:
@@ -120,7 +125,7 @@ def next_lag_ms(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int
 
 
 def filthiest(logs: Mapping[K, Cleanable]) -> K | None:
-    """The one with the largest dirty ratio of those that want cleaning."""
+    """Returns the log with the largest dirty ratio among those that need cleaning."""
     wanting = [key for key, found in logs.items() if found.wants_cleaning]
     return max(wanting, key=lambda key: logs[key].dirty_ratio, default=None)
 
@@ -128,9 +133,9 @@ def filthiest(logs: Mapping[K, Cleanable]) -> K | None:
 def groups(
     segments: Sequence[S], config: LogConfig, *, index_bytes: Mapping[int, int], end_offset: int
 ) -> list[list[S]]:
-    """Segments to be made one, so that what is cleaned again and again does not end as a thousand small files.
+    """Groups segments that can be merged into one, so that repeated cleaning does not leave a thousand small files.
 
-    index_bytes   of the larger index of each segment, by base offset
+    index_bytes   size of the larger index of each segment, by base offset
     """
     made: list[list[S]] = []
     for at, segment in enumerate(segments):
@@ -149,7 +154,7 @@ def groups(
 
 
 def _from(segments: Sequence[S], offset: int) -> Sequence[S]:
-    """From the segment that holds `offset` on."""
+    """Returns the segments from the one that contains `offset` on."""
     first = max((at for at, segment in enumerate(segments) if segment.base_offset <= offset), default=0)
     return segments[first:]
 
@@ -159,7 +164,7 @@ UNCLEANABLE = (CorruptSegment, CorruptIndex, MalformedMessage, OSError)
 
 
 def no_throttle(size_bytes: int) -> None:
-    """Lets a pass go as fast as the disk does."""
+    """The default throttle: no limit on the speed of a pass."""
 
 
 class CleanerPass:
@@ -184,7 +189,7 @@ class CleanerPass:
         self._directory = directory
         self._segments = [s for s in segments[:-1] if s.base_offset < found.end_offset]
         self._later_segments = segments[len(self._segments) : -1]
-        self._active_aborted = segments[-1].txn_index.entries()  # now, since the loop goes on adding to it
+        self._active_aborted = segments[-1].txn_index.entries()  # copied now, because the loop continues to add entries
         self._config = config
         self._found = found
         self._producers = producers
@@ -197,26 +202,27 @@ class CleanerPass:
 
     @property
     def end_offset(self) -> int:
-        """How far the log is clean when the pass is over: what the next one starts from. Known after `learn`."""
+        """The offset up to which the log is clean after this pass, where the next one starts. Known after `learn`."""
         return self._keys.end_offset
 
     def learn(self) -> None:
-        """Raises one of UNCLEANABLE: then this log cannot be cleaned."""
+        """Finds the latest offset of each key, and groups the segments. Raises one of UNCLEANABLE if this log cannot be
+        cleaned."""
         found, keys = self._found, self._keys
         keys.end_offset = found.first_dirty_offset
-        # To the very end of the log: records of an aborted transaction must not be taken for committed ones because its
-        # marker lies beyond the end of the pass, or of what the map can hold.
+        # Read the indexes up to the very end of the log: the marker of an aborted transaction may lie beyond the end of
+        # the pass, or beyond the capacity of the map. Its records must not count as committed.
         indexes = [segment.txn_index.entries() for segment in (*self._segments, *self._later_segments)]
         aborted = [txn for entries in (*indexes, self._active_aborted) for txn in entries]
         dirty = [s for s, end in self._with_ends(self._segments) if end > found.first_dirty_offset]
-        # Those that ended before are none of this reading's business: it never meets their markers.
+        # Leave out transactions that ended before: this scan never reaches their markers.
         first_read = dirty[0].base_offset if dirty else found.end_offset
         transactions = PassTransactions(txn for txn in aborted if txn.last_offset >= first_read)
         for segment, end in self._with_ends(dirty):
             batches_below = (at for at in self._read(segment) if at[0].base_offset < found.end_offset)
             if not collect_keys(batches_below, keys, transactions, found.first_dirty_offset):
                 break
-            keys.end_offset = max(keys.end_offset, min(end, found.end_offset))  # over a gap at the segment's end
+            keys.end_offset = max(keys.end_offset, min(end, found.end_offset))  # includes a gap at the segment's end
         self._segments = [s for s in self._segments if s.base_offset < keys.end_offset]
         index_bytes = {s.base_offset: max(8 * len(s.offset_index), 12 * len(s.time_index)) for s in self._segments}
         self._groups = groups(self._segments, self._config, index_bytes=index_bytes, end_offset=found.end_offset)
@@ -230,7 +236,8 @@ class CleanerPass:
         self._filter = RecordFilter(keys, self._transactions, rules)
 
     def clean_next(self) -> SegmentReplacement | None:
-        """The next group, cleaned and prepared to take its place; None when all are done. Raises as `learn`."""
+        """Cleans the next group of segments, and prepares the replacement. Returns None when all are done. Raises the
+        errors of `learn`."""
         if not self._groups:
             return None
         group = self._groups.pop(0)
@@ -242,7 +249,8 @@ class CleanerPass:
             self._clean(group, cleaned)
             replacement.prepare()
         except BaseException:
-            with suppress(OSError):  # what stays is overwritten by the next attempt, or unlinked at the next start
+            # Remaining files are overwritten by the next attempt, or unlinked at the next start.
+            with suppress(OSError):
                 replacement.discard()
             raise
         return replacement
@@ -252,7 +260,7 @@ class CleanerPass:
         writer = _Writer(cleaned, self._config.index_interval_bytes, self._throttle)
         for segment in group:
             for header, batch in self._read(segment):
-                # Beyond the end of the pass nothing is decided: it may hold records of open transactions.
+                # Records beyond the end of the pass are kept: they may belong to open transactions.
                 kept = self._filter.filtered(header, batch) if header.base_offset < self._found.end_offset else batch
                 if kept is not None:
                     writer.append(header if kept is batch else read_batch_header(kept), kept)
@@ -261,7 +269,8 @@ class CleanerPass:
         for txn in self._transactions.still_indexed:
             cleaned.txn_index.append(txn)
         self._transactions.still_indexed.clear()
-        for segment in group:  # of the markers beyond the end of the pass, which stay as they are
+        # Aborted transactions whose markers lie beyond the end of the pass, which stay as they are.
+        for segment in group:
             for txn in segment.txn_index.entries():
                 if txn.last_offset >= self._found.end_offset:
                     cleaned.txn_index.append(txn)
@@ -272,7 +281,7 @@ class CleanerPass:
         self._disk.sync_directory(self._directory)
 
     def _read(self, segment: Segment) -> Iterator[BatchAt]:
-        """Every batch, checked: what is damaged must not get a new CRC that vouches for it."""
+        """Yields every batch after checking it: a damaged batch must not get a new, valid CRC."""
         next_offset = segment.base_offset
         for portion in scan(segment, 0, segment.size_bytes):
             view = memoryview(portion)
@@ -284,12 +293,13 @@ class CleanerPass:
             self._throttle(len(portion))
 
     def _with_ends(self, segments: Sequence[Segment]) -> Iterator[tuple[Segment, int]]:
-        """Each with the base offset of the next."""
+        """Yields each segment with the base offset of the next."""
         for at, segment in enumerate(segments):
             yield segment, segments[at + 1].base_offset if at + 1 < len(segments) else self._found.end_offset
 
     def _last_of_producers(self) -> Mapping[int, LastOfProducer]:
-        """Finds the newest control batch below the pass's end of producers whose last word was a marker."""
+        """Returns the last batch of every producer. For a producer whose last batch was a marker, finds the newest
+        control batch below the end of the pass."""
         epochs = {entry.producer_id: entry.producer_epoch for entry in self._producers if not entry.batches}
         markers: dict[int, int] = {}
         if epochs:
@@ -315,7 +325,7 @@ class _Writer:
         self._waiting: list[Buffer] = []
         self._waiting_bytes = self._written_bytes = 0
         segment.create_file()
-        segment.file.truncate(0)  # an earlier attempt may have left something
+        segment.file.truncate(0)  # an earlier attempt may have left content
 
     def append(self, header: BatchHeader, batch: Buffer) -> None:
         self._segment.note_batch(self._written_bytes + self._waiting_bytes, header, self._index_interval_bytes)

@@ -1,10 +1,10 @@
-"""The choice of the records of a compacted log that survive, and the batches that hold them: no files, one batch at a
-time.
+"""Decides which records of a compacted log survive, and builds the batches that contain them. Works on one batch at a
+time, without files.
 
-A pass reads the log twice: first what is new since the last pass (`collect_keys`), to learn the latest offset of each
-key, then everything from the start of the log (`RecordFilter.filtered`). One `PassTransactions` serves a whole pass,
-because a transaction may begin in one segment and end in a later one. Source: docs/spec/transactions.md#s7, and the
-output of the cleaner of Kafka 4.3.1, with which tests compare this one's.
+A pass reads the log twice. First it reads everything since the last pass (`collect_keys`), to find the latest offset of
+each key; then it reads everything from the start of the log (`RecordFilter.filtered`). The whole pass uses a single
+`PassTransactions`, because a transaction may begin in one segment and end in a later one. Source:
+docs/spec/transactions.md#s7, and the output of Kafka 4.3.1's cleaner, with which the tests compare this one.
 """
 
 from collections import deque
@@ -22,17 +22,21 @@ from odradek.storage.key_map import KeyMap
 
 
 class PassTransactions:
-    """aborted   those of the transaction indexes of every segment that the pass covers, to the segment's very end"""
+    """Tracks which transactions of a pass were aborted, and which markers are still needed.
+
+    aborted   entries of the transaction indexes of all segments that the pass covers, up to the segments' very end
+    """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
         self._aborting: dict[int, AbortedTxn] = {}  # by producer id: its records from here to its marker were aborted
-        self._aborted_seen: set[int] = set()  # of these, the producers whose records were met
-        self._committed_seen: set[int] = set()  # producers whose committed records were met, their marker not yet
-        self.still_indexed: list[AbortedTxn] = []  # aborted transactions whose records were met, by their markers
+        self._aborted_seen: set[int] = set()  # producers of these whose records have occurred
+        self._committed_seen: set[int] = set()  # producers whose committed records have occurred, but not their marker
+        # Aborted transactions with records, for the index; added at their markers.
+        self.still_indexed: list[AbortedTxn] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Takes note of a batch of records; whether its transaction was aborted."""
+        """Returns whether the transaction of this batch of records was aborted, and notes the batch."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -44,7 +48,8 @@ class PassTransactions:
         return False
 
     def is_marker_of_nothing(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Takes note of a control batch; whether no record of its transaction was met, so that nobody needs it."""
+        """Returns whether no record of the control batch's transaction has occurred, so that the marker is superfluous.
+        Notes the batch."""
         self._reach(header.last_offset)
         if header.record_count == 0:
             return True
@@ -71,7 +76,7 @@ class PassTransactions:
             self._aborting.setdefault(txn.producer_id, txn)
 
 
-# A log may hold batches that Kafka took although they open to more than we would take.
+# A log may contain batches that Kafka accepted although they decompress to more than this broker accepts.
 OPENED_LIMIT_BYTES = 2**31 - 1
 
 BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of its batch
@@ -79,20 +84,20 @@ BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of its batch
 
 @dataclass(frozen=True, slots=True)
 class LastOfProducer:
-    """The batch on which an active producer's state rests, and that compaction must not take altogether."""
+    """The last batch of an active producer, which holds its state. Compaction must not remove it entirely."""
 
     producer_epoch: int
-    last_data_offset: int | None  # last offset of its last batch of records; None where its last word was a marker
-    last_marker_offset: int | None = None  # of the newest control batch with this epoch, where it is known
+    last_data_offset: int | None  # last offset of its last batch of records; None if its last batch was a marker
+    last_marker_offset: int | None = None  # of the newest control batch with this epoch, if known
 
 
 @dataclass(frozen=True, slots=True)
 class PassRules:
     """
-    end_offset           where the pass may not go beyond, exclusive; the batch that ends there is kept, if only as an
-                         empty one, so that the log still ends there
+    end_offset           where the pass ends, exclusive; the batch that ends there is kept, even if it is empty, so that
+                         the log still ends there
     now_ms               when the pass began
-    delete_retention_ms  how long tombstones and markers stay from the pass on that first finds them superfluous
+    delete_retention_ms  how long tombstones and markers stay after the first pass that finds them superfluous
     producers            the active ones, by producer id
     """
 
@@ -105,10 +110,10 @@ class PassRules:
 def collect_keys(
     batches: Iterable[BatchAt], keys: KeyMap, transactions: PassTransactions, first_dirty_offset: int
 ) -> bool:
-    """Learns the latest offset of each key from `first_dirty_offset` on; records of aborted transactions and control
+    """Finds the latest offset of each key from `first_dirty_offset` on. Records of aborted transactions and control
     records do not count.
 
-    returns   False when the map is full: `keys.end_offset` tells how far it got, within a batch perhaps
+    returns   False if the map is full; `keys.end_offset` is then where it stopped, possibly within a batch
     """
     for header, batch in batches:
         if header.is_control:
@@ -127,7 +132,7 @@ def collect_keys(
 
 
 class RecordFilter:
-    """Decides one pass's batches, which must come in order and all of them."""
+    """Filters the batches of one pass. Every batch must be passed to it, in order."""
 
     def __init__(self, keys: KeyMap, transactions: PassTransactions, rules: PassRules) -> None:
         self._keys = keys
@@ -135,9 +140,9 @@ class RecordFilter:
         self._rules = rules
 
     def filtered(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """The batch as it is to stand in the compacted log: itself, a new one with fewer records, or None.
+        """Returns the batch for the compacted log: unchanged, or a new one with fewer records, or None.
 
-        Raises MalformedMessage for a batch that cannot be read.
+        Raises MalformedMessage if the batch cannot be read.
         """
         if header.is_control:
             is_superfluous = self._transactions.is_marker_of_nothing(header, batch)
@@ -155,13 +160,13 @@ class RecordFilter:
         return self._filtered(header, batch, keeps_empty)
 
     def _carries_state(self, header: BatchHeader) -> bool:
-        """Whether an active producer's sequence or epoch would be forgotten without this batch."""
+        """Returns whether the sequence or epoch of an active producer would be lost without this batch."""
         last = self._rules.producers.get(header.producer_id) if header.has_producer_id else None
         if last is None:
             return False
         if last.last_data_offset is not None:
             return header.last_offset == last.last_data_offset
-        # Kafka keeps every control batch of the current epoch; the newest of them says as much, and is one.
+        # Kafka keeps every control batch of the current epoch. The newest one is sufficient.
         return (
             header.is_control
             and header.producer_epoch == last.producer_epoch
@@ -201,14 +206,14 @@ class RecordFilter:
 
 
 class _Part(NamedTuple):
-    """The parts of a record that decide its fate, and its place."""
+    """The parts of a record that decide whether it is kept, and its position."""
 
     offset_delta: int
     timestamp_delta: int
     key: bytes | None
     has_value: bool
     attributes_at: int
-    key_at: int  # from its length on
+    key_at: int  # where the length of the key begins
     end: int
 
 
@@ -239,7 +244,7 @@ def _parts(opened: bytes, count: int) -> Iterator[_Part]:
 
 
 def _rebuilt(header: BatchHeader, opened: bytes, kept: list[_Part], horizon_ms: int | None) -> bytearray:
-    """A batch of these records only. It still counts the offsets and sequences of the others."""
+    """Returns a batch with these records only. Its header still covers the offsets and sequences of the others."""
     has_append_time = header.is_log_append_time
     timestamps = [header.max_timestamp if has_append_time else header.base_timestamp + p.timestamp_delta for p in kept]
     base_timestamp = timestamps[0] if horizon_ms is None else horizon_ms
@@ -265,6 +270,6 @@ def _rebuilt(header: BatchHeader, opened: bytes, kept: list[_Part], horizon_ms: 
 
 
 def _empty(header: BatchHeader) -> bytearray:
-    """The header alone: who wrote it, and which offsets and sequences it took."""
+    """Returns a batch without records, which preserves its producer, offsets and sequences."""
     kept_bits = header.attributes & ~(DELETE_HORIZON | 0x07) & 0x7F
     return pack_batch(replace(header, attributes=kept_bits, base_timestamp=NO_TIMESTAMP, record_count=0), b"")

@@ -1,7 +1,7 @@
-"""Keeps jobs in threads away from the files of a partition that has been deleted.
+"""Prevents jobs in threads from changing the files of a partition that has been deleted.
 
-Jobs reach files by name. After a partition is deleted, a new one with the same name may be created at once, and its
-directory and files have the names that the job still holds.
+Jobs access files by name. After a partition is deleted, a new one with the same name may be created immediately, and
+its directory and files then have the names that the job still uses.
 """
 
 import errno
@@ -10,14 +10,15 @@ from types import TracebackType
 
 
 class DirectoryGone(OSError):
-    """The partition was deleted; what is left of the job does not matter any more."""
+    """The partition was deleted, so the rest of the job is no longer needed."""
 
     def __init__(self) -> None:
         super().__init__(errno.ENOENT, "the partition was deleted")
 
 
 class DirectoryGuard:
-    """One per log. Within `with guard:` the directory is this log's; keep it short, the loop may be waiting."""
+    """Protects the directory of one log. Within `with guard:` it belongs to this log. Keep that short, because the loop
+    may be waiting."""
 
     __slots__ = ("_is_gone", "_lock")
 
@@ -26,7 +27,7 @@ class DirectoryGuard:
         self._lock = Lock()
 
     def take_away(self) -> None:
-        """Called before the directory is renamed."""
+        """Marks the directory as gone. Called before it is renamed."""
         with self._lock:
             self._is_gone = True
 

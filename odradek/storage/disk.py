@@ -1,11 +1,11 @@
-"""The only module that opens files. The rest of the package is written against `Disk`, so that a test can substitute a
-disk that counts, fails and forgets (tests/support/fake_disk.py).
+"""The only module that opens files. The rest of the package uses `Disk`, so that tests can substitute a disk that
+counts, fails and loses data (tests/support/fake_disk.py).
 
-What a crash may take, and what the storage package therefore relies on:
+The storage package relies on these properties of a crash:
 
-- a process that is killed loses nothing it has written; a power failure may take any write since the last `sync` of
-  that file, whole or in part, and any creation, renaming or removal since the last `sync_directory` of its directory;
-- `replace` is durable in itself: after it, the file holds the new bytes; before, the old ones; never a mixture.
+- A killed process loses nothing that it has written. A power failure may lose any write since the last `sync` of the
+  file, in whole or in part, and any creation, renaming or removal since the last `sync_directory` of its directory.
+- `replace` is atomic and durable: afterwards the file has the new content, before that the old one, never a mixture.
 """
 
 import errno
@@ -16,49 +16,51 @@ from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-MAX_WRITE_BYTES: Final = 128 * 1024  # of more at once the kernel takes larger pages, up to 4 times as long per byte
+# For larger writes the kernel uses larger pages, which take up to 4 times as long per byte.
+MAX_WRITE_BYTES: Final = 128 * 1024
 MAX_WRITE_BUFFERS: Final = 512  # IOV_MAX is 1024
-SAMPLE_EVERY_BYTES: Final = 128 * 1024  # what Linux reads ahead at once
-NOT_SENDABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot do sendfile
+SAMPLE_EVERY_BYTES: Final = 128 * 1024  # size of Linux's read-ahead
+NOT_SENDABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of file systems without sendfile
 REPLACE_SUFFIX: Final = ".tmp"
 
 
 class WouldBlock(Exception):
-    """The bytes are not in the page cache: read them in a thread."""
+    """The bytes are not in the page cache. Read them in a thread."""
 
 
 class DirectoryInUse(Exception):
-    """Another process holds the lock."""
+    """Another process has locked the directory."""
 
 
 class DiskFile(Protocol):
-    """One open file. There is no `close`: it closes when nobody refers to it any more, so that a thread that still
-    reads never finds its descriptor given to another file."""
+    """One open file. It has no `close`: it is closed when the last reference disappears. A thread that still reads can
+    therefore never find its descriptor reused for another file."""
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Writes all of `buffers` at `position`, or raises OSError; then any part of them may have been written."""
+        """Writes all of `buffers` at `position`. If it raises OSError, any part of them may have been written."""
         ...
 
     def read_at(self, size_bytes: int, position: int) -> Buffer:
-        """Up to `size_bytes`; less only at the end of the file. May wait for the disk."""
+        """Reads `size_bytes`, or less at the end of the file. May wait for the disk."""
         ...
 
     def read_cached_at(self, size_bytes: int, position: int) -> Buffer:
-        """Reads as `read_at`, but raises WouldBlock rather than wait."""
+        """Like `read_at`, but raises WouldBlock instead of waiting."""
         ...
 
     def is_cached_at(self, size_bytes: int, position: int) -> bool:
-        """Whether these bytes are there and in the page cache, as far as samples show; False where nobody can tell."""
+        """Returns whether these bytes exist and are in the page cache, judging by samples. False if that cannot be
+        determined."""
         ...
 
     def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:
-        """Up to `size_bytes` into a socket that does not block, without a copy of ours. Returns how many; 0 only at the
-        end of the file. Waits for the disk where they are not cached. Raises BlockingIOError when the socket is full.
-        """
+        """Sends up to `size_bytes` into a non-blocking socket without copying them. Returns their number, which is 0
+        only at the end of the file. Waits for the disk if the bytes are not cached. Raises BlockingIOError if the
+        socket is full."""
         ...
 
     def sync(self) -> None:
-        """Returns once what was written, and the size, will survive a power failure (fdatasync)."""
+        """Makes all writes and the size survive a power failure (fdatasync)."""
         ...
 
     def truncate(self, size_bytes: int) -> None: ...
@@ -71,10 +73,11 @@ class HeldLock(Protocol):
 
 
 class Disk(Protocol):
-    """Paths are absolute or relative to the working directory; every method may raise OSError."""
+    """The file operations of a broker. Paths are absolute or relative to the working directory. Every method may raise
+    OSError."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """For reading and writing; `create` makes the file where there is none and keeps what it holds."""
+        """Opens a file for reading and writing. With `create`, creates it if it does not exist; its content is kept."""
         ...
 
     def open_for_reading(self, path: str) -> DiskFile: ...
@@ -82,11 +85,11 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_bytes(self, path: str, data: Buffer) -> None:
-        """Creates or empties the file and writes `data`, not yet durable."""
+        """Creates or empties the file, and writes `data`, which is not durable yet."""
         ...
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Durably puts `data` in the place of the file, in one step."""
+        """Replaces the content of the file by `data`, durably and atomically."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -96,11 +99,11 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def list_directory(self, path: str) -> list[str]:
-        """The names within, in no order. FileNotFoundError or NotADirectoryError otherwise."""
+        """Returns the names in the directory, unordered. Raises FileNotFoundError or NotADirectoryError."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Also the directories above it; an existing one is fine."""
+        """Creates a directory and its parents. It may already exist."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -112,20 +115,20 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def sync_file_system(self, path: str) -> None:
-        """Syncs every file, and every directory, of the file system that holds `path`."""
+        """Syncs all files and directories of the file system that contains `path`."""
         ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:
-        """(total, usable by us) of the file system that holds `path`."""
+        """Returns (total, available to us) of the file system that contains `path`."""
         ...
 
     def lock(self, path: str) -> HeldLock:
-        """Takes the file's lock for this process, creating the file. Raises DirectoryInUse."""
+        """Locks the file for this process, and creates it if necessary. Raises DirectoryInUse."""
         ...
 
 
 class RealFile:
-    """A descriptor that lives as long as this object."""
+    """A file descriptor that lives as long as this object."""
 
     __slots__ = ("_fd",)
 
@@ -137,13 +140,13 @@ class RealFile:
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
         fd = self._fd
-        if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:  # what a single request brings
+        if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:  # the usual size of a single request
             written = os.pwrite(fd, buffers[0], position)
             if written != len(buffers[0]):
                 _write_rest(fd, bytes(buffers[0])[written:], position + written)
             return
         size_bytes = sum(map(len, buffers))
-        if size_bytes <= MAX_WRITE_BYTES and len(buffers) <= MAX_WRITE_BUFFERS:  # as nearly always
+        if size_bytes <= MAX_WRITE_BYTES and len(buffers) <= MAX_WRITE_BUFFERS:  # nearly always
             groups: Iterable[tuple[Sequence[Buffer], int]] = ((buffers, size_bytes),)
         else:
             groups = _groups(buffers)
@@ -155,7 +158,7 @@ class RealFile:
 
     def read_at(self, size_bytes: int, position: int) -> Buffer:
         data = os.pread(self._fd, size_bytes, position)
-        if len(data) < size_bytes and data:  # a signal, or the end of the file
+        if len(data) < size_bytes and data:  # interrupted by a signal, or the end of the file
             parts = [data]
             missing = size_bytes - len(data)
             position += len(data)
@@ -175,10 +178,11 @@ class RealFile:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            return self.read_at(size_bytes, position)  # a file system that cannot tell, as some network ones
+            # A file system without this feature, such as some network file systems.
+            return self.read_at(size_bytes, position)
         if size_read < size_bytes:
             if position + size_read < os.fstat(self._fd).st_size:
-                raise WouldBlock  # only the first pages were there
+                raise WouldBlock  # only the first pages were cached
             del data[size_read:]
         return data
 
@@ -215,7 +219,7 @@ class RealFile:
 
 
 class RealLock:
-    """An flock; the kernel lets it go with the process, so a killed broker leaves none behind."""
+    """An flock. The kernel releases it when the process ends, so a killed broker leaves no lock behind."""
 
     __slots__ = ("_fd",)
 
@@ -228,7 +232,8 @@ class RealLock:
             self._fd = None
 
 
-# What is created is for its owner alone, as far as the umask is not stricter still: records and credentials are in it.
+# New files are accessible only to their owner (or less, with a stricter umask), because they contain records and
+# credentials.
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 
@@ -273,7 +278,7 @@ class RealDisk:
     def make_directory(self, path: str) -> None:
         try:
             os.mkdir(path, DIRECTORY_MODE)
-        except (FileExistsError, FileNotFoundError):  # makedirs looks first whether the directory above is there
+        except (FileExistsError, FileNotFoundError):  # makedirs would first check whether the parent exists
             os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
@@ -293,7 +298,7 @@ class RealDisk:
             os.close(fd)
 
     def sync_file_system(self, path: str) -> None:
-        import ctypes  # only at shutdown, and not on the way up
+        import ctypes  # used only at shutdown, and kept off the start-up path
 
         libc = ctypes.CDLL(None, use_errno=True)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -321,8 +326,8 @@ class RealDisk:
 
 
 class NotingDisk(RealDisk):
-    """Notes the paths of what it is about to change by name, from `begin_notes` to `end_notes`, so that a copy that was
-    made meanwhile can be put right. What is written to a file that is open already is not noted."""
+    """Records the paths that it is about to change by name, from `begin_notes` to `end_notes`, so that a copy made in
+    the meantime can be corrected. Writes to files that are already open are not recorded."""
 
     def __init__(self) -> None:
         self._noted: set[str] | None = None  # threads add to it
@@ -369,7 +374,7 @@ class NotingDisk(RealDisk):
 
 
 def allow_many_open_files() -> None:
-    """Raises this process's soft limit of open files to the hard one: a log that is written to keeps one open."""
+    """Raises the soft limit of open files to the hard limit: every log that is being written keeps a file open."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -377,7 +382,7 @@ def allow_many_open_files() -> None:
 
 
 def make_directory_durably(disk: Disk, path: str) -> None:
-    """With the directories above it."""
+    """Creates a directory and its parents durably."""
     missing = []
     while path and not disk.exists(path):
         missing.append(path)
@@ -388,14 +393,15 @@ def make_directory_durably(disk: Disk, path: str) -> None:
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:
-    """Removes a directory of files. For a thread; may be repeated after a failure."""
+    """Removes a directory and its files. Runs in a thread; may be repeated after a failure."""
     for name in disk.list_directory(path):
         disk.unlink(f"{path}/{name}")
     disk.remove_directory(path)
 
 
 def _groups(buffers: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
-    """`buffers` in portions of at most MAX_WRITE_BYTES and MAX_WRITE_BUFFERS, with their sizes; a large one is cut."""
+    """Yields `buffers` in groups of at most MAX_WRITE_BYTES and MAX_WRITE_BUFFERS, with their sizes. Splits large
+    buffers."""
     group: list[Buffer] = []
     group_bytes = 0
     for buffer in buffers:
@@ -416,7 +422,7 @@ def _groups(buffers: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
 
 
 def _write_rest(fd: int, data: bytes, position: int) -> None:
-    """After a short write: the rest, so that the reason (a full disk, say) shows itself as an error."""
+    """Writes the rest after a short write, so that its cause (a full disk, for example) appears as an error."""
     while data:
         written = os.pwrite(fd, data, position)
         if written == 0:

@@ -1,26 +1,27 @@
-"""The latest offset of every key in a stretch of a log, in bounded memory.
+"""The latest offset of every key in a range of a log, in bounded memory.
 
-Kafka's table takes `log.cleaner.dedupe.buffer.size` bytes, 24 for each key (a hash of 16 and the offset). In Python, a
-table that has to be probed would be ten times slower than a dict, so this is a dict. It holds fewer keys in the same
-memory; a log with more keys takes more passes, each of which continues where the last one ended.
+Kafka's table has a size of `log.cleaner.dedupe.buffer.size`, with 24 bytes for each key (a hash of 16 bytes and the
+offset). In Python a hash table of our own would be ten times slower than a dict, so this is a dict. It stores fewer
+keys in the same memory. A log with more keys needs more passes, each of which continues where the last one ended.
 """
 
 from hashlib import blake2b
 from typing import Final
 
-ENTRY_BYTES: Final = 160  # of the dict (at two thirds full), the key and the offset, measured
+ENTRY_BYTES: Final = 160  # size of the dict entry (at two thirds full), the key and the offset, as measured
 _HASH_BYTES: Final = 16
 
 
 class KeyMap:
-    """Full keys below 16 bytes, hashes of 16 bytes of all others: as in Kafka, two keys may not collide in 128 bits."""
+    """Stores keys below 16 bytes as they are, and 16-byte hashes of all others. Like Kafka, it assumes that no two keys
+    collide in 128 bits."""
 
     __slots__ = ("_capacity", "_latest", "end_offset")
 
     def __init__(self, memory_bytes: int) -> None:
         self._capacity = max(1, memory_bytes // ENTRY_BYTES)
         self._latest: dict[bytes, int] = {}
-        self.end_offset = 0  # the map knows every record below, from where it began
+        self.end_offset = 0  # the map contains every key below this offset, from the offset where it began
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -30,10 +31,10 @@ class KeyMap:
         return len(self._latest) >= self._capacity
 
     def put(self, key: bytes, offset: int) -> None:
-        """Offsets come in ascending order."""
+        """Stores the latest offset of a key. Offsets must be passed in ascending order."""
         self._latest[key if len(key) < _HASH_BYTES else blake2b(key, digest_size=_HASH_BYTES).digest()] = offset
         self.end_offset = offset + 1
 
     def latest(self, key: bytes) -> int:
-        """-1 for a key that the stretch does not hold."""
+        """Returns the latest offset of the key, or -1 if the range does not contain it."""
         return self._latest.get(key if len(key) < _HASH_BYTES else blake2b(key, digest_size=_HASH_BYTES).digest(), -1)

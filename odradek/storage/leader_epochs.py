@@ -1,4 +1,4 @@
-"""The first offset of each leader epoch. Kept in memory; its file is `leader-epoch-checkpoint`.
+"""The first offset of each leader epoch, in memory; the file is `leader-epoch-checkpoint`.
 
 The file may lag behind the log: recovery reads the epochs of unflushed batches from their headers.
 """
@@ -12,13 +12,13 @@ _START: Final = itemgetter(1)
 
 
 class LeaderEpochs:
-    """(epoch, first offset) pairs, both ascending."""
+    """The leader epochs of one log: pairs of epoch and first offset, both ascending."""
 
     __slots__ = ("_entries", "is_dirty")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._entries = entries or []
-        self.is_dirty = False  # the file does not hold this yet
+        self.is_dirty = False  # the file does not contain the current entries yet
 
     @property
     def latest(self) -> int | None:
@@ -28,24 +28,24 @@ class LeaderEpochs:
         return list(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins at `start_offset`. One that is not newer than the latest changes nothing."""
+        """Adds an epoch that begins at `start_offset`. Does nothing if it is not newer than the latest one."""
         if self._entries and epoch <= self._entries[-1][0]:
             return
         while self._entries and self._entries[-1][1] >= start_offset:
-            self._entries.pop()  # wrote nothing
+            self._entries.pop()  # that epoch has no batches
         self._entries.append((epoch, start_offset))
         self.is_dirty = True
 
     def epoch_at(self, offset: int) -> int | None:
-        """The epoch that wrote, or would write, `offset`."""
+        """Returns the epoch in which `offset` was or would be written."""
         at = bisect_right(self._entries, offset, key=_START) - 1
         return self._entries[at][0] if at >= 0 else None
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """For an epoch: the largest known one not above it, and the offset at which that ended (exclusive).
+        """Returns the largest known epoch not above `epoch`, and the offset at which it ended (exclusive).
 
-        An epoch older than all known ones is answered with itself and the first known offset; None for one newer than
-        the latest, or when none is known.
+        For an epoch older than all known ones, returns that epoch and the first known offset. Returns None for an epoch
+        newer than the latest one, or if none is known.
         """
         if not self._entries or epoch > self._entries[-1][0]:
             return None
@@ -56,13 +56,13 @@ class LeaderEpochs:
         return (self._entries[above - 1][0] if above else epoch), end
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset` (exclusive)."""
+        """Removes the epochs that begin at or above the new end of the log (exclusive)."""
         while self._entries and self._entries[-1][1] >= end_offset:
             self._entries.pop()
             self.is_dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`; the epoch that wrote it is kept, as starting there."""
+        """Removes the epochs before the new start of the log. The epoch that contains it is kept, and begins there."""
         at = bisect_right(self._entries, start_offset, key=_START) - 1
         if at >= 0 and (at > 0 or self._entries[0][1] < start_offset):
             self._entries[: at + 1] = [(self._entries[at][0], start_offset)]

@@ -1,18 +1,18 @@
-"""Traces of earlier starts and stops in a partition's directory: an interrupted operation, which is completed, and the
-refusal of a damaged log, which stays.
+"""Traces of earlier processes in a partition's directory: interrupted operations, which are completed, and the refusal
+of a damaged log, which persists.
 
     .deleted           no longer part of the log: unlinked
-    .tmp               a checkpoint that was not put in its place: unlinked
+    .tmp               a checkpoint that was not renamed to its final name: unlinked
     .cleaned           compaction had not finished writing it: unlinked
-    .swap              compaction had finished: the segments that it was made from go, and it takes their place
-    .odradek_refused   the reason, for people; Kafka passes over it
+    .swap              compaction had finished: it replaces the segments that it was made from, which are unlinked
+    .odradek_refused   the reason of a refusal, for people; Kafka ignores this file
 
-A clean that makes several segments renames them to `.swap` from the last to the first. A `.swap` above some `.cleaned`
-therefore belongs to an unfinished clean and is unlinked too: the old segments are all still there.
+A clean that creates several segments renames them to `.swap` from the last to the first. A `.swap` above a `.cleaned`
+therefore belongs to an unfinished clean, and is unlinked too: all old segments still exist.
 
-A log that a start has refused as damaged stays refused until a person decides, whatever starts come in between. The
-start that finds the damage takes the mark of the clean stop away. The next one would take the log for one that a crash
-has left, and cut off what does not follow from the damaged batch; the file prevents that.
+A log that was refused as damaged stays refused until a person decides, even across several starts. The start that finds
+the damage removes the mark of the clean stop. Without the refusal file, the next start would treat the log as one left
+by a crash, and truncate it at the damaged batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.storage.segment import CorruptSegment, Segment
 
 
 def finish_leftovers(disk: Disk, directory: str) -> list[str]:
-    """Returns the names in the directory once nothing is left over."""
+    """Completes interrupted operations. Returns the names that the directory contains afterwards."""
     names = disk.list_directory(directory)
     if not any(name.endswith((DELETED, CLEANED, SWAP, REPLACE_SUFFIX)) for name in names):
         return names
@@ -54,8 +54,8 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
     others = [name for name in swaps if name not in logs]
     bases = [offset for name in logs if (offset := offset_of(name)) is not None]
     if bases:
-        # Together they replace what lies between the first offset of the first and the end of the last: an old segment
-        # may be spread over two new ones.
+        # Together the new segments replace everything from the first offset of the first to the end of the last: an old
+        # segment may extend over two new ones.
         end_offset = max(_end_offset(disk, directory, base_offset) for base_offset in bases)
         for old in disk.list_directory(directory):
             offset = offset_of(old)
@@ -63,19 +63,19 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
                 disk.unlink(f"{directory}/{old}")
     for name in others:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
-    # The log comes last: until it bears its name, the next start does all this again; and once it does, no index of
-    # the old segment may come back.
+    # The log is renamed last: until it has its final name, the next start repeats all this. Once it has, no index of
+    # the old segment may reappear.
     disk.sync_directory(directory)
     for name in logs:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
 
 
 def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
-    """Behind the last batch of a swap file."""
+    """Returns the offset after the last batch of a swap file."""
     segment = Segment(disk, directory, base_offset, size_bytes=0, created_ms=0, file_suffix=SWAP)
     segment.size_bytes = segment.file.size()
     end_offset = base_offset + 1
-    with suppress(CorruptSegment):  # what follows is recovery's to judge, under the file's final name
+    with suppress(CorruptSegment):  # recovery examines the rest, under the file's final name
         for _, header in segment.headers(0, segment.size_bytes):
             end_offset = max(end_offset, header.next_offset)
     return end_offset
@@ -85,7 +85,7 @@ logger = logging.getLogger(__name__)
 
 
 def remembered_refusal(disk: Disk, directory: str) -> str | None:
-    """Why an earlier start refused the log in this directory, and what to do about it."""
+    """Returns why an earlier start refused the log in this directory, and what to do about it."""
     path = f"{directory}/{REFUSED}"
     if not disk.exists(path):
         return None
@@ -97,7 +97,7 @@ def remembered_refusal(disk: Disk, directory: str) -> str | None:
 
 
 def remember_refusal(disk: Disk, directory: str, reason: str) -> None:
-    """Durable when it returns. A disk that refuses it is told of in the log."""
+    """Writes the refusal file durably. If the disk fails, logs a warning."""
     try:
         disk.replace(f"{directory}/{REFUSED}", f"{reason}\n".encode())
     except OSError as error:

@@ -1,12 +1,13 @@
-"""The log of one partition: appending, the high watermark and the last stable offset, and producer state.
+"""The log of one partition: appending, the high watermark, the last stable offset, and producer state.
 
 Owned by the loop thread. Appending has two steps, so that all appends of a loop tick share one write:
 
     append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
 
-There is one replica, so what is written is committed: the high watermark is the end of what is written, or of what is
-synced where `flush.messages` asks for it. A power failure may take everything above `recovery_point`. The parts:
-producer_state.py, staging.py (what waits for the write), log_reader.py, log_sync.py, recovery.py, segment_removal.py.
+There is one replica, so everything written is committed. The high watermark is the end of the written data, or of the
+synced data if `flush.messages` requires a sync. A power failure may lose everything above `recovery_point`. The parts:
+producer_state.py, staging.py (batches that wait for the write), log_reader.py, log_sync.py, recovery.py,
+segment_removal.py.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def no_jitter(limit_ms: int) -> int:
 
 
 class Log:
-    """`reader` reads from `log_start_offset` up to `high_watermark`. `offline_reason`: why nothing can be appended."""
+    """The log of one partition. `reader` reads from `log_start_offset` up to `high_watermark`. `offline_reason`
+    explains why nothing can be appended."""
 
     def __init__(
         self,
@@ -53,7 +55,9 @@ class Log:
         tail_cache: TailCache,
         jitter_ms: Callable[[int], int] = no_jitter,
     ) -> None:
-        """jitter_ms: a random number of milliseconds below its argument, so that segments do not all roll at once."""
+        """
+        jitter_ms   returns a random number of milliseconds below its argument, so that not all segments roll at once
+        """
         self._disk = disk
         self.directory = directory
         self.topic = topic
@@ -62,7 +66,7 @@ class Log:
         self.config = config
         self._jitter_ms = jitter_ms
         self.log_start_offset = state.log_start_offset
-        self.log_end_offset = state.end_offset  # behind the last record written; what is merely staged does not count
+        self.log_end_offset = state.end_offset  # after the last written record; staged records do not count
         self.high_watermark = state.end_offset
         self.recovery_point = state.recovery_point
         self.offline_reason: str | None = None
@@ -80,20 +84,21 @@ class Log:
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
         self._ticket: SyncTicket | None = None
-        self._stable_offset = self._stable_at_sync = self.last_stable_offset  # as of the high watermark, of the ticket
-        self._replacement: SegmentReplacement | None = None  # the last one
+        # At the high watermark, and at the end of the ticket.
+        self._stable_offset = self._stable_at_sync = self.last_stable_offset
+        self._replacement: SegmentReplacement | None = None  # the latest one
         self._guard = DirectoryGuard()
-        self.noted = state.noted  # facts of files as they stand, for the manifest of a clean stop
+        self.noted = state.noted  # facts about files that are up to date, for the manifest of a clean stop
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition})"
 
-    # --- how far it goes, and what is known of it
+    # --- offsets and state
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided."""
-        if self.high_watermark != self.log_end_offset:  # a marker above decides nothing yet
+        """Offset below which every transaction is committed or aborted."""
+        if self.high_watermark != self.log_end_offset:  # a marker above the high watermark decides nothing yet
             return max(self._stable_offset, self.log_start_offset)
         first_unstable = self._producers.states.first_unstable_offset
         if first_unstable is None or first_unstable >= self.high_watermark:
@@ -102,7 +107,7 @@ class Log:
 
     @property
     def synced_offset(self) -> int:
-        """Everything below survives a power failure."""
+        """Offset below which everything survives a power failure."""
         return self.recovery_point
 
     @property
@@ -111,7 +116,7 @@ class Log:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Ascending; the last one is the active segment."""
+        """All segments, ascending; the last one is the active segment."""
         return self._segments.all.segments
 
     @property
@@ -119,7 +124,8 @@ class Log:
         return self._leader_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """The largest leader epoch not above `epoch`, and where it ended (exclusive); None if it is newer than ours."""
+        """Returns the largest leader epoch not above `epoch`, and its end (exclusive). None if `epoch` is newer than
+        ours."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def leader_epoch_at(self, offset: int) -> int | None:
@@ -132,13 +138,13 @@ class Log:
         return self._producers.states.get(producer_id)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Under this very epoch."""
+        """Returns whether this producer has an open transaction here with exactly this epoch."""
         return has_open_transaction(self._producers.states.get(producer_id), producer_epoch)
 
     # --- appending
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """Batches from here on carry `epoch`. One that is not newer changes nothing."""
+        """Gives all further batches this leader epoch, if it is newer than the current one."""
         assert not self._staging.runs, "a leadership begins between writes"
         self.leader_epochs.assign(epoch, self.log_end_offset)
         self._leader_epoch = max(epoch, self._leader_epoch)
@@ -146,11 +152,12 @@ class Log:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Before the coordinator is asked about a transaction: what to append its batch with, if the answer is yes.
+        """Called before the coordinator is asked about a transaction. Returns the guard with which to append the batch
+        if the answer is positive.
 
-        sequence             the batch's first; None where the batch is the broker's own
-        supports_epoch_bump  the question adds the partition (docs/spec/transactions.md#s4-6)
-        returns              NO_GUARD when the transaction is open here: nobody needs to be asked
+        sequence             first sequence of the batch; None for a batch of the broker's own
+        supports_epoch_bump  the request to the coordinator adds the partition (docs/spec/transactions.md#s4-6)
+        returns              NO_GUARD if the transaction is open here, so that the coordinator need not be asked
         raises               INVALID_PRODUCER_EPOCH for a producer that was fenced here
         """
         return self._producers.begin_verification(
@@ -167,12 +174,12 @@ class Log:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Checks one batch, gives it its place, and stages it for `write_staged`.
+        """Checks one batch, assigns its offsets, and stages it for `write_staged`.
 
-        batch                 exactly one, validated, offsets from 0; belongs to the log from now on
-        header                that of `batch`, where the caller has it
-        transaction_version   of the request that brought a marker (#s4-8)
-        guard                 what `begin_verification` gave; None where verification is switched off (#s4-3)
+        batch                 exactly one validated batch with offsets from 0; belongs to the log from now on
+        header                header of `batch`, if the caller has it
+        transaction_version   of the request that contained a marker (#s4-8)
+        guard                 result of `begin_verification`; None if verification is disabled (#s4-3)
         raises                KafkaError, and then nothing has changed
         """
         if header is None:
@@ -203,9 +210,10 @@ class Log:
         return Appended(base_offset, staging.next_offset - 1, log_append_time_ms)
 
     def write_staged(self) -> None:
-        """Writes what is staged and makes it readable; where it `needs_sync`, the end of a sync does.
+        """Writes the staged batches and makes them readable. If the log `needs_sync`, they become readable after the
+        sync.
 
-        raises   LogWriteFailed: none of it is in the log; which is offline, if even taking it back failed
+        raises   LogWriteFailed: no part of them is in the log. If even undoing the write fails, the log goes offline.
         """
         staging = self._staging
         runs = staging.runs
@@ -240,7 +248,7 @@ class Log:
             run.written()
 
     def _begin_run(self, now_ms: int) -> StagedRun:
-        """In a new segment, whose file appears with the first write."""
+        """Starts a new segment, whose file is created by the first write."""
         snapshot = self._snapshot(self._staging.next_offset)
         return StagedRun(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
 
@@ -252,7 +260,7 @@ class Log:
         )
 
     def _rolled_to(self, segment: Segment, snapshot: SnapshotToWrite | None) -> None:
-        """The file of a new segment is there."""
+        """Makes a new segment, whose file exists now, the active one."""
         self._active.seal_time_index()
         self._unsynced.rolled.append(self._active)
         self._unsynced.names_changed = True
@@ -265,13 +273,13 @@ class Log:
             self._last_snapshot_offset = segment.base_offset
 
     def _snapshot(self, offset: int) -> SnapshotToWrite | None:
-        """The producers as of `offset`, unless nothing was added since the last snapshot."""
+        """Returns a snapshot of the producers as of `offset`, unless nothing was added since the last one."""
         if offset <= self._last_snapshot_offset:
             return None
         return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.states.entries())
 
     def _take_back(self, runs: list[StagedRun]) -> None:
-        """After a failed write: memory first, so that it is right whatever the disk does next."""
+        """Undoes a failed write. Restores the memory first, so that it is right even if the disk fails again."""
         self._staging.go_on_in(self._active, self.log_end_offset)
         self._unsynced.names_changed = True
         self._producers.take_back()
@@ -286,7 +294,7 @@ class Log:
             self.go_offline(f"{self}: what could not be written could not be taken back either: {error}")
 
     def go_offline(self, reason: str) -> None:
-        """Final: nothing is appended or synced any more. What was readable stays readable."""
+        """Permanently stops appending and syncing. Readable data stays readable."""
         if self.offline_reason is None:
             self.offline_reason = reason
 
@@ -294,22 +302,22 @@ class Log:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether `flush.messages` asks for an fdatasync before what was written last may be acknowledged and read."""
+        """Whether `flush.messages` requires an fdatasync before the last write may be acknowledged and read."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
     def has_rolled(self) -> bool:
-        """Whether finished segments wait for a sync. Nobody needs to wait for it, but it should come soon: until
-        then a restart after a crash reads them again."""
+        """Whether finished segments wait for a sync. No request waits for it, but it should happen soon: until then, a
+        restart after a crash reads these segments again."""
         return bool(self._unsynced.rolled)
 
     @property
     def syncing_to(self) -> int:
-        """Returns the offset below which all is synced, or being synced."""
+        """The offset below which everything is synced, or is being synced."""
         return self.recovery_point if self._ticket is None else self._ticket.end_offset
 
     def start_sync(self) -> SyncTicket:
-        """One at a time, since the next one relies on what this one makes durable."""
+        """Starts a sync. Only one may run at a time, because the next one relies on the result."""
         assert self._ticket is None, f"{self}: a sync is under way"
         first_unstable = self._producers.states.first_unstable_offset
         end_offset = self.log_end_offset
@@ -320,7 +328,8 @@ class Log:
         return self._ticket
 
     def finish_sync(self, ticket: SyncTicket) -> None:
-        """Raises LogWriteFailed if the sync failed; that is final, since nobody can tell what was lost."""
+        """Applies the result of a sync. If it failed, raises LogWriteFailed; that is permanent, because it is unknown
+        what was lost."""
         assert ticket is self._ticket
         self._ticket = None
         if ticket.error is not None:
@@ -332,12 +341,12 @@ class Log:
             self.high_watermark, self._stable_offset = ticket.end_offset, self._stable_at_sync
         self.noted |= ticket.noted
 
-    # --- making room
+    # --- retention
 
     def delete_records_before(self, offset: int) -> int:
-        """The log starts at `offset` from now on; the files follow when `retention` is next asked.
+        """Moves the log start offset forward to `offset`. The next `retention` removes the files.
 
-        returns   the log start offset, which never goes back
+        returns   the log start offset, which never moves backwards
         raises    KafkaError OFFSET_OUT_OF_RANGE above the high watermark
         """
         if offset > self.high_watermark or offset < 0:
@@ -351,12 +360,12 @@ class Log:
             self.leader_epochs.truncate_from_start(offset)
 
     def retention(self, now_ms: int, relied_on: Container[int] = frozenset()) -> SegmentRemoval | None:
-        """Takes the segments that retention lets go out of the log, which then starts behind them.
+        """Removes the segments that retention allows to delete from the log, which starts after them from now on.
 
-        relied_on  the producers whose open transactions stay, however old or large the log gets
-        returns   what remains to be done with their files, in a thread; None when nothing is to go, or when a sync
-                  or a replacement is under way that may include them
-        raises    LogWriteFailed when a new segment is needed and cannot be made
+        relied_on  producers whose open transactions are kept, regardless of the log's age and size
+        returns    the file operations that remain, for a thread; None if no segment is to be removed, or while a sync
+                   or a replacement is running that may include them
+        raises     LogWriteFailed if a new segment is needed and cannot be created
         """
         if self.is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
             return None
@@ -385,7 +394,7 @@ class Log:
     def retention_due_ms(self, now_ms: int, relied_on: Container[int] = frozenset()) -> int | None:
         """Returns the time from which on `retention` finds a segment, if nothing else happens; None if it never does.
 
-        relied_on  as `retention` takes it
+        relied_on  see `retention`
         """
         return deletable_from_ms(
             self.segments,
@@ -397,14 +406,14 @@ class Log:
         )
 
     def _relied_on_from(self, producer_ids: Container[int]) -> int | None:
-        """Returns where the first open transaction of one of these producers begins."""
+        """Returns the start of the first open transaction of one of these producers."""
         return next((at for at, each in self._producers.states.ongoing.items() if each in producer_ids), None)
 
     def replace_segments(self, replacement: SegmentReplacement) -> bool:
-        """Readers see the compacted segments from now on; `replacement` is prepared, and to be finished next.
+        """Replaces segments by their compacted versions for readers. `replacement` is prepared; call its `finish` next.
 
-        returns   False, and nothing has changed, while a sync or another replacement is under way; or when the old
-                  ones are no longer all part of the log, and the replacement is to be discarded
+        returns   False, without any change, while a sync or another replacement is running, or if some of the old
+                  segments are no longer part of the log. In the latter case the replacement must be discarded.
         """
         if self._ticket is not None or self._is_replacing:
             return False
@@ -421,16 +430,16 @@ class Log:
 
     @property
     def is_busy(self) -> bool:
-        """Whether threads are at work on its files, or appends wait for their write."""
+        """Whether threads work on its files, or appends wait for their write."""
         return self._ticket is not None or self._is_replacing or bool(self._staging.runs)
 
     @property
     def _is_replacing(self) -> bool:
-        """Whether the files of compacted segments do not bear their names yet."""
+        """Whether the files of compacted segments do not have their final names yet."""
         return self._replacement is not None and not self._replacement.is_finished
 
     def roll(self, now_ms: int) -> None:
-        """Goes on in a new, empty segment, unless the active one is empty. Raises LogWriteFailed."""
+        """Continues in a new, empty segment, unless the active one is already empty. Raises LogWriteFailed."""
         assert not self._staging.runs, f"{self}: a segment ends between writes"
         if self._active.size_bytes == 0:
             return
@@ -443,19 +452,20 @@ class Log:
         self._staging.go_on_in(segment, self.log_end_offset)
 
     def expire_producers(self, now_ms: int) -> list[int]:
-        """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""
+        """Forgets producers that have been idle for longer than `producer.id.expiration.ms`. Returns their ids."""
         return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def producers_expire_ms(self) -> int | None:
         return self._producers.expires_ms(self.config.producer_id_expiration_ms)
 
-    # --- leaving
+    # --- closing
 
     def start_close(self) -> SyncTicket | None:
-        """Whatever must be durable so that the next start need not read the log: index files and producer snapshot
-        too. None when it is already. Nothing may be staged or being synced; nothing is appended from now on.
+        """Starts the last sync, which includes index files and the producer snapshot, so that the next start need not
+        read the log. Returns None if everything is durable already. Nothing may be staged or syncing; nothing can be
+        appended afterwards.
 
-        raises   LogWriteFailed when the log is offline: the next start must not count on a clean shutdown
+        raises   LogWriteFailed if the log is offline: the next start must not assume a clean shutdown
         """
         assert not self._staging.runs, f"{self}: closed between append and write"
         if self.offline_reason is not None:
@@ -475,7 +485,7 @@ class Log:
         return self.start_sync()
 
     def finish_close(self, ticket: SyncTicket) -> None:
-        """Raises LogWriteFailed."""
+        """Applies the result of the last sync. Raises LogWriteFailed if it failed."""
         self._ticket = None
         if ticket.error is not None:
             raise LogWriteFailed(f"{self}: {ticket.error}") from ticket.error
@@ -490,7 +500,8 @@ class Log:
             self.finish_close(ticket)
 
     def abandon(self) -> None:
-        """The partition is deleted, or another log has its files: what was staged is forgotten, no more is written."""
+        """Ends the log without writing, because its partition is deleted or another `Log` has its files. Staged batches
+        are lost."""
         self._staging.end()
         self.reader = self.reader.ended()
         self._tail.clear()

@@ -1,4 +1,4 @@
-"""The settings of one log, under Kafka's topic property names with `.` as `_`. The defaults are Kafka's."""
+"""The settings of one log, with Kafka's topic property names and `_` for `.`, and Kafka's defaults."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """None where Kafka writes -1 for "no limit"."""
+    """The settings of one log. None stands for Kafka's -1, "no limit"."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * DAY_MS

@@ -1,4 +1,4 @@
-"""A data directory: its lock, its identity, how it was left, and the logs in it.
+"""A data directory: its lock, its identity, the state in which it was left, and its logs.
 
     open   take the lock · read meta.properties and the checkpoints · remove the mark of a clean shutdown, durably,
            before anything is written
@@ -64,16 +64,17 @@ class WrongDirectory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DirectoryId:
-    """The identity that wants to use a data directory. `new_directory_id` is given to one that has none yet."""
+    """The identity of the broker that opens a data directory. `new_directory_id` is for a directory without an id."""
 
     node_id: int
-    cluster_id: str | None  # None: whatever the directory says
+    cluster_id: str | None  # None: accept any
     new_cluster_id: str
     new_directory_id: str
 
 
 class LogDirectory:
-    """Use `LogDirectory.open`. Logs are opened and created on the loop thread, or before it runs."""
+    """A data directory. Open it with `LogDirectory.open`. Logs are opened and created on the loop thread, or before it
+    runs."""
 
     def __init__(
         self,
@@ -84,24 +85,27 @@ class LogDirectory:
         tail_cache: TailCache,
         left: dict[str, dict[str, str]],
     ) -> None:
-        """left: by directory, what a clean stop said of its files"""
+        """
+        left   by directory, what the manifest of a clean stop says about its files
+        """
         self._disk = disk
         self.path = path
         self._lock = lock
         self.meta = meta
         self.was_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")  # how the last process left it
-        self.last_broker_epoch: int | None = None  # of that process, where it told
+        self.last_broker_epoch: int | None = None  # of the last process, if it was recorded
         self.logs: dict[TopicPartition, Log] = {}
-        self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, and why
+        self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, with the reason
         self._tail_cache = tail_cache
         self._jitter_ms: Callable[[int], int] = no_jitter
         self._left = left
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
-        self._found: dict[TopicPartition, None] = {}  # those that have a directory
-        self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
+        self._found: dict[TopicPartition, None] = {}  # partitions that have a directory
+        self._topic_ids: dict[TopicPartition, bytes] = {}  # as stored in their directories
         self._known: dict[TopicPartition, KnownLog] = {}
         self._prepared: NewDirectories | None = None
-        self._not_renamed: dict[TopicPartition, str] = {}  # deleted ones in the way of a new one, and their new path
+        # Deleted partitions whose directories still have their names, and the new path of each.
+        self._not_renamed: dict[TopicPartition, str] = {}
 
     @classmethod
     def open(
@@ -113,7 +117,7 @@ class LogDirectory:
         tail_cache: TailCache | None = None,
         jitter_ms: Callable[[int], int] = no_jitter,
     ) -> LogDirectory:
-        """Opens the data directory, making it where there is none, but not yet the logs in it.
+        """Opens the data directory, and creates it if necessary. Does not open the logs in it.
 
         raises   DirectoryInUse, WrongDirectory, OSError
         """
@@ -141,7 +145,7 @@ class LogDirectory:
             self.last_broker_epoch = decode_clean_shutdown(self._disk.read_bytes(mark))
             self._disk.unlink(mark)
         doomed = [name for name in names if is_doomed_directory(name)]
-        if self.was_clean or doomed:  # a power failure may still undo renames of a process that was killed
+        if self.was_clean or doomed:  # a power failure may still undo renames by a process that was killed
             self._disk.sync_directory(self.path)
         for name in doomed:
             remove_directory_tree(self._disk, f"{self.path}/{name}")
@@ -152,17 +156,17 @@ class LogDirectory:
     # --- the logs in it
 
     def expect(self, known: Mapping[TopicPartition, KnownLog]) -> None:
-        """Takes note, before any log is opened, that the directory is a copy of one whose logs are known."""
+        """Reports, before any log is opened, that the directory is a copy of one whose logs are known."""
         if not self.was_clean:
             self._known = dict(known)
             self._topic_ids.update((key, log.topic_id) for key, log in known.items() if log.topic_id is not None)
 
     def partitions(self) -> list[TopicPartition]:
-        """Lists partitions that have a directory, whether opened or not."""
+        """Returns all partitions that have a directory, opened or not."""
         return list(self._found)
 
     def topic_id_of(self, topic: str, partition: int) -> bytes | None:
-        """The topic that the partition's directory was made for; None when the directory does not tell."""
+        """Returns the topic id in the partition's directory, or None if it contains none."""
         known = self._topic_ids.get((topic, partition))
         if known is None:
             path = f"{self._path_of(topic, partition)}/{PARTITION_METADATA}"
@@ -182,8 +186,8 @@ class LogDirectory:
     def open_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
         """Opens a log that has a directory.
 
-        topic_id   what metadata says; put into the directory if that does not tell
-        raises     KafkaError KAFKA_STORAGE_ERROR for a damaged log or one that cannot be read: `failed` says why
+        topic_id   id in the metadata; written into the directory if that has none
+        raises     KafkaError KAFKA_STORAGE_ERROR for a log that is damaged or cannot be read; `failed` has the reason
         """
         key = (topic, partition)
         path = self._path_of(topic, partition)
@@ -207,12 +211,12 @@ class LogDirectory:
             self.failed[key] = str(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log = self._add(key, path, stored_id or topic_id, config, state)
-        self._left.pop(partition_directory(topic, partition), None)  # from now on the log knows
+        self._left.pop(partition_directory(topic, partition), None)  # from now on the log has these facts
         return log
 
     def prepare(self, partitions: Iterable[tuple[str, int, bytes]]) -> NewDirectories:
-        """Directories that `create_log` is going to need, for a thread to make. Left out are those whose name a deleted
-        partition may still have on the disk.
+        """Returns the directories that `create_log` is about to need, to be created by a thread. Leaves out those whose
+        name a deleted partition may still have on the disk.
 
         partitions   topic, partition, topic id
         """
@@ -225,9 +229,9 @@ class LogDirectory:
         return self._prepared
 
     def create_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
-        """Makes the directory of a new partition. It survives a power failure from the log's first sync on.
+        """Creates the directory of a new partition. It survives a power failure after the log's first sync.
 
-        raises   KafkaError KAFKA_STORAGE_ERROR; also while the directory of a deleted one cannot be renamed
+        raises   KafkaError KAFKA_STORAGE_ERROR, also if the directory of a deleted partition cannot be renamed
         """
         key = (topic, partition)
         path = self._path_of(topic, partition)
@@ -235,7 +239,8 @@ class LogDirectory:
             if key in self._not_renamed:
                 self._rename_deleted(key)
             if self._checkpoints.may_name(key):
-                self.write_checkpoints()  # a new log must not be measured by a deleted one of its name
+                # The checkpoints of a deleted log must not be applied to a new one with its name.
+                self.write_checkpoints()
             if self._prepared is None or not self._prepared.take(key):
                 _make_partition_directory(self._disk, path, topic_id)
             state = new_log_state(self._disk, path, now_ms=now_ms)
@@ -260,10 +265,10 @@ class LogDirectory:
         return log
 
     def truncate_log(self, topic: str, partition: int, offset: int, *, now_ms: int) -> Log:
-        """Cuts a log that is not busy, and opens what is left as after a crash. The `Log` from before is gone.
+        """Truncates a log that is not busy, and reopens it like after a crash. The previous `Log` is no longer usable.
 
-        offset   what is not wholly below it goes: a batch that holds it goes as a whole
-        raises   KafkaError OFFSET_OUT_OF_RANGE, and nothing has changed; KAFKA_STORAGE_ERROR, as `open_log`
+        offset   batches that are not entirely below this offset are removed
+        raises   KafkaError OFFSET_OUT_OF_RANGE, without any change; KAFKA_STORAGE_ERROR, like `open_log`
         """
         key = (topic, partition)
         log = self.logs[key]
@@ -274,7 +279,7 @@ class LogDirectory:
         log.recovery_point = min(log.recovery_point, log.segments[last_kept(log.segments, offset)].base_offset)
         checkpointed = Checkpointed(log.recovery_point, log.log_start_offset)
         try:
-            self.write_checkpoints()  # first: a log that ends below its recovery point is damaged
+            self.write_checkpoints()  # first, because a log that ends below its recovery point counts as damaged
             cut_files(self._disk, log.directory, log.segments, offset)
             state = load_log(self._disk, log.directory, checkpointed, log.config, now_ms=now_ms)
         except (CorruptLog, OSError) as error:
@@ -283,11 +288,12 @@ class LogDirectory:
         return self._add(key, log.directory, log.topic_id, log.config, state)
 
     def delete_log(self, topic: str, partition: int, unique_hex: str) -> DeletedLog:
-        """Takes a partition's directory out of sight.
+        """Renames a partition's directory, so that it is no longer part of the data directory.
 
         unique_hex   32 hexadecimal digits
-        returns      what is to be removed `file.delete.delay.ms` later
-        raises       OSError; then it is renamed before a partition of that name is made, or by the next start
+        returns      the files to remove after `file.delete.delay.ms`
+        raises       OSError; then the directory is renamed before a partition of that name is created, or at the next
+                     start
         """
         log = self.logs.pop((topic, partition), None)
         if log is not None:
@@ -301,13 +307,13 @@ class LogDirectory:
 
     def _rename_deleted(self, key: TopicPartition) -> str:
         target = self._not_renamed[key]
-        with suppress(FileNotFoundError):  # it could not even be made
+        with suppress(FileNotFoundError):  # it was never created
             self._disk.rename(self._path_of(*key), target)
         return self._not_renamed.pop(key)
 
     def set_aside(self, topic: str, partition: int, unique_hex: str) -> str:
-        """Renames the directory of a partition that nobody knows, so that one of that name can be made. It stays until
-        somebody looks at it, as in Kafka. Returns its path from now on."""
+        """Renames the directory of an unknown partition, so that one with its name can be created. As in Kafka, it
+        stays on the disk for a person to examine. Returns its new path."""
         key = topic, partition
         self._found.pop(key, None)
         self._topic_ids.pop(key, None)
@@ -323,39 +329,39 @@ class LogDirectory:
         return f"{self.path}/{partition_directory(topic, partition)}"
 
     def checkpoint(self) -> CheckpointWrite:
-        """Recovery points, log start offsets and high watermarks as they are now, for a thread to put in place."""
+        """Captures the current recovery points, log start offsets and high watermarks, to be written by a thread."""
         return self._checkpoints.write(self.logs)
 
     def is_checkpointed(self) -> bool:
         return self._checkpoints.are_current(self.logs)
 
     def write_checkpoints(self) -> None:
-        """The same at once. Waits for the disk."""
+        """Writes the checkpoints now. Waits for the disk."""
         self.checkpoint().run()
 
     def space_bytes(self) -> tuple[int, int]:
-        """(total, usable) of the file system that it lies on. Raises OSError."""
+        """Returns (total, available) of its file system. Raises OSError."""
         return self._disk.space_bytes(self.path)
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """How far compaction has come."""
+        """Reads how far each log is compacted."""
         return self._checkpoints.read_cleaner_offsets()
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._checkpoints.write_cleaner_offsets(offsets)
 
-    # --- leaving
+    # --- closing
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes every log, and marks the directory as cleanly shut down if that went well. Waits for the disk.
+        """Closes every log, and marks the directory as cleanly shut down if that succeeds. Waits for the disk.
 
-        raises   LogWriteFailed, OSError: the next start will read the logs; the lock is let go in any case
+        raises   LogWriteFailed, OSError: the next start will read the logs. The lock is released in any case.
         """
         for _ in self.closing(broker_epoch):
             pass
 
     def closing(self, broker_epoch: int) -> Iterator[None]:
-        """Closes it step by step, as `close` does at once."""
+        """Like `close`, but as a sequence of steps."""
         try:
             failure: LogWriteFailed | None = None
             tickets: list[tuple[Log, SyncTicket]] = []
@@ -387,7 +393,7 @@ class LogDirectory:
         yield from self.abandoning()
 
     def abandoning(self) -> Iterator[None]:
-        """Closes every log step by step; nothing more is written."""
+        """Closes every log in a sequence of steps, without writing."""
         for log in list(self.logs.values()):
             log.abandon()
             for segment in log.segments:
@@ -406,26 +412,30 @@ class LogDirectory:
 
 
 class NewDirectories:
-    """Directories of new partitions, made by a thread before the loop asks for them: a thousand take most of a second.
+    """The directories of new partitions, created by a thread before the loop needs them: a thousand take nearly a
+    second.
 
-    A crash in between leaves what one between `create_log` and the first record leaves: an empty log.
+    A crash in between leaves an empty log, like a crash between `create_log` and the first record.
     """
 
     def __init__(self, disk: Disk, wanted: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """wanted: path and topic id of each"""
+        """
+        wanted   path and topic id of each
+        """
         self._disk = disk
         self._wanted = wanted
         self._made: set[TopicPartition] = set()
 
     def make(self) -> None:
-        """For a thread. What fails is left to `create_log`, which tries it again and says why not."""
+        """Creates the directories. Runs in a thread. After a failure, `create_log` tries again and reports the
+        error."""
         for key, (path, topic_id) in self._wanted.items():
             with suppress(OSError):
                 _make_partition_directory(self._disk, path, topic_id)
                 self._made.add(key)
 
     def take(self, key: TopicPartition) -> bool:
-        """Whether it was made. Once `make` has returned; each counts once."""
+        """Returns whether this directory was created, only once for each. Called after `make` has returned."""
         if key in self._made:
             self._made.discard(key)
             return self._wanted.pop(key, None) is not None
@@ -440,14 +450,17 @@ def _make_partition_directory(disk: Disk, path: str, topic_id: bytes | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class DeletedLog:
-    """path   its directory, under its last name"""
+    """
+    path   its directory, with the last name
+    """
 
     path: str
     segments: tuple[Segment, ...]
 
     def remove(self, disk: Disk) -> None:
-        """For a thread; may be repeated after a failure."""
-        # Closed before they are unlinked, and here: closing an unlinked file frees its pages, for 0.3 s per gigabyte.
+        """Removes the directory. Runs in a thread; may be repeated after a failure."""
+        # Close the files here, before they are unlinked: closing an unlinked file frees its pages, which takes 0.3 s
+        # per gigabyte.
         for segment in self.segments:
             segment.let_go()
         remove_directory_tree(disk, self.path)

@@ -1,7 +1,7 @@
-"""Reading one log: from an offset, by timestamp, by position in the files, all of it.
+"""Reads one log: from an offset, by timestamp, by file position, or as a whole.
 
-The loop thread owns a log. Functions that take an immutable `SegmentRow`, and methods that say "for a thread", may run
-beside it; the methods determine their bounds before they start.
+The loop thread owns a log. Functions with an immutable `SegmentRow`, and methods whose docstring mentions threads, may
+run in parallel to it; the methods determine their bounds before they start.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SCAN_BYTES: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class ReadResult:
-    """Bytes of the log as they stand in its files, beginning with a whole batch.
+    """Bytes of the log as stored in its files, beginning with a complete batch.
 
     chunks      to be sent one after the other; the last batch may be cut off, which clients expect
     size_bytes  of all chunks
-    end_offset  no record in `chunks` lies at or beyond it. Rounded up, as Kafka does: it bounds what
-                `aborted_transactions` has to list
-    in_file     where the bytes are, for those who asked to send them from there; then there are no `chunks`
+    end_offset  above every record in `chunks`. Rounded up, as in Kafka: `aborted_transactions` has to list everything
+                below
+    in_file     position of the bytes in the file, for callers that asked for it; `chunks` is then empty
     """
 
     chunks: list[Buffer]
@@ -55,11 +55,11 @@ def read_files(
     cached: bool,
     is_sent: bool = False,
 ) -> ReadResult:
-    """From the batch that holds `start_offset` on, within one segment.
+    """Reads from the batch that contains `start_offset` on, within one segment.
 
     end_offset  exclusive; a batch boundary (high watermark, last stable offset)
-    cached      raise WouldBlock rather than wait for the disk
-    is_sent     rather a FileSlice than bytes, where that pays
+    cached      raise WouldBlock instead of waiting for the disk
+    is_sent     return a FileSlice instead of bytes if that is cheaper
     """
     for at in range(row.at_or_below(start_offset), len(row.segments)):
         segment = row.segments[at]
@@ -67,7 +67,7 @@ def read_files(
         size_bytes = segment.size_bytes
         found = segment.locate(start_offset, cached=cached)
         if found is None:
-            continue  # compaction took the rest of this segment
+            continue  # compaction has removed the rest of this segment
         position, header = found
         if header.base_offset >= end_offset:
             break
@@ -78,7 +78,7 @@ def read_files(
         batch_bytes = header.size_bytes
         wanted = max(max_bytes, batch_bytes) if min_one_batch else max_bytes
         if wanted < batch_bytes:
-            break  # Kafka sends nothing rather than a first batch cut off
+            break  # like Kafka, return nothing rather than an incomplete first batch
         size_bytes = min(wanted, size_bytes - position)
         if is_sent and (in_file := segment.slice(size_bytes, position)) is not None:
             return ReadResult([], size_bytes, upper_bound(row, at, position + size_bytes, log_end_offset), in_file)
@@ -88,7 +88,7 @@ def read_files(
 
 
 def upper_bound(row: SegmentRow, at: int, end_position: int, log_end_offset: int) -> int:
-    """An offset above all that is stored before `end_position` of segment `at`, by the offset index alone."""
+    """Returns an offset above everything before `end_position` of segment `at`, using only the offset index."""
     beyond = row.segments[at].offset_index.offset_beyond(end_position)
     if beyond is not None:
         return beyond
@@ -97,14 +97,14 @@ def upper_bound(row: SegmentRow, at: int, end_position: int, log_end_offset: int
 
 
 def scan(segment: Segment, position: int, end_position: int) -> Iterator[bytes]:
-    """Whole batches, from a batch boundary up to another, in portions of about a megabyte. Waits for the disk."""
+    """Yields complete batches between two batch boundaries, in portions of about a megabyte. Waits for the disk."""
     while position < end_position:
         last = position
         portion = segment.read(min(SCAN_BYTES, end_position - position), position, cached=False)
         for batch_position, header in segment.headers(position, position + len(portion)):
             last = batch_position + header.size_bytes
             if last > position + len(portion):
-                if batch_position == position:  # one batch larger than a portion
+                if batch_position == position:  # one batch is larger than a portion
                     portion = segment.read(header.size_bytes, position, cached=False)
                 else:
                     last = batch_position
@@ -116,13 +116,13 @@ def scan(segment: Segment, position: int, end_position: int) -> Iterator[bytes]:
 def checked_scan(
     segment: Segment, start_offset: int, end_position: int, segment_end: int | None = None
 ) -> Iterator[bytes]:
-    """Scans for those that believe what they read: every batch has its CRC, and offsets that ascend.
+    """Like `scan`, but checks the CRC and the ascending offsets of every batch, for callers that rely on the data.
 
     start_offset  batches that end below it are left out
     segment_end   base offset of the next segment
-    raises        CorruptSegment, which names file and byte
+    raises        CorruptSegment, with file and byte position
     """
-    # Not where `locate` finds the first batch: it goes by headers, which nobody has checked yet.
+    # `locate` cannot find the first batch here, because it trusts headers, which are not checked yet.
     position = segment.offset_index.position_before(start_offset - 1)
     next_offset = segment.base_offset
     for portion in scan(segment, position, end_position):
@@ -149,7 +149,7 @@ def checked_scan(
 
 
 def find_timestamp(row: SegmentRow, timestamp: int, start_offset: int) -> TimestampOffset | None:
-    """The first record at or after `start_offset` whose timestamp is not less than `timestamp`."""
+    """Returns the first record at or after `start_offset` whose timestamp is at least `timestamp`."""
     for segment in row.segments:
         if segment.size_bytes == 0 or segment.max_timestamp_and_offset[0] < timestamp:
             continue
@@ -165,8 +165,8 @@ def find_timestamp(row: SegmentRow, timestamp: int, start_offset: int) -> Timest
 
 
 def find_max_timestamp(row: SegmentRow) -> TimestampOffset | None:
-    """The largest timestamp, and the first record of the first batch that has it. As in Kafka that may be a deleted
-    record, below the log start, until retention removes its segment."""
+    """Returns the largest timestamp, and the first record of the first batch that has it. As in Kafka, that may be a
+    deleted record below the log start offset, until retention removes its segment."""
     largest = max((s for s in row.segments if s.size_bytes), key=_max_timestamp, default=None)
     if largest is None:
         return None
@@ -196,26 +196,27 @@ def _epoch(leader_epoch: int) -> int | None:
     return leader_epoch if leader_epoch >= 0 else None
 
 
-LEAST_SENT_BYTES: Final = 512 * 1024  # from the file, though memory has them: the kernel's copy costs less from here on
+# Above this size it is cheaper to send from the file, even if the bytes are in memory.
+LEAST_SENT_BYTES: Final = 512 * 1024
 
 
 class LogBounds(Protocol):
-    """How far a log may be read: what its reader needs to know of it."""
+    """The bounds within which a log may be read."""
 
     @property
     def log_start_offset(self) -> int: ...
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive."""
+        """The high watermark, exclusive."""
 
     @property
     def log_end_offset(self) -> int:
-        """Where the files end."""
+        """The end of the files."""
 
 
 class LastBounds(NamedTuple):
-    """Bounds of a log that has ended."""
+    """The bounds of a log that has ended."""
 
     log_start_offset: int
     high_watermark: int
@@ -226,13 +227,15 @@ class LogReader:
     __slots__ = ("_log", "_segments", "_tail")
 
     def __init__(self, log: LogBounds, segments: Segments, tail: LogTail) -> None:
-        """tail: the batches that were appended last, as far as memory holds them."""
+        """
+        tail   the latest batches, if they are in memory
+        """
         self._log = log
         self._segments = segments
         self._tail = tail
 
     def ended(self) -> LogReader:
-        """Makes the reader of the log as it is now, which knows nothing of the log."""
+        """Returns a reader of the log in its current state, without a reference to the log."""
         log = self._log
         last = LastBounds(log.log_start_offset, log.high_watermark, log.log_end_offset)
         return LogReader(last, self._segments, self._tail)
@@ -246,13 +249,13 @@ class LogReader:
         min_one_batch: bool = True,
         is_sent: bool = False,
     ) -> ReadResult:
-        """From the batch that holds `start_offset` on.
+        """Reads from the batch that contains `start_offset` on.
 
-        max_bytes       cuts off within a batch, as Kafka does
+        max_bytes       cuts off within a batch, as in Kafka
         end_offset      exclusive, and a batch boundary: the high watermark (default) or the last stable offset
-        min_one_batch   the first batch comes whole even if it is larger; without, nothing comes then
-        is_sent         to a socket that takes bytes from files: what pays is left there, see `ReadResult.in_file`
-        raises          KafkaError OFFSET_OUT_OF_RANGE; WouldBlock when the disk would have to be waited for
+        min_one_batch   return the complete first batch even if it is larger; otherwise return nothing in this case
+        is_sent         the socket accepts bytes from files: return `ReadResult.in_file` if that is cheaper
+        raises          KafkaError OFFSET_OUT_OF_RANGE; WouldBlock instead of waiting for the disk
         """
         log_end_offset = self._log.log_end_offset
         limit = self._limit(start_offset, end_offset)
@@ -274,7 +277,7 @@ class LogReader:
     def read_cold(
         self, start_offset: int, *, max_bytes: int, end_offset: int | None = None, min_one_batch: bool = True
     ) -> ReadResult:
-        """Reads as `read` does, waiting for the disk: for a thread."""
+        """Like `read`, but waits for the disk. Runs in a thread."""
         limit = self._limit(start_offset, end_offset)
         if start_offset >= limit:
             return ReadResult([], 0, start_offset)
@@ -310,16 +313,16 @@ class LogReader:
                 is_sent=is_sent,
             )
         except (OSError, CorruptSegment) as error:
-            if start_offset < self._log.log_start_offset:  # retention came in between
+            if start_offset < self._log.log_start_offset:  # retention has removed it in the meantime
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE) from error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
 
     def scan(self, start_offset: int, end_offset: int | None = None, *, checked: bool = False) -> Iterator[bytes]:
-        """All batches that hold something of [start_offset, end_offset), whole, about a megabyte at a time.
-        Waits for the disk: for loaders and threads.
+        """Yields all complete batches that overlap [start_offset, end_offset), about a megabyte at a time. Waits for
+        the disk; runs in loaders and threads.
 
-        checked  for those that believe what they read: CRCs are computed, and offsets must ascend
-        raises   KAFKA_STORAGE_ERROR where they cannot be read, with the file's name
+        checked  check CRCs and ascending offsets, for callers that rely on the data
+        raises   KAFKA_STORAGE_ERROR if they cannot be read, with the file's name
         """
         end = self._log.high_watermark if end_offset is None else end_offset
         row = self._segments.all
@@ -340,11 +343,11 @@ class LogReader:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of every aborted transaction with data in [start_offset, end_offset)."""
+        """Returns (producer id, first offset) of every aborted transaction with data in [start_offset, end_offset)."""
         return [(txn.producer_id, txn.first_offset) for txn in self.aborted(start_offset, end_offset)]
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """Every aborted transaction with data in [start_offset, end_offset)."""
+        """Returns every aborted transaction with data in [start_offset, end_offset)."""
         found: list[AbortedTxn] = []
         row = self._segments.all
         for segment in row.segments[row.at_or_below(start_offset) :]:
@@ -353,8 +356,11 @@ class LogReader:
         return found
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int | None = None) -> TimestampOffset | None:
-        """The first record below `end_offset` (default: high watermark) not older than `timestamp` (ms).
-        Opens a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR for a damaged one."""
+        """Returns the first record below `end_offset` (default: high watermark) that is not older than `timestamp`
+        (ms).
+
+        Decompresses a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged.
+        """
         try:
             found = find_timestamp(self._segments.all, timestamp, self._log.log_start_offset)
         except CorruptSegment as error:
@@ -363,8 +369,10 @@ class LogReader:
         return found if found is not None and found.offset < limit else None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp; None in an empty log. Opens a batch, may wait for the disk.
-        Raises KAFKA_STORAGE_ERROR for a damaged one."""
+        """Returns the first record with the largest timestamp, or None if the log is empty.
+
+        Decompresses a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged.
+        """
         try:
             return find_max_timestamp(self._segments.all)
         except CorruptSegment as error:

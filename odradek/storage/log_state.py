@@ -1,5 +1,4 @@
-"""The state that a log begins with: as recovery found it, or as it is known of the log that its files are copies of; or
-nothing yet."""
+"""The initial state of a log: as found by recovery, as known from the log whose files were copied, or empty."""
 
 from __future__ import annotations
 
@@ -37,16 +36,20 @@ class LogState:
     leader_epochs: LeaderEpochs
     last_snapshot_offset: int = -1
     is_new: bool = False  # neither the directory nor its files are known to survive a power failure
-    active_is_saved: bool = False  # the index files of the active segment are as they ought to be
-    unsynced_segments: list[Segment] = field(default_factory=list)  # inactive, built anew above the recovery point
+    active_is_saved: bool = False  # the index files of the active segment are up to date
+    # Inactive segments above the recovery point, with rebuilt indexes.
+    unsynced_segments: list[Segment] = field(default_factory=list)
     unsynced_snapshots: list[SnapshotToWrite] = field(default_factory=list)
-    noted: dict[str, str] = field(default_factory=dict)  # what the clean stop said of its files
+    noted: dict[str, str] = field(default_factory=dict)  # what the manifest of the clean stop says about its files
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLog:
-    """A log of one segment as it was when its files were copied. What recovery would find in the copy is known, and
-    need not be read: for 100 logs of 100 KB that takes longer than the copy."""
+    """The state of a log with one segment at the moment when its files were copied.
+
+    It is what recovery would find in the copy, which therefore need not be read: for 100 logs of 100 KB, that would
+    take longer than copying them.
+    """
 
     topic_id: bytes | None
     segment: Segment
@@ -58,9 +61,10 @@ class KnownLog:
     def state_in(
         self, disk: Disk, directory: str, recovery_point: int | None, config: LogConfig, *, now_ms: int
     ) -> LogState | None:
-        """The state of the copy, as recovery would leave it; None where there are other files, which it has to read.
+        """Returns the state of the copy, as recovery would leave it. Returns None if there are other files, which
+        recovery has to read.
 
-        recovery_point   what the copied checkpoint says
+        recovery_point   from the copied checkpoint
         raises           OSError
         """
         base_offset = self.segment.base_offset
@@ -115,22 +119,22 @@ class Copied(Protocol):
 
 
 class CopiedLogs:
-    """Logs whose files are being copied: what is known of them, and what has changed since they were looked at."""
+    """Logs whose files are being copied: their known states, and the changes since they were examined."""
 
     def __init__(self, logs: Mapping[TopicPartition, Copied]) -> None:
         self._logs = logs
         self._seen: dict[TopicPartition, SeenLog] = {}
-        self.known: dict[TopicPartition, KnownLog] = {}  # of those that a copy need not be read for
+        self.known: dict[TopicPartition, KnownLog] = {}  # logs whose copies need not be read
 
     def looking(self) -> Iterator[None]:
-        """Looks at one after the other. Before their files are copied."""
+        """Examines one log after the other, before their files are copied."""
         for key, log in list(self._logs.items()):
             self._look(key, log)
             yield
 
     def look_again(self) -> list[str]:
-        """Has all known as it is in this turn of the loop. Returns the files of logs that are not as they were seen;
-        without those that were changed by name."""
+        """Updates the known states to this turn of the loop. Returns the files of logs that have changed since they
+        were examined, without those that were changed by name."""
         changed: list[str] = []
         for key, log in self._logs.items():
             seen = self._seen.get(key)
@@ -155,7 +159,7 @@ class CopiedLogs:
 
 
 class SeenLog(NamedTuple):
-    """A log as it was looked at: its start and end offset, and where its active segment begins."""
+    """A log when it was examined: its start and end offset, and the base offset of its active segment."""
 
     log: Copied
     ends: tuple[int, int]

@@ -1,8 +1,8 @@
-"""Making a log's writes durable, outside the loop.
+"""Makes the writes of a log durable, outside the loop.
 
-ticket = log.start_sync()   loop: what is to be synced, as it is now
+ticket = log.start_sync()   loop: captures what is to be synced
 ticket.run()                thread: index files, snapshots, fdatasync; never raises
-log.finish_sync(ticket)     loop: the recovery point moves, or the log goes offline
+log.finish_sync(ticket)     loop: moves the recovery point, or takes the log offline
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.producer_state import ProducerEntry
 from odradek.storage.segment import Segment
 
-_TOGETHER: Final = 8  # from so many logs on, one sync of the file system is cheaper than theirs
+_TOGETHER: Final = 8  # minimum number of logs for which one sync of the file system is cheaper
 
 
 class SnapshotToWrite(NamedTuple):
@@ -29,20 +29,20 @@ class SnapshotToWrite(NamedTuple):
 
 @dataclass(slots=True)
 class SyncTicket:
-    """Everything below `end_offset`, once `run` has come back without an error."""
+    """One sync of a log. Everything below `end_offset` is durable once `run` has returned without an error."""
 
     disk: Disk
     directory: str
     end_offset: int
-    active: DiskFile | None  # None when nothing was written to it
-    rolled: list[Segment] = field(default_factory=list)  # inactive, and not synced yet
+    active: DiskFile | None  # None if nothing was written to it
+    rolled: list[Segment] = field(default_factory=list)  # inactive segments that are not synced yet
     snapshots: list[SnapshotToWrite] = field(default_factory=list)
-    leader_epochs: list[tuple[int, int]] | None = None  # where the checkpoint lags behind
+    leader_epochs: list[tuple[int, int]] | None = None  # if the checkpoint is out of date
     sync_parent: bool = False  # the partition's directory itself is new
     sync_directory: bool = False  # files in it are new
     guard: DirectoryGuard = field(default_factory=DirectoryGuard)
     error: OSError | None = None
-    noted: dict[str, str] = field(default_factory=dict)  # of the files that it has written, by name
+    noted: dict[str, str] = field(default_factory=dict)  # facts about the files that it has written, by name
 
     def run(self) -> None:
         self.attempt(self._run)
@@ -60,12 +60,13 @@ class SyncTicket:
             self.disk.sync_directory(self.directory.rpartition("/")[0] or "/")
 
     def write(self) -> list[DiskFile]:
-        """Writes what is not in its file yet. Returns the files to be synced; those of the records come first."""
+        """Writes all files that are not up to date. Returns the files to sync; those with records come first."""
         disk = self.disk
         files = [segment.file for segment in self.rolled]
         if self.active is not None:
             files.append(self.active)
-        # Not in one step: after a crash before the sync they are made anew, since the recovery point has not moved.
+        # These writes need not be atomic: after a crash before the sync, the files are rebuilt, because the recovery
+        # point has not moved.
         contents = [index for segment in self.rolled for index in segment.index_files()]
         for snapshot in self.snapshots:
             producers = [entry.to_snapshot() for entry in snapshot.entries.values()]
@@ -81,14 +82,14 @@ class SyncTicket:
         return files
 
     def put_in_place(self) -> bool:
-        """Returns whether names in the directory have changed."""
+        """Renames new files to their final names. Returns whether names in the directory have changed."""
         if self.leader_epochs is not None:
             with self.guard:
                 self.disk.rename(self._epochs_aside, f"{self.directory}/{LEADER_EPOCHS}")
         return bool(self.rolled or self.snapshots or self.leader_epochs is not None)
 
     def attempt(self, step: Callable[[], object]) -> None:
-        """Takes a step, unless one has failed before."""
+        """Runs a step, unless an earlier one has failed."""
         if self.error is None:
             try:
                 step()
@@ -101,8 +102,8 @@ class SyncTicket:
 
 
 def running_together(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> Iterator[None]:
-    """Runs the tickets of many logs of one data directory step by step, with two syncs of its file system where one for
-    each file would take longer. Never raises: an error is in every ticket that it may concern."""
+    """Runs the tickets of many logs of one data directory in steps. For many tickets, syncs the file system twice
+    instead of each file, which is faster. Never raises: each ticket that may be affected has the error."""
     if len(tickets) < _TOGETHER:
         for ticket in tickets:
             ticket.run()
@@ -127,7 +128,7 @@ def _sync_all(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None
 
 
 class UnsyncedFiles:
-    """Files that have to become durable besides the bytes of the active segment."""
+    """Files of a log that are not durable yet, except the data of the active segment."""
 
     __slots__ = ("directory_is_new", "names_changed", "rolled", "snapshots")
 
@@ -135,7 +136,7 @@ class UnsyncedFiles:
         self, *, directory_is_new: bool, rolled: Iterable[Segment] = (), snapshots: Iterable[SnapshotToWrite] = ()
     ) -> None:
         self.directory_is_new = directory_is_new
-        self.names_changed = directory_is_new  # files were made in the directory
+        self.names_changed = directory_is_new  # files were created in the directory
         self.rolled = list(rolled)
         self.snapshots = list(snapshots)
 
@@ -144,7 +145,7 @@ class UnsyncedFiles:
         return not (self.names_changed or self.rolled or self.snapshots)
 
     def forget(self, gone: Iterable[Segment]) -> None:
-        """These segments are no longer part of the log."""
+        """Leaves out segments that are no longer part of the log."""
         gone_ids = set(map(id, gone))
         self.rolled = [segment for segment in self.rolled if id(segment) not in gone_ids]
 
@@ -157,7 +158,7 @@ class UnsyncedFiles:
         leader_epochs: LeaderEpochs,
         guard: DirectoryGuard,
     ) -> SyncTicket:
-        """Everything so far, as one ticket; from now on only what comes later is unsynced."""
+        """Moves everything that is not synced yet into a ticket."""
         ticket = SyncTicket(
             disk,
             directory,

@@ -1,9 +1,9 @@
-"""Makes and reads the manifest of a clean stop, so that the next start can tell a file that was damaged since.
+"""Writes and reads the manifest of a clean stop, with which the next start detects files that were damaged since.
 
-Most of Kafka's files carry no checksum: a flipped byte in an index, a checkpoint or a topic id is another index,
-checkpoint or topic id. Layout: docs/formats/checkpoints.md; what is done about each file that is not as it was left:
-docs/formats/data-directory.md. Kafka passes over the file; after Kafka has used the directory it counts no more, since
-the mark of the clean shutdown then names another broker epoch.
+Most of Kafka's files have no checksum: after a flipped bit, an index, checkpoint or topic id is simply a different one.
+Layout: docs/formats/checkpoints.md. The reaction to each changed file: docs/formats/data-directory.md. Kafka ignores
+the manifest. After Kafka has used the directory, the manifest is invalid, because the mark of the clean shutdown then
+has another broker epoch.
 """
 
 from collections.abc import Iterable
@@ -25,11 +25,11 @@ from odradek.storage.disk import Disk
 from odradek.storage.segment import Segment
 
 IF_CHANGED_BY_HAND = f"If somebody changed it on purpose, remove {MANIFEST} in the data directory and start again"
-READ_BACK_BYTES = 64 * 1024 * 1024  # what a stop reads at most of files that it did not write itself
+READ_BACK_BYTES = 64 * 1024 * 1024  # limit on reading files at a stop that were not written by this process
 
 
 def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
-    """Reads that of the data directory at `path`; empty where there is none that counts."""
+    """Returns the manifest of the data directory at `path`, or an empty dict if there is no valid one."""
     names = (f"{path}/{MANIFEST}", f"{path}/{CLEAN_SHUTDOWN}")
     if not all(map(disk.exists, names)):
         return {}
@@ -38,8 +38,10 @@ def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
 
 
 class ManifestMaker:
-    """Takes the facts of one closed log after the other. Files that nobody took note of are read, up to a limit; the
-    next start cannot check what lies beyond it."""
+    """Collects the facts for the manifest, one closed log after the other.
+
+    Files without known facts are read, up to a limit. The next start cannot check files beyond that limit.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -48,11 +50,13 @@ class ManifestMaker:
         self.directories: dict[str, FactsByName] = {}
 
     def add_own(self, names: Iterable[str]) -> None:
-        """Files of the data directory itself."""
+        """Adds files of the data directory itself."""
         self.directories["."] = self._facts(((name, f"{self._path}/{name}") for name in names), NOTHING_NOTED)
 
     def add_log(self, directory: str, segments: Iterable[Segment], noted: FactsByName) -> None:
-        """noted  of those files that the log has written, or that were as the stop before had left them"""
+        """
+        noted  facts about files that the log has written, or that have not changed since the previous stop
+        """
         files = [(name, f"{directory}/{name}") for name in (PARTITION_METADATA, LEADER_EPOCHS)]
         logs = {}
         for segment in segments:
@@ -61,7 +65,7 @@ class ManifestMaker:
             for suffix in (
                 (OFFSET_INDEX, TIME_INDEX, TXN_INDEX) if len(segment.txn_index) else (OFFSET_INDEX, TIME_INDEX)
             ):
-                # Its path may still end in `.swap`; the next start gives it its name.
+                # Its path may still end in `.swap`; the next start renames it.
                 files.append((offset_file(base_offset, suffix), segment.path(suffix)))
         self.directories[directory.rpartition("/")[2]] = logs | self._facts(files, noted)
 

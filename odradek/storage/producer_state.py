@@ -1,8 +1,7 @@
-"""The producer state of a partition: epochs, the last five batches of each producer, open transactions.
+"""The producer state of a partition: epochs, the last five batches of each producer, and open transactions.
 
-Pure: `ProducerStates` decides and remembers, the log writes. Entries are never changed, only replaced as a whole: to
-take back a batch that could not be written is to put back the old entry, and a snapshot is a copy of the table.
-
+Pure: `ProducerStates` decides and remembers, while the log writes. Entries are never modified, only replaced as a
+whole: undoing a batch that could not be written means restoring the old entry, and a snapshot is a copy of the table.
 Source: docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 """
 
@@ -21,18 +20,18 @@ from odradek.storage.verification import NO_GUARD, Verification, VerificationGua
 
 INT32_MAX: Final = 2**31 - 1
 MAX_PRODUCER_EPOCH: Final = 2**15 - 1
-WINDOW_BATCHES: Final = 5  # what a client may have in flight, and so what it may send again
+WINDOW_BATCHES: Final = 5  # what a client may have in flight, and therefore may repeat
 
 
 class Origin(Enum):
-    """The writer of a batch, which decides what is checked."""
+    """The writer of a batch, which determines the checks."""
 
-    CLIENT = "client"  # Produce: sequences are checked, duplicates found
-    COORDINATOR = "coordinator"  # offsets and markers, written by the broker itself: epochs only
+    CLIENT = "client"  # Produce: sequences are checked, and duplicates found
+    COORDINATOR = "coordinator"  # offsets and markers of the broker itself: only epochs are checked
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Counts on from `sequence`, from 2**31 - 1 to 0."""
+    """Adds `by` to a sequence, which wraps from 2**31 - 1 to 0."""
     return (sequence + by) & INT32_MAX
 
 
@@ -41,13 +40,13 @@ def decrement_sequence(sequence: int, by: int) -> int:
 
 
 def follows(last_sequence: int, next_sequence: int) -> bool:
-    """Whether nothing is missing in between; -1 for `last_sequence` means that 0 comes first."""
+    """Returns whether `next_sequence` directly follows `last_sequence`. After -1, the first sequence is 0."""
     return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == INT32_MAX)
 
 
 @dataclass(slots=True)
 class CachedBatch:
-    """Enough of a written batch to know it again."""
+    """The facts by which a repeated batch is recognised."""
 
     last_sequence: int
     last_offset: int
@@ -67,10 +66,10 @@ class CachedBatch:
 class ProducerEntry:
     producer_id: int
     producer_epoch: int
-    last_timestamp: int  # of its records, which may be far from the clock
+    last_timestamp: int  # of its records, which may differ greatly from the clock
     coordinator_epoch: int | None = None  # of the last marker
     current_txn_first_offset: int | None = None
-    batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all of producer_epoch
+    batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all with producer_epoch
 
     @classmethod
     def from_snapshot(cls, entry: SnapshotEntry) -> "ProducerEntry":
@@ -85,7 +84,7 @@ class ProducerEntry:
         )
 
     def to_snapshot(self) -> SnapshotEntry:
-        """Returns what a snapshot keeps of the producer: of its batches only the newest one."""
+        """Returns the snapshot entry of the producer, which contains only its newest batch."""
         batch = self.batches[-1] if self.batches else None
         return SnapshotEntry(
             self.producer_id,
@@ -115,18 +114,18 @@ class CompletedTxn:
     is_aborted: bool
 
 
-# How to take back one applied batch: (producer id, its entry before, first offset of the transaction it opened, the
-# transaction it completed). A plain tuple, because one is made for every batch.
+# How to undo one applied batch: (producer id, its previous entry, first offset of the transaction that the batch
+# opened, the transaction that it completed). A plain tuple, because every batch needs one.
 _Change: TypeAlias = tuple[int, ProducerEntry | None, int | None, CompletedTxn | None]
 
 
 def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatch | None:
-    """The batch already written that this one repeats. Only the last five of the current epoch are known."""
+    """Returns the written batch that this one repeats. Only the last five of the current epoch are known."""
     if entry is None or not entry.batches or entry.producer_epoch != header.producer_epoch:
         return None
     last = entry.batches[-1]
     if header.base_sequence == (last.last_sequence + 1) & INT32_MAX:
-        return None  # the usual case: what comes next repeats nothing
+        return None  # the usual case: the next batch repeats nothing
     last_sequence = header.last_sequence
     delta = header.last_offset_delta
     for batch in entry.batches:
@@ -136,12 +135,12 @@ def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatc
 
 
 def has_open_transaction(entry: ProducerEntry | None, producer_epoch: int) -> bool:
-    """Whether a transaction of this producer is open here, under this very epoch."""
+    """Returns whether this producer has an open transaction here with exactly this epoch."""
     return entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
 
 
 def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: int) -> None:
-    """Raises INVALID_PRODUCER_EPOCH if a newer producer was here."""
+    """Raises INVALID_PRODUCER_EPOCH if a newer epoch of this producer has written here."""
     if entry is not None and producer_epoch < entry.producer_epoch:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -152,10 +151,7 @@ def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: i
 def check_guard(
     entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None, guard: VerificationGuard
 ) -> None:
-    """Raises KafkaError unless this transactional batch belongs to a transaction that the coordinator knows.
-
-    Source: #s4-3, row b.
-    """
+    """Raises KafkaError unless the coordinator knows the transaction of this batch. Source: #s4-3, row b."""
     if has_open_transaction(entry, header.producer_epoch):
         return
     check_epoch(entry, header.producer_id, header.producer_epoch)
@@ -169,7 +165,7 @@ def check_guard(
 def check_data(
     entry: ProducerEntry | None, header: BatchHeader, origin: Origin, verification: Verification | None = None
 ) -> None:
-    """Raises KafkaError if this batch of records may not be written; duplicates must have been answered before."""
+    """Raises KafkaError if this batch of records may not be written. Duplicates must have been answered before."""
     if entry is not None and header.producer_epoch != entry.producer_epoch:
         check_epoch(entry, header.producer_id, header.producer_epoch)
     if origin is Origin.CLIENT:
@@ -182,7 +178,7 @@ def check_data(
 
 
 def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None) -> None:
-    """The table of #s4-4, in its order. Raises OUT_OF_ORDER_SEQUENCE_NUMBER."""
+    """Checks the sequence by the table of #s4-4, in its order. Raises OUT_OF_ORDER_SEQUENCE_NUMBER."""
     sequence = header.base_sequence
     if verification is not None:
         if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
@@ -191,7 +187,7 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verificatio
         if lowest_sequence is not None and sequence > lowest_sequence:
             raise _out_of_order(header, f"{lowest_sequence} was refused before")
     if entry is None:
-        return  # retention may have taken the records that this one follows
+        return  # retention may have removed the previous records
     if header.producer_epoch != entry.producer_epoch:
         if sequence != 0:
             raise _out_of_order(header, "a new epoch starts with 0")
@@ -209,11 +205,11 @@ def _out_of_order(header: BatchHeader, reason: str) -> KafkaError:
 
 
 def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_version: int) -> None:
-    """The table of #s4-8. Raises KafkaError if the marker may not be written."""
+    """Checks a marker by the table of #s4-8. Raises KafkaError if it may not be written."""
     if entry is None:
         return
     epoch, stored = marker.producer_epoch, entry.producer_epoch
-    # A marker of transaction version 2 carries a new epoch; one with the epoch of the open transaction is late.
+    # A marker of transaction version 2 has a new epoch. One with the epoch of the open transaction is late.
     is_late = (
         transaction_version >= 2
         and epoch == stored
@@ -233,9 +229,9 @@ def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_versio
 
 
 class ProducerStates:
-    """The producers of one partition, and the transactions that keep its last stable offset back.
+    """The producers of one partition, and the transactions that hold back its last stable offset.
 
-    Batches are applied when they are staged. `accept` says that they were written, `take_back` that they were not.
+    Batches are applied when they are staged. `accept` is called when they were written, `take_back` when that failed.
     """
 
     __slots__ = ("_changes", "_entries", "_first_unstable_offset", "_ongoing", "_unreplicated")
@@ -243,7 +239,7 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset → producer id, ascending
-        self._unreplicated: list[CompletedTxn] = []  # marker staged, but not below the high watermark yet
+        self._unreplicated: list[CompletedTxn] = []  # their markers are staged, but not below the high watermark yet
         self._first_unstable_offset: int | None = None
         self._changes: list[_Change] = []
 
@@ -261,11 +257,11 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """A copy; the entries themselves never change."""
+        """Returns a copy of the table. The entries themselves never change."""
         return dict(self._entries)
 
     def load(self, entries: list[ProducerEntry]) -> None:
-        """Starts over from a snapshot."""
+        """Replaces the state by that of a snapshot."""
         self._entries = {entry.producer_id: entry for entry in entries}
         opened = ((e.current_txn_first_offset, e.producer_id) for e in entries)
         self._ongoing = dict(sorted((first, pid) for first, pid in opened if first is not None))
@@ -274,7 +270,7 @@ class ProducerStates:
         self._find_first_unstable()
 
     def apply_data(self, header: BatchHeader, base_offset: int) -> None:
-        """Remembers a batch of records that lies, or will lie, at `base_offset`. Checks nothing."""
+        """Applies a batch of records at `base_offset`, without checking it."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         before = self._entries.get(producer_id)
         delta = header.last_offset_delta
@@ -298,9 +294,9 @@ class ProducerStates:
         self._changes.append((producer_id, before, opened, None))
 
     def apply_marker(self, marker: Marker) -> CompletedTxn | None:
-        """Remembers a marker at `marker.offset`. Checks nothing.
+        """Applies a marker at `marker.offset`, without checking it.
 
-        returns   the transaction that it ends; None when none was open
+        returns   the transaction that it ends; None if none was open
         """
         producer_id = marker.producer_id
         before = self._entries.get(producer_id)
@@ -318,8 +314,10 @@ class ProducerStates:
         return completed
 
     def apply_emptied_marker(self, header: BatchHeader) -> None:
-        """Applies a marker without its record: compaction empties it when no record of its transaction is left. That
-        ends what a snapshot from before the marker says is open; there is nothing left to abort."""
+        """Applies a marker without a record. Compaction empties it when no record of its transaction is left.
+
+        The marker ends the transaction if an older snapshot contains it as open. There is nothing left to abort.
+        """
         before = self._entries.get(header.producer_id)
         if before is None or before.current_txn_first_offset is None:
             return
@@ -336,20 +334,20 @@ class ProducerStates:
         )
 
     def aborted_txn(self, completed: CompletedTxn) -> AbortedTxn:
-        """The transaction index's entry for a transaction that was just aborted. Its last stable offset is the start
-        of the oldest transaction that is still open, or what follows the marker."""
+        """Returns the transaction index entry for a transaction that was just aborted. Its last stable offset is the
+        start of the oldest transaction that is still open, or the offset after the marker."""
         last_stable_offset = next(iter(self._ongoing), completed.last_offset + 1)
         return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
 
     def accept(self) -> None:
-        """Everything applied so far lies below the high watermark."""
+        """Accepts everything that was applied, because it is below the high watermark now."""
         self._changes.clear()
         if self._unreplicated:
             self._unreplicated.clear()
             self._find_first_unstable()
 
     def take_back(self) -> None:
-        """Nothing applied since the last `accept` was written."""
+        """Undoes everything that was applied since the last `accept`, because it was not written."""
         for producer_id, before, opened, completed in reversed(self._changes):
             if before is None:
                 del self._entries[producer_id]
@@ -366,7 +364,7 @@ class ProducerStates:
         self._find_first_unstable()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets the producers without an open transaction whose last record is `expiration_ms` old, or older.
+        """Forgets producers without an open transaction whose last record is at least `expiration_ms` old.
 
         returns   their ids
         """
@@ -380,7 +378,7 @@ class ProducerStates:
         return expired
 
     def idle_since_ms(self) -> list[int]:
-        """Lists the times of producers that may expire."""
+        """Returns the last timestamps of all producers that may expire."""
         return [each.last_timestamp for each in self._entries.values() if each.current_txn_first_offset is None]
 
     def _find_first_unstable(self) -> None:
@@ -392,10 +390,10 @@ class ProducerStates:
 
 
 class LogProducers:
-    """The producers of one log: their state as appended, and the questions about their transactions.
+    """The producers of one log: their state including staged batches, and their verifications.
 
-    `check_…` says whether a batch may be appended and changes nothing, `apply_…` remembers it. As in `ProducerStates`,
-    `accept` says that all that was applied is written, `take_back` that none of it was.
+    `check_…` decides whether a batch may be appended, and changes nothing; `apply_…` applies it. As in
+    `ProducerStates`, `accept` is called when everything applied was written, `take_back` when none of it was.
     """
 
     __slots__ = ("_verifications", "has_changed", "states")
@@ -420,7 +418,7 @@ class LogProducers:
     def check_marker(
         self, batch: bytearray | memoryview, header: BatchHeader, transaction_version: int, offset: int
     ) -> Marker | None:
-        """The marker as it will lie at `offset`; None for a control batch that holds none. Raises KafkaError."""
+        """Returns the marker with its future offset, or None if the control batch contains none. Raises KafkaError."""
         marker = read_marker(batch, header=header)
         if marker is None:
             return None
@@ -429,7 +427,7 @@ class LogProducers:
         return marker
 
     def check_data(self, header: BatchHeader, origin: Origin, guard: VerificationGuard | None) -> CachedBatch | None:
-        """The batch in the log that this one repeats; None if it is to be appended. Raises KafkaError."""
+        """Returns the batch in the log that this one repeats, or None if it can be appended. Raises KafkaError."""
         producer_id = header.producer_id
         entry = self.states.get(producer_id)
         if origin is Origin.CLIENT:
@@ -443,7 +441,7 @@ class LogProducers:
         return None
 
     def apply_marker(self, marker: Marker, transaction_version: int) -> AbortedTxn | None:
-        """At `marker.offset`. Returns the entry for the transaction index where it aborts an open transaction."""
+        """Applies a marker. If it aborts an open transaction, returns the entry for the transaction index."""
         self.has_changed = True
         completed = self.states.apply_marker(marker)
         self._verifications.marker_appended(marker.producer_id, marker.producer_epoch, transaction_version)
@@ -466,11 +464,11 @@ class LogProducers:
         self._verifications.take_back()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers and questions that are older. Returns the ids of the producers."""
+        """Forgets producers and verifications of at least this age. Returns the ids of the producers."""
         self._verifications.expire(now_ms, expiration_ms)
         return self.states.expire(now_ms, expiration_ms)
 
     def expires_ms(self, expiration_ms: int) -> int | None:
-        """When `expire` will find the first of them; None where there are none."""
+        """Returns the time at which `expire` will find the next one, or None."""
         oldest_ms = min([*self.states.idle_since_ms(), *self._verifications.created_ms()], default=None)
         return None if oldest_ms is None else oldest_ms + expiration_ms

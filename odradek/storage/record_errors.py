@@ -1,6 +1,6 @@
-"""Errors of single records in a batch that is sound as a whole: a missing key, a timestamp out of range.
+"""Errors of single records in a batch that is otherwise valid: a missing key, a timestamp out of range.
 
-The texts are Kafka's: clients show them to people, and Kafka's own tests compare them.
+The texts are Kafka's: clients show them to users, and Kafka's own tests compare them.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ _SHOWN: Final = 3
 class RecordErrors(NamedTuple):
     code: ErrorCode
     message: str
-    errors: tuple[tuple[int, str], ...]  # (index in the batch, text), one per record that is wrong
+    errors: tuple[tuple[int, str], ...]  # (index in the batch, text), one for each invalid record
 
 
 def record_errors(
@@ -30,11 +30,11 @@ def record_errors(
     after_max_ms: int,
     reads_all: bool,
 ) -> RecordErrors | None:
-    """All records of a batch that may not be written, or None.
+    """Returns the errors of all invalid records of a batch, or None.
 
     needs_key            the topic is compacted
     is_log_append_time   the topic sets timestamps itself, so a producer must not claim to have done so
-    reads_all            Kafka reads these records whole, and does not skip keys and values; its texts tell
+    reads_all            Kafka reads these records completely, without skipping keys and values, which its texts reveal
     """
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD

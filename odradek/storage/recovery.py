@@ -1,10 +1,10 @@
-"""Opening a log: from its files to the state that `Log` works on.
+"""Opens a log: turns its files into the state with which `Log` works.
 
 After a clean shutdown the files are trusted: sizes, the end of the last segment, the newest producer snapshot.
-Otherwise everything from the recovery point on is read, batch by batch with its CRC, up to the first batch that is not
-whole. The rest is truncated, since a power failure may leave any part of what was not synced. Indexes, transaction
-indexes and producer state are rebuilt in the same pass. Below the recovery point everything was synced: a bad batch
-there is damage, which is reported (`CorruptLog`) and never truncated.
+Otherwise everything from the recovery point on is read, batch by batch with its CRC, up to the first incomplete batch.
+The rest is truncated, since a power failure may leave any part of the unsynced data. Indexes, transaction indexes and
+producer state are rebuilt in the same pass. Below the recovery point everything was synced: a bad batch there is
+damage, which is reported (`CorruptLog`) and never truncated.
 """
 
 from __future__ import annotations
@@ -47,27 +47,31 @@ logger = logging.getLogger(__name__)
 
 
 class CorruptLog(Exception):
-    """The log is damaged below its recovery point; serving it would hide that acknowledged records are gone."""
+    """The log is damaged below its recovery point. Serving it would hide the loss of acknowledged records."""
 
 
 class RefusedLog(CorruptLog):
-    """An earlier start has found it damaged."""
+    """An earlier start has found the log damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """The data directory's checkpoints, and the manifest of a clean stop, for one partition."""
+    """What the checkpoints of the data directory and the manifest of a clean stop say about one partition."""
 
-    recovery_point: int | None = None  # None: nothing
+    recovery_point: int | None = None  # None if unknown
     log_start_offset: int = 0
     is_clean: bool = False  # the last process closed this log properly
-    left: dict[str, str] = field(default_factory=dict)  # its files then, by name; empty where nobody took note
-    known: KnownLog | None = None  # that it is a copy of
+    # Facts about its files at the clean stop, by name; empty without a manifest.
+    left: dict[str, str] = field(default_factory=dict)
+    known: KnownLog | None = None  # the log that this one is a copy of
 
 
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
-    """An empty log. The file of its one segment appears with the first write; but where the log does not begin at 0
-    nothing else would tell the next start, so that it is there when this returns."""
+    """Returns the state of an empty log.
+
+    The first write creates the file of its only segment. If the log does not begin at 0, the file is created here
+    instead, because nothing else would tell the next start where the log begins.
+    """
     segment = Segment.new(disk, directory, start_offset, now_ms=now_ms, is_log=True)
     if start_offset:
         segment.create_file()
@@ -80,12 +84,12 @@ def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int 
         LeaderEpochs(),
         last_snapshot_offset=-1 if start_offset else 0,  # there are no producers before the first record
         is_new=True,
-        active_is_saved=not start_offset,  # without a file it has no index files either
+        active_is_saved=not start_offset,  # without a log file there are no index files either
     )
 
 
 def load_log(disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, *, now_ms: int) -> LogState:
-    """Raises CorruptLog, which names the file; RefusedLog; OSError."""
+    """Returns the state of a log. Raises CorruptLog, with the file's name; RefusedLog; OSError."""
     if checkpointed.known is not None:
         state = checkpointed.known.state_in(disk, directory, checkpointed.recovery_point, config, now_ms=now_ms)
         if state is not None:
@@ -131,14 +135,14 @@ class _Loader:
 
     def _new_log_state(self, start_offset: int) -> LogState:
         state = new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=start_offset)
-        if self._checkpointed.is_clean and not start_offset:  # nothing was written to it before the stop, either
+        if self._checkpointed.is_clean and not start_offset:  # nothing was written to it before the stop either
             self._segments = state.segments
             state.leader_epochs = self._read_epochs()
             state.is_new = False
             state.noted = self._left
         return state
 
-    # --- what is there
+    # --- files
 
     def _check_sizes(self) -> None:
         for name, facts in self._left.items():
@@ -158,7 +162,7 @@ class _Loader:
         for name in self._names:
             stem, dot, suffix = name.partition(".")
             if dot and dot + suffix in SEGMENT_SUFFIXES and stem not in with_log and offset_of(name) is not None:
-                self._disk.unlink(f"{self._directory}/{name}")  # an index whose log is gone
+                self._disk.unlink(f"{self._directory}/{name}")  # an index without its log
         segments = []
         for base_offset in base_offsets:
             size_bytes = self._disk.size(f"{self._directory}/{offset_file(base_offset, LOG)}")
@@ -177,7 +181,8 @@ class _Loader:
         return segments
 
     def _read_epochs(self) -> LeaderEpochs:
-        """From the checkpoint; from the batches of the whole log where it is unreadable, or lost in a crash."""
+        """Reads the leader epochs from the checkpoint. If that is unreadable, or was lost in a crash, reads them from
+        all batches of the log."""
         if LEADER_EPOCHS not in self._names and self._checkpointed.is_clean:
             return LeaderEpochs()
         if LEADER_EPOCHS in self._names:
@@ -196,17 +201,18 @@ class _Loader:
             for segment in self._segments:
                 for _, header in segment.headers(0, segment.size_bytes):
                     if header.leader_epoch >= 0:
-                        # Compaction may have taken the first batches of the log; they were not of a later epoch.
+                        # Compaction may have removed the first batches of the log, which did not have a later epoch.
                         is_first = epochs.latest is None
                         epochs.assign(header.leader_epoch, first_offset if is_first else header.base_offset)
         except CorruptSegment:
-            pass  # the rest is for the recovery to judge
+            pass  # recovery examines the rest
         return epochs
 
     # --- after a clean shutdown
 
     def _take_at_their_word(self) -> LogState | None:
-        """None when the last segment does not end with a whole batch: then it has to be read after all."""
+        """Returns the state that the files describe. Returns None if they must be read after all, for example because
+        the last segment does not end with a complete batch."""
         active = self._segments[-1]
         is_saved = {
             offset_file(active.base_offset, OFFSET_INDEX),
@@ -258,8 +264,8 @@ class _Loader:
 
     def _recover(self) -> LogState:
         recovery_point = self._checkpointed.recovery_point or 0
-        # A segment that ends just there may have been synced while it was the active one: without its index files,
-        # and one without a transaction index does not look as if it lacked any.
+        # A segment that ends exactly at the recovery point may have been synced while it was active, without its index
+        # files. A missing transaction index cannot be distinguished from an empty one, so this segment is read again.
         first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
         damaged = next((i for i, s in enumerate(self._segments) if not _has_good_txn_index(s)), first)
         first = min(first, damaged)
@@ -270,8 +276,8 @@ class _Loader:
         snapshots: list[SnapshotToWrite] = []
         end_offset = unread[0].base_offset
         for at, segment in enumerate(unread):
-            # A segment behind a gap is kept, as Kafka does: compaction makes gaps, and so does a power failure that
-            # takes the bytes of one unsynced segment but not of the next. One that overlaps was left by a truncation.
+            # Like Kafka, keep a segment after a gap. Compaction makes gaps, and so does a power failure that loses the
+            # data of one unsynced segment but not of the next. An overlapping segment was left by a truncation.
             if segment.base_offset < end_offset:
                 if self._checkpointed.is_clean:
                     raise CorruptLog(f"{kept[-1].path()} ends at offset {end_offset}, within the next segment")
@@ -284,7 +290,7 @@ class _Loader:
             kept.append(segment)
             if end_position < segment.size_bytes:
                 self._check_not_synced(segment, end_position, end_offset)
-                self._drop(unread[at + 1 :])  # first, or a crash in between would leave a gap that looks meant
+                self._drop(unread[at + 1 :])  # first, because a crash in between would leave a gap that looks intended
                 self._cut(segment, end_position)
                 break
         if end_offset < recovery_point or (self._left and self._checkpointed.recovery_point not in (None, end_offset)):
@@ -314,9 +320,9 @@ class _Loader:
         )
 
     def _read_segment(self, segment: Segment) -> tuple[int, int]:
-        """Builds its indexes, and the producer state as it goes.
+        """Reads a segment. Rebuilds its indexes, and applies its batches to the producer state.
 
-        returns   where its whole batches end: offset and position
+        returns   the end of its complete batches: offset and position
         """
         segment.reset_indexes()
         end_offset, end_position = segment.base_offset, 0
@@ -335,7 +341,7 @@ class _Loader:
         return end_offset, end_position
 
     def _check_not_synced(self, segment: Segment, end_position: int, end_offset: int) -> None:
-        """A clean stop has synced all there is."""
+        """Raises CorruptLog if the damage concerns synced data. After a clean stop, everything was synced."""
         recovery_point, is_clean = self._checkpointed.recovery_point or 0, self._checkpointed.is_clean
         if end_offset < recovery_point or is_clean:
             raise CorruptLog(
@@ -345,11 +351,11 @@ class _Loader:
 
     def _cut(self, segment: Segment, end_position: int) -> None:
         segment.file.truncate(end_position)
-        segment.file.sync()  # otherwise old bytes could come back behind new ones
+        segment.file.sync()  # otherwise old bytes could reappear after new ones
         segment.size_bytes = end_position
 
     def _drop(self, segments: list[Segment]) -> None:
-        """Segments behind the end of the log, the last one first."""
+        """Removes segments after the end of the log, beginning with the last one."""
         for segment in reversed(segments):
             for path in segment.existing_files():
                 self._disk.unlink(path)
@@ -387,7 +393,8 @@ class _Loader:
             self._producers.accept()
 
     def _load_snapshot(self, limit: int) -> int:
-        """The newest readable one at or below `limit`; returns its offset, -1 for none. Unreadable ones go."""
+        """Loads the newest readable snapshot at or below `limit`. Returns its offset, or -1 if there is none. Deletes
+        unreadable ones."""
         for offset in reversed([offset for offset in self._snapshots if offset <= limit]):
             path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"
             try:
@@ -403,7 +410,7 @@ class _Loader:
         return -1
 
     def _remove_snapshots_above(self, offset: int) -> None:
-        """They belong to a log that may have ended elsewhere; the ones that are needed are written again."""
+        """Removes later snapshots: they may belong to a log that ended elsewhere. Necessary ones are written again."""
         for above in [snapshot for snapshot in self._snapshots if snapshot > offset]:
             self._disk.unlink(f"{self._directory}/{offset_file(above, SNAPSHOT)}")
             self._snapshots.remove(above)
@@ -413,7 +420,7 @@ class _Loader:
         return SnapshotToWrite(f"{self._directory}/{offset_file(offset, SNAPSHOT)}", self._producers.entries())
 
     def _remove_stray_snapshots(self, state: LogState) -> None:
-        """Kept are those at the start of a segment, and the newest."""
+        """Removes all snapshots except the newest one and those at the start of a segment."""
         kept = {segment.base_offset for segment in state.segments} | set(self._snapshots[-1:])
         for stray in [offset for offset in self._snapshots if offset not in kept]:
             self._disk.unlink(f"{self._directory}/{offset_file(stray, SNAPSHOT)}")

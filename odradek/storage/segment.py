@@ -1,11 +1,11 @@
-"""One segment: a stretch of the log in one `.log` file, with its indexes; and the segments of one log, by base offset.
+"""One segment: a range of the log in one `.log` file, with its indexes. Also the segments of one log, by base offset.
 
-The indexes of the active segment live in memory; their files are written when the segment stops being active and at a
-clean shutdown. After a crash they are rebuilt from the log, for every segment not wholly below the recovery point.
-Indexes of older segments are read when they are first needed.
+The indexes of the active segment are in memory; their files are written when the segment stops being active, and at a
+clean shutdown. After a crash they are rebuilt from the log, for every segment not entirely below the recovery point.
+Indexes of older segments are read on first use.
 
-The segments of a log are changed only by the loop thread, and always as a whole: a thread that reads takes `all` once
-and keeps that row.
+Only the loop thread changes the segments of a log, and always replaces the whole row: a reading thread takes `all`
+once, and keeps using that row.
 """
 
 import logging
@@ -25,18 +25,18 @@ from odradek.storage.disk import Buffer, Disk, DiskFile
 logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
-LEAST_SLICE_BYTES: Final = 256 * 1024  # sending less from the file costs more calls than the copy is worth
-_INDEX_INTERVAL_BYTES: Final = 4096  # for an index that is missing; any distance will do
-_WALK_BYTES: Final = 4096  # read at once while looking for a batch: about one index interval
+LEAST_SLICE_BYTES: Final = 256 * 1024  # below this size, sending from the file needs more calls than the copy is worth
+_INDEX_INTERVAL_BYTES: Final = 4096  # for rebuilding a missing index; any distance is valid
+_WALK_BYTES: Final = 4096  # bytes to read at once while looking for a batch: about one index interval
 
 
 class CorruptSegment(Exception):
-    """Bytes that ought to be a batch are not."""
+    """Bytes that should be a batch are not a valid one."""
 
 
 class Segment:
-    """`size_bytes` is what has been written, not what is staged; only the loop thread changes a segment, while
-    threads may read one."""
+    """One segment of a log. `size_bytes` counts written bytes, not staged ones. Only the loop thread changes a segment,
+    while other threads may read it."""
 
     __slots__ = (
         "_bytes_since_index_entry",
@@ -70,18 +70,20 @@ class Segment:
         file_suffix: str = "",
         left: FactsByName = NOTHING_NOTED,
     ) -> None:
-        """left: what the clean stop said of its index files, where it did"""
+        """
+        left   what the manifest of the clean stop says about its index files, if there is one
+        """
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
         self.size_bytes = size_bytes
-        self.created_ms = created_ms  # when this object was made, which is what Kafka rolls by where it has no record
+        self.created_ms = created_ms  # when this object was created, by which Kafka rolls a segment without records
         self.roll_jitter_ms = roll_jitter_ms
         self.file_suffix = file_suffix  # `.cleaned` or `.swap` while it is not part of the log yet
-        self.indexes_are_rebuilt = False  # their files are damaged or gone
+        self.indexes_are_rebuilt = False  # their files are damaged or missing
         self._left = left
         self._file: DiskFile | None = None
-        self._is_unwritten = False  # its indexes, empty yet, are made with its first batch
+        self._is_unwritten = False  # its empty indexes are created with its first batch
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -101,9 +103,10 @@ class Segment:
         file_suffix: str = "",
         is_log: bool = False,
     ) -> "Segment":
-        """An empty one, whose file appears with `create_file` or, when it is first used, by itself.
+        """Returns an empty segment. Its file is created by `create_file`, or automatically on first use.
 
-        is_log  it is all of a log, which may stay empty for good: it takes no memory for indexes before its first batch
+        is_log  it is the only segment of a log that may stay empty: it uses no memory for indexes before its first
+                batch
         """
         segment = cls(
             disk,
@@ -121,7 +124,8 @@ class Segment:
         return segment
 
     def copy_in(self, disk: Disk, directory: str, *, now_ms: int) -> "Segment | None":
-        """Returns the same segment where its file was copied to; None where its indexes are not in memory."""
+        """Returns this segment for a copy of its file in another directory, or None if its indexes are not in
+        memory."""
         offset_index, time_index, txn_index = self._offset_index, self._time_index, self._txn_index
         if offset_index is None or time_index is None or txn_index is None:
             return None
@@ -185,7 +189,7 @@ class Segment:
 
     @property
     def txn_index(self) -> TxnIndex:
-        """Raises CorruptIndex; only the owner of the producer state can rebuild a transaction index."""
+        """The transaction index. Raises CorruptIndex: only the owner of the producer state can rebuild it."""
         index = self._txn_index
         if index is None:
             if self._is_unwritten:
@@ -195,18 +199,19 @@ class Segment:
         return index
 
     def _as_left(self, suffix: str) -> bytes:
-        """The file's bytes. Raises CorruptIndex where they are not those of the clean stop; FileNotFoundError."""
+        """Returns the content of the file. Raises CorruptIndex if it has changed since the clean stop;
+        FileNotFoundError."""
         data = self._disk.read_bytes(self.path(suffix))
         if not is_as_left(self._left, offset_file(self.base_offset, suffix), data):
             raise CorruptIndex("it is not as the clean stop left it")
         return data
 
     def forget_absent_txn_index(self) -> None:
-        """The directory's listing shows no transaction index: spares looking for it."""
+        """Called if the directory listing contains no transaction index, so that the file need not be looked for."""
         self._txn_index = TxnIndex()
 
     def reset_indexes(self) -> None:
-        """Empty indexes, to be filled by `note_batch` from position 0 on."""
+        """Empties the indexes, to be filled by `note_batch` from position 0 on."""
         self._is_unwritten = False
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
@@ -228,8 +233,11 @@ class Segment:
         return rebuilt.offset_index, rebuilt.time_index
 
     def note_batches(self, position: int, staged: Sequence[StagedBatch], index_interval_bytes: int) -> None:
-        """Takes batches that lie at `position`, one behind the other, into size, timestamps and indexes. An index entry
-        is made for the first batch that begins more than the interval behind the last indexed one, as Kafka does."""
+        """Adds consecutive batches at `position` to size, timestamps and indexes.
+
+        As in Kafka, an index entry is added for the first batch that begins more than the interval after the last
+        indexed one.
+        """
         if self._is_unwritten:
             self.reset_indexes()
         largest, largest_offset = self._max_timestamp or self.max_timestamp_and_offset
@@ -250,18 +258,18 @@ class Segment:
         self.size_bytes = position
 
     def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Notes one batch that is in the file already, as `note_batches` does."""
+        """Like `note_batches`, for one batch that is already in the file."""
         noted = StagedBatch(b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
         self.note_batches(position, [noted], index_interval_bytes)
 
     def seal_time_index(self) -> None:
-        """The last entry of a finished segment's time index is its largest timestamp."""
+        """Adds the largest timestamp as the last entry of a finished segment's time index."""
         timestamp, offset = self.max_timestamp_and_offset
         if timestamp > NO_TIMESTAMP:
             self.time_index.maybe_append(timestamp, offset)
 
     def index_files(self) -> list[tuple[str, bytes]]:
-        """Path and content of the index files as they ought to stand."""
+        """Returns path and up-to-date content of the index files."""
         files = [
             (self.path(OFFSET_INDEX), self.offset_index.to_bytes()),
             (self.path(TIME_INDEX), self.time_index.to_bytes()),
@@ -274,7 +282,8 @@ class Segment:
 
     @property
     def max_timestamp_and_offset(self) -> tuple[int, int]:
-        """The largest timestamp of its batches, -1 without any, and the last offset of the first batch with it."""
+        """The largest timestamp of its batches, or -1 without batches, and the last offset of the first batch with
+        it."""
         largest = self._max_timestamp
         if largest is None:
             if self._time_index is None:
@@ -285,7 +294,7 @@ class Segment:
         return largest
 
     def _last_time_entry(self) -> tuple[int, int] | None:
-        """The end of the time index's file, without reading all of it; None when it has to be."""
+        """Reads only the last entry of the time index file. Returns None if the whole file has to be read."""
         try:
             file = self._disk.open_for_reading(self.path(TIME_INDEX))
         except FileNotFoundError:
@@ -299,15 +308,17 @@ class Segment:
             return None
         return TimeIndex.from_bytes(
             self.base_offset, data
-        ).last_entry  # None for zeros: a crash of Kafka leaves the file as it was preallocated
+        ).last_entry  # None for zeros: a crash of Kafka leaves the preallocated file
 
     def largest_timestamp(self) -> int:
-        """Returns what retention by time goes by: the largest timestamp; where there is none, the file's own age."""
+        """Returns the timestamp for retention by time: the largest one, or the modification time of the file if there
+        is none."""
         timestamp = self.max_timestamp_and_offset[0]
         return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
 
     def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch, from which Kafka counts the segment's age; None when empty."""
+        """Returns the largest timestamp of the first batch, from which Kafka counts the segment's age; None if
+        empty."""
         if self._first_timestamp is None and self.size_bytes:
             for _, header in self.headers(0, HEADER_BYTES):
                 self._first_timestamp = header.max_timestamp
@@ -316,18 +327,19 @@ class Segment:
     # --- reading
 
     def read(self, size_bytes: int, position: int, *, cached: bool) -> Buffer:
-        """Raises WouldBlock if `cached` and the bytes are not in the page cache."""
+        """Reads bytes. Raises WouldBlock if `cached` and they are not in the page cache."""
         return self.file.read_cached_at(size_bytes, position) if cached else self.file.read_at(size_bytes, position)
 
     def slice(self, size_bytes: int, position: int) -> FileSlice | None:
-        """For sending from the file; None where a buffer costs less, or the bytes are not in the page cache."""
+        """Returns a slice for sending from the file. Returns None if a buffer is cheaper, or the bytes are not
+        cached."""
         if size_bytes < LEAST_SLICE_BYTES:
             return None
         file = self.file
         return FileSlice(file, position, size_bytes) if file.is_cached_at(size_bytes, position) else None
 
     def headers(self, position: int, end_position: int, *, cached: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-        """The batch headers from a batch boundary on, each with its position, for batches that begin before
+        """Yields position and header of each batch from a batch boundary on, for batches that begin before
         `end_position`. Does not check CRCs. Raises CorruptSegment."""
         buffer: Buffer = b""
         buffer_position = position
@@ -346,7 +358,8 @@ class Segment:
             position += header.size_bytes
 
     def locate(self, offset: int, *, cached: bool) -> tuple[int, BatchHeader] | None:
-        """Position and header of the first batch whose last offset is not below `offset`; None when all are below."""
+        """Returns position and header of the first batch whose last offset is not below `offset`, or None if there is
+        none."""
         indexed_offset, start = self.offset_index.entry_before(offset)
         try:
             for position, header in self.headers(start, self.size_bytes, cached=cached):
@@ -362,7 +375,7 @@ class Segment:
             return self.locate(offset, cached=cached)
         return None
 
-    # --- leaving
+    # --- closing
 
     def keep_open(self) -> None:
         """Opens its file, so that readers of the segment can continue after its removal."""
@@ -370,37 +383,37 @@ class Segment:
             _ = self.file
 
     def let_go(self) -> None:
-        """Closes its file, once reads that have begun are done; later ones fail. For what is about to be unlinked."""
+        """Closes its file after current reads have finished; later ones fail. Called before it is unlinked."""
         if self.size_bytes:
             self._file = None
 
     def close_file(self) -> None:
-        """Closes its file, where nothing more is written or read: its log is closed."""
+        """Closes its file, because its log is closed."""
         self._file = None
 
     def existing_files(self) -> list[str]:
-        """Paths of its files, `.log` first."""
+        """Returns the paths of its existing files, `.log` first."""
         suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
         return [path for path in map(self.path, suffixes) if self._disk.exists(path)]
 
 
 class SegmentRow(NamedTuple):
-    """An unchanging list of segments, ascending."""
+    """An immutable list of segments, ascending."""
 
     base_offsets: tuple[int, ...]
     segments: tuple[Segment, ...]
 
     def at_or_below(self, offset: int) -> int:
-        """Index of the last segment whose base offset is not above `offset`; the first segment for anything less."""
+        """Returns the index of the last segment whose base offset is not above `offset`; 0 if all are above."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def end_offset(self, at: int) -> int | None:
-        """Base offset of the next segment; None for the active one."""
+        """Returns the base offset of the next segment, or None for the active one."""
         return self.base_offsets[at + 1] if at + 1 < len(self.base_offsets) else None
 
 
 class Segments:
-    """Never empty; the last one is the active segment."""
+    """The segments of one log. Never empty; the last one is the active segment."""
 
     __slots__ = ("all",)
 

@@ -1,7 +1,7 @@
-"""Segments of a log that go: the decision about the oldest ones (pure, in Kafka's order and with Kafka's limits), and
-the file operations, for a thread, that remove them or put compacted ones in.
+"""Removes segments from a log: decides about the oldest ones (pure, in Kafka's order and with Kafka's limits), and does
+the file operations, in a thread, that remove them or replace them by compacted ones.
 
-Deleted files keep their bytes under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
+Deleted files keep their content under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +24,14 @@ def count_deletable(
     now_ms: int,
     relied_on_from: int | None = None,
 ) -> int:
-    """How many segments, from the oldest on, are to be deleted. All of them means: roll first, then delete.
+    """Returns how many of the oldest segments are to be deleted. If that is all of them, roll first, then delete.
 
-    1. those wholly below the log start offset, whatever `cleanup.policy` says; then, where it says `delete`,
-    2. as many as leave at least `retention.bytes`,
-    3. those whose largest timestamp is more than `retention.ms` ago.
+    1. Segments entirely below the log start offset, whatever `cleanup.policy` is. If it includes `delete`, also:
+    2. as many as possible while at least `retention.bytes` remain,
+    3. segments whose largest timestamp is more than `retention.ms` ago.
 
-    relied_on_from  from this offset on nothing goes by size or age: somebody outside has yet to decide about it
+    relied_on_from  nothing from this offset on is deleted by size or age, because an external coordinator has not
+                    decided about it yet
     """
     next_bases = [segment.base_offset for segment in segments[1:]]
 
@@ -72,7 +73,8 @@ def deletable_from_ms(
     now_ms: int,
     relied_on_from: int | None = None,
 ) -> int | None:
-    """From when on `count_deletable` is more than 0 as things stand, `now_ms` or later; None: never."""
+    """Returns the earliest time from `now_ms` on at which `count_deletable` is above 0, if nothing changes; None:
+    never."""
 
     def count(at_ms: int) -> int:
         return count_deletable(
@@ -92,7 +94,7 @@ def deletable_from_ms(
 
 
 class SegmentRemoval:
-    """Segments that are no longer part of the log. `rename`, and `unlink` when the delay is over, oldest first."""
+    """Segments that are no longer part of the log. Call `rename`, and `unlink` after the delay. Works oldest first."""
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class SegmentRemoval:
             segment.keep_open()  # a reader that has the segment may not have opened its file yet
 
     def rename(self) -> None:
-        # What made them superfluous (a new active segment, say) must not be lost where their removal is not.
+        # The cause of the removal (a new active segment, for example) must be durable before the removal is.
         self._disk.sync_directory(self._directory)
         for segment in self.segments:
             with self.guard:
@@ -124,25 +126,26 @@ class SegmentRemoval:
                 for path in paths:
                     self._disk.rename(path, path + DELETED)
                     self._renamed.append(path + DELETED)
-            self._disk.sync_directory(self._directory)  # one after the other, so that no crash leaves a hole
+            self._disk.sync_directory(self._directory)  # after each segment, so that no crash leaves a hole
 
     def unlink(self) -> None:
         for path in self._renamed:
             with self.guard:
                 self._disk.unlink(path)
         self._renamed = []
-        self.segments = ()  # nearly always closed by this, in this thread: that frees the pages of a gigabyte
+        # This nearly always closes the files, in this thread: it frees the pages of up to a gigabyte.
+        self.segments = ()
 
 
 class SegmentReplacement:
-    """Compacted segments in the place of the ones they were made from.
+    """Replaces segments by their compacted versions.
 
-        prepare  thread   `.cleaned` → `.swap`: from here on a restart finishes the replacement (leftovers.py)
+        prepare  thread   `.cleaned` → `.swap`: from here on, a restart finishes the replacement (leftovers.py)
         Log.replace_segments   loop   readers see the new ones
         finish   thread   old files → `.deleted`, `.swap` → no suffix
         unlink   thread, after the delay
 
-    The new segments are written, synced and closed to further writes, with their index files, all named `.cleaned`.
+    The new segments are written, synced and complete, with their index files, all named `.cleaned`.
     """
 
     def __init__(self, disk: Disk, directory: str, new: Sequence[Segment], old: Sequence[Segment]) -> None:
@@ -153,7 +156,7 @@ class SegmentReplacement:
         self.is_finished = False
         self._guard = DirectoryGuard()
         new_bases = {segment.base_offset for segment in new}
-        # The snapshot of a base offset that lives on belongs to the new segment.
+        # The snapshot of a base offset that stays in use belongs to the new segment.
         self._removals = [
             SegmentRemoval(disk, directory, [segment], with_snapshots=segment.base_offset not in new_bases)
             for segment in self.old
@@ -163,10 +166,10 @@ class SegmentReplacement:
         for segment in reversed(self.new):
             segment.keep_open()
             self._rename(segment, SWAP)
-            self._disk.sync_directory(self._directory)  # so that the last one is never `.swap` before the others
+            self._disk.sync_directory(self._directory)  # so that the last one never becomes `.swap` before the others
 
     def belongs_to(self, guard: DirectoryGuard) -> None:
-        """The log has taken the new segments: from now on nothing is done to its directory once that is gone."""
+        """Hands the new segments to the log. From now on, file operations stop if its directory disappears."""
         for removal in self._removals:
             removal.guard = guard
         self._guard = guard
@@ -180,7 +183,8 @@ class SegmentReplacement:
         self.is_finished = True
 
     def discard(self) -> None:
-        """In the place of `replace_segments` and what follows: the new segments go, the log stays as it is."""
+        """Removes the new segments and leaves the log as it is. An alternative to `replace_segments` and the later
+        steps."""
         for segment in self.new:
             for path in segment.existing_files():
                 self._disk.unlink(path)
@@ -191,7 +195,8 @@ class SegmentReplacement:
             removal.unlink()
 
     def _rename(self, segment: Segment, file_suffix: str) -> None:
-        """The log last: while it has the old suffix, a restart does not take the indexes' new names for the end."""
+        """Renames the files of a segment, the log last: while it has the old suffix, a restart does not consider the
+        renaming finished."""
         paths = sorted(segment.existing_files(), key=lambda path: path == segment.path(LOG))
         old_suffix = segment.file_suffix
         for path in paths:

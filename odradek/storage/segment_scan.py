@@ -1,4 +1,4 @@
-"""How much of a segment is valid: the scan of recovery, batch by batch, with CRCs."""
+"""Finds the valid part of a segment for recovery, batch by batch, with CRCs."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,18 +12,18 @@ _PORTION_BYTES: Final = 1024 * 1024
 
 
 def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Every batch from the start of the file up to the first that is not whole, with its position and its bytes.
+    """Yields all batches from the start of the file up to the first invalid one, with position and bytes.
 
-    first_offset  the smallest that the first batch may have; further ones must ascend
-    cost          reads every byte once; the bytes are good until the next step
-    caution       stops without saying why: a batch cut short, zeros, a wrong CRC and the end of the file look alike
-                  from outside, by comparing positions; what each means depends on the recovery point
+    first_offset  minimum base offset of the first batch; offsets must ascend
+    cost          reads every byte once; the bytes of a batch are valid until the next step
+    caution       stops without a reason: an incomplete batch, zeros, a wrong CRC and the end of the file look the same.
+                  The caller must compare positions; what they mean depends on the recovery point.
     """
     position, size_bytes = 0, segment.size_bytes
     portion, portion_position = memoryview(b""), 0
 
     def read(wanted_bytes: int) -> memoryview:
-        # Up to the size at the beginning: the caller may be rebuilding the segment, and with it its size.
+        # Up to the initial size: the caller may be rebuilding the segment, and with it its size.
         return memoryview(segment.read(min(wanted_bytes, size_bytes - position), position, cached=False))
 
     while position + HEADER_BYTES <= size_bytes:

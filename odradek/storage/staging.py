@@ -1,6 +1,5 @@
-"""Batches in memory: those that are appended but not yet written, by segment, with the decision that a segment is full;
-and the most recent ones, for readers at the tail.
-"""
+"""Batches in memory: those that are appended but not yet written, by segment, with the decision when a segment is full;
+and the latest batches, for readers at the end of the log."""
 
 from __future__ import annotations
 
@@ -19,18 +18,18 @@ from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.segment import Segment
 
 DEFAULT_BUDGET_BYTES: Final = 32 * 1024 * 1024
-ENTRY_OVERHEAD_BYTES: Final = 200  # what an entry costs besides its batch, so that tiny batches do not go uncounted
+ENTRY_OVERHEAD_BYTES: Final = 200  # size of an entry besides its batch, so that tiny batches count as well
 _COMPACT_AT: Final = 1024
-NO_NUMBERS: Final[list[int]] = []  # of all tails without a batch, which never add to them
+NO_NUMBERS: Final[list[int]] = []  # shared by all tails without batches, and never modified
 NO_BATCHES: Final[list[Buffer | None]] = []
-_ASK_EVERY_TIME: Final = -2  # below every timestamp, also that of a batch without any
+_ASK_EVERY_TIME: Final = -2  # below every timestamp, including that of a batch without timestamps
 
 
 @dataclass(slots=True)
 class StagedRun:
-    """The batches staged for one segment; they are written at `position` in one go.
+    """The batches staged for one segment, which are written together at `position`.
 
-    The limits say how far batches fit without asking `must_roll` again.
+    The limits allow batches that fit to be staged without calling `must_roll` again.
     """
 
     segment: Segment
@@ -38,16 +37,18 @@ class StagedRun:
     is_new: bool = False  # the segment has no file yet
     size_bytes: int = 0
     batches: list[StagedBatch] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)  # the bytes of these batches, as they are written
+    buffers: list[Buffer] = field(default_factory=list)  # the bytes of these batches, to be written
     aborted: list[AbortedTxn] = field(default_factory=list)
-    snapshot: SnapshotToWrite | None = None  # of the producers as they were when the segment began
+    snapshot: SnapshotToWrite | None = None  # of the producers when the segment began
     limits_of: LogConfig | None = None
     max_last_offset: int = -1
     max_timestamp: int = _ASK_EVERY_TIME
     index_room: int = 0
 
     def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
-        """first_timestamp: of the segment's first batch, from which its age is counted."""
+        """
+        first_timestamp   of the segment's first batch, from which its age is counted
+        """
         segment = self.segment
         self.limits_of = config
         self.max_last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
@@ -57,7 +58,7 @@ class StagedRun:
         self.index_room = _index_room(self, config)
 
     def written(self) -> None:
-        """The batches are in the file; the next ones go behind them."""
+        """Prepares for the next batches, after these were written to the file."""
         self.position += self.size_bytes
         self.size_bytes = 0
         self.batches = []
@@ -69,33 +70,35 @@ class StagedRun:
 
 
 class Staging:
-    """Where the next batch goes, and the batches that wait for the write.
+    """The position of the next batch, and the batches that wait for the write.
 
-    next_offset  behind what is staged
-    runs         those with something staged, in the order of their segments
+    next_offset  after the staged batches
+    runs         those with staged batches, in the order of their segments
     """
 
     __slots__ = ("_active", "_begin_run", "_tip", "next_offset", "runs")
 
     def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
-        """begin_run: (now_ms) makes the run of a new segment that begins at `next_offset`."""
+        """
+        begin_run   (now_ms) creates the run of a new segment that begins at `next_offset`
+        """
         self._begin_run = begin_run
         self.go_on_in(active, next_offset)
 
     def go_on_in(self, active: Segment, next_offset: int) -> None:
-        """With nothing staged."""
+        """Continues in this segment, with nothing staged."""
         self.next_offset = next_offset
         self.runs: list[StagedRun] = []
-        self._active: Segment | None = active  # until the next batch:
-        self._tip: StagedRun | None = None  # most logs of a broker may be empty, and need none
+        self._active: Segment | None = active  # until the next batch, which creates `_tip`
+        self._tip: StagedRun | None = None  # created late: most logs of a broker may be empty, and need none
 
     def end(self) -> None:
-        """Forgets what is staged, and the log: no more will be."""
+        """Forgets the staged batches and the log. Nothing can be staged afterwards."""
         self.runs = []
         self._begin_run = _no_run
 
     def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> StagedRun:
-        """Puts the batch at `next_offset`, in the last segment, or in a new one if it does not fit there."""
+        """Stages the batch at `next_offset`, in the last segment, or in a new one if it does not fit."""
         run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
         if run is None:
             run = self._begin()
@@ -126,7 +129,7 @@ class Staging:
     def _roll_if_full(
         self, tip: StagedRun, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int
     ) -> StagedRun:
-        """Sets the limits for the batches to come."""
+        """Starts a new segment if the last one is full, and sets the limits for the following batches."""
         max_timestamp = header.max_timestamp
         if must_roll(
             tip,
@@ -147,7 +150,7 @@ def _no_run(now_ms: int) -> StagedRun:
 
 
 def first_timestamp(run: StagedRun) -> int | None:
-    """The largest timestamp of the segment's first batch, written or staged."""
+    """Returns the largest timestamp of the segment's first batch, written or staged."""
     if run.position:
         return run.segment.first_timestamp()
     return run.batches[0].max_timestamp if run.batches else None
@@ -156,8 +159,11 @@ def first_timestamp(run: StagedRun) -> int | None:
 def must_roll(
     run: StagedRun, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
 ) -> bool:
-    """Whether a batch has to go to a new segment rather than behind `run`. Kafka's rules: size, int32 offsets, room
-    in the indexes, age. Age is measured in record time from the first batch on, in clock time where it has none."""
+    """Returns whether a batch has to go into a new segment instead of after `run`.
+
+    The rules are Kafka's: size, int32 offsets, room in the indexes, age. Age is measured in record time from the first
+    batch on, or in clock time if that batch has no timestamp.
+    """
     segment = run.segment
     used_bytes = run.position + run.size_bytes
     if used_bytes + size_bytes > config.segment_bytes or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
@@ -172,26 +178,28 @@ def must_roll(
 
 
 def _index_room(run: StagedRun, config: LogConfig) -> int:
-    """How many batches may come without filling an index: each may take an entry, those that are staged too."""
+    """Returns how many more batches fit without filling an index: each may need an entry, including the staged ones."""
     segment = run.segment
     offset_room = config.max_offset_index_entries - len(segment.offset_index)
     time_room = config.max_time_index_entries - 1 - len(segment.time_index)
     return min(offset_room, time_room) - len(run.batches)
 
 
-# The tail.
+# The latest batches.
 
 
 class TailCache:
-    """The most recently appended batches, kept as the views they arrived in, so that consumers at the tail cost no
-    system call. One byte budget serves all logs of the process, each by a `LogTail`; the oldest batches are evicted
-    first, whichever log they belong to.
+    """The most recently appended batches, kept in the buffers in which they arrived, so that consumers at the end of
+    the log cost no system call.
+
+    One byte budget serves all logs of the process, each through a `LogTail`. The oldest batches are evicted first,
+    regardless of their log.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._budget_bytes = budget_bytes
         self._used_bytes = 0
-        self._oldest: deque[LogTail] = deque()  # one element per entry, in the order of appending
+        self._oldest: deque[LogTail] = deque()  # one element for each entry, in the order of appending
 
     @property
     def used_bytes(self) -> int:
@@ -201,7 +209,7 @@ class TailCache:
         return LogTail(self)
 
     def clear(self) -> None:
-        """Forgets the tails, whose logs have ended."""
+        """Forgets all tails, because their logs have ended."""
         self._oldest.clear()
 
     def _added(self, tail: LogTail, count: int, size_bytes: int) -> None:
@@ -215,7 +223,7 @@ class TailCache:
 
 
 class LogTail:
-    """The last batches of one log's active segment, without a gap up to its end."""
+    """The last batches of one log's active segment, without gaps up to its end."""
 
     __slots__ = ("_base_offsets", "_batches", "_cache", "_cleared", "_end_position", "_head", "_positions")
 
@@ -223,11 +231,11 @@ class LogTail:
         self._cache = cache
         self._base_offsets, self._positions, self._batches = NO_NUMBERS, NO_NUMBERS, NO_BATCHES
         self._end_position = 0  # in the segment's file
-        self._head = 0  # index of the oldest entry still held
-        self._cleared = 0  # entries that `clear` took, but the budget's queue still counts
+        self._head = 0  # index of the oldest remaining entry
+        self._cleared = 0  # entries that `clear` removed, but that are still in the queue of the cache
 
     def add(self, position: int, staged: Sequence[StagedBatch]) -> None:
-        """Batches just written at `position` of the file, one behind the other."""
+        """Adds consecutive batches that were just written at `position` of the file."""
         if not self._batches:
             self._base_offsets, self._positions, self._batches = [], [], []
         base_offsets, positions, batches = self._base_offsets, self._positions, self._batches
@@ -240,7 +248,7 @@ class LogTail:
         self._end_position = position
 
     def clear(self) -> None:
-        """Forgets all: the log goes on in another segment, or was truncated."""
+        """Forgets all batches, because the log continues in another segment, or was truncated."""
         held = len(self._batches) - self._head
         if held:
             self._cleared += held
@@ -250,10 +258,10 @@ class LogTail:
         self._head = 0
 
     def read(self, start_offset: int, end_offset: int | None, max_bytes: int) -> tuple[list[Buffer], int, int] | None:
-        """From the batch that holds `start_offset` up to `end_offset` (None: all), cut off at `max_bytes` even
-        within a batch, as a read of the file would be; but at least the whole first batch.
+        """Returns data from the batch that contains `start_offset` up to `end_offset` (None: all). Like a read of the
+        file, cuts it off at `max_bytes` even within a batch, but returns at least the complete first batch.
 
-        returns   the views, their size, and the position of the first in the file; None if the start is not held
+        returns   the buffers, their size, and the file position of the first; None if the start is not in memory
         """
         head = self._head
         first = bisect_right(self._base_offsets, start_offset, head) - 1
@@ -279,7 +287,7 @@ class LogTail:
         return views, limit_position - start_position, start_position
 
     def _drop_first(self) -> int:
-        """Lets the oldest entry go. Returns the bytes that this frees."""
+        """Removes the oldest entry. Returns the bytes that this frees."""
         if self._cleared:
             self._cleared -= 1
             return 0

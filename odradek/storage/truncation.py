@@ -1,6 +1,7 @@
-"""Truncation of a log: what lies above an offset goes from its files, as where a replica that lacks it becomes leader.
+"""Truncates a log: removes everything above an offset from its files, for example because a replica without it becomes
+leader.
 
-Source: Kafka's UnifiedLog.truncateTo. The batch that holds the offset goes as a whole.
+Source: Kafka's UnifiedLog.truncateTo. The batch that contains the offset is removed as a whole.
 """
 
 from collections.abc import Sequence
@@ -10,14 +11,14 @@ from odradek.storage.segment import Segment
 
 
 def last_kept(segments: Sequence[Segment], offset: int) -> int:
-    """Returns the place in `segments`, ascending, of the one that the log ends in from then on."""
+    """Returns the index in `segments`, ascending, of the segment in which the truncated log ends."""
     return max((at for at, segment in enumerate(segments) if segment.base_offset < offset), default=0)
 
 
 def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: int) -> None:
-    """Takes away all batches that are not wholly below `offset`, the last ones first: a crash in between leaves a log
-    that ends somewhere above it. Indexes and producer snapshots are for recovery. Waits for the disk. Raises OSError.
-    """
+    """Removes all batches that are not entirely below `offset`, the last ones first. A crash in between leaves a log
+    that ends somewhere above `offset`. Recovery must then fix indexes and producer snapshots. Waits for the disk.
+    Raises OSError."""
     kept = last_kept(segments, offset)
     for segment in reversed(segments[kept + 1 :]):
         segment.keep_open()  # a reader that has the segment may not have opened its file yet
@@ -28,4 +29,4 @@ def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: i
     found = last.locate(offset, cached=False) if last.size_bytes else None
     if found is not None:
         last.file.truncate(found[0])
-        last.file.sync()  # otherwise old bytes could come back behind new ones
+        last.file.sync()  # otherwise old bytes could reappear after new ones

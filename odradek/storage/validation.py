@@ -1,8 +1,8 @@
-"""Checks of the records in a Produce request: what the broker refuses, and what it changes in those it accepts.
+"""Checks the records of a Produce request: decides what the broker refuses, and what it changes in accepted records.
 
 The rules, their order and their codes are those of Kafka 4.3.1, observed by sending it broken batches. They are listed
-in docs/formats/record-batch.md, with the few where Odradek is stricter. Pure: bytes, rules and a time in, one batch or
-a refusal out. Rules that need the log (sequences, epochs, transactions) are checked by the log.
+in docs/formats/record-batch.md, with the few in which Odradek is stricter. Pure: bytes, rules and a time in, one batch
+or a refusal out. The log checks the rules that need its state (sequences, epochs, transactions).
 """
 
 import struct
@@ -40,29 +40,31 @@ from odradek.protocol.record_walk import RecordSurvey, survey_records
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
 
-ZSTD_SINCE: Final = 7  # Produce version
-# The walk reads bytes faster than views. Of small records, up to this size, it gains more than the copy costs.
+ZSTD_SINCE: Final = 7  # version of Produce
+# Reading records from bytes is faster than from views. For small records, up to this batch size, that outweighs the
+# copy.
 FASTER_AS_BYTES: Final = 64 * 1024
-SMALL_RECORD_BYTES: Final = 512  # on average
+SMALL_RECORD_BYTES: Final = 512  # average size
 _MAGIC_POSITION: Final = 16
-_SMALLEST_LENGTH: Final = 14  # what the length field of any magic must reach, before the rest is looked at
+_SMALLEST_LENGTH: Final = 14  # minimum of the length field for any magic, checked before everything else
 _LENGTH: Final = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
-# How much may be checked on the loop: some 5 ms of walking, and no compressed batch that could open to very much.
+# Limits for checks on the loop: about 5 ms of reading records, and no compressed batch that could become very large.
 CHEAP_RECORDS: Final = 10_000
-ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS  # of what is not compressed: a record takes 7 bytes at least
+ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS  # for uncompressed data: a record has at least 7 bytes
 CHEAP_COMPRESSED_BYTES: Final = 16 * 1024
 CHEAP_OPENED_BYTES: Final = 1024 * 1024
 
 
 class RefusedRecords(KafkaError):
-    """One partition's records are refused as a whole.
+    """The records of one partition are refused as a whole.
 
-    message         only with `record_errors`, as Kafka tells it; otherwise the client hears the code alone
-    reason          for our own log, always
-    record_errors   (index in the batch, what is wrong with that record)
-    found_by_log    False when Kafka finds it before the log is asked: its answer then lacks the log start offset
+    message         only with `record_errors`, as in Kafka; otherwise the client receives only the code
+    reason          for the broker's own log, always
+    record_errors   (index in the batch, error of that record)
+    found_by_log    False if Kafka finds the error before its log is involved; its response then lacks the log start
+                    offset
     """
 
     def __init__(
@@ -82,18 +84,18 @@ class RefusedRecords(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """The topic's settings for the batches produced to one partition."""
+    """The topic's settings for batches that are produced to one partition."""
 
-    topic_partition: str  # as it appears in messages: "orders-0"
+    topic_partition: str  # name for messages: "orders-0"
     max_message_bytes: int
     segment_bytes: int
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     is_log_append_time: bool = False
     is_compacted: bool = False
-    compression: Compression | None = None  # None: as the producer sent it
+    compression: Compression | None = None  # None: keep the producer's compression
     compression_level: int | None = None
-    changes_plain: bool = field(init=False)  # even a sound batch that is not compressed has to be changed
+    changes_plain: bool = field(init=False)  # even a valid uncompressed batch has to be changed
 
     def __post_init__(self) -> None:
         compresses = self.compression is not None and self.compression is not Compression.NONE
@@ -117,7 +119,7 @@ class BatchRules:
 
 @dataclass(slots=True)
 class AcceptedBatch:
-    """One batch, ready for the log: writable, offsets from 0, leader epoch still to be assigned."""
+    """One batch ready for the log: writable, with offsets from 0. The leader epoch is assigned later."""
 
     batch: bytearray | memoryview
     header: BatchHeader
@@ -125,13 +127,14 @@ class AcceptedBatch:
 
 
 class OpensToMore(Exception):
-    """Compressed records that open to more bytes than this call of `check_produced` may take."""
+    """The compressed records become larger than this call of `check_produced` allows."""
 
 
 def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
-    """Whether `check_produced` may run on the loop, if it opens CHEAP_OPENED_BYTES at most; else run it in a thread.
+    """Returns whether `check_produced` may run on the loop, limited to CHEAP_OPENED_BYTES; otherwise run it in a
+    thread.
 
-    Believes nothing but sizes.
+    Trusts nothing but sizes.
     """
     size = len(records)
     if size < HEADER_BYTES:
@@ -149,10 +152,11 @@ def is_compressed(records: Bytes) -> bool:
 
 
 def is_first_batch_transactional(records: Bytes | None) -> bool:
-    """Asked of every partition before anything else in a Produce request.
+    """Returns whether the first batch is transactional. Called for every partition before a Produce request is
+    processed.
 
-    Raises KafkaError, which is then the answer of the whole request, when no batch can be made out; MalformedMessage
-    for null. A batch cut short is not an error yet.
+    Raises KafkaError, which is the response to the whole request, if no batch can be recognised; MalformedMessage for
+    null. An incomplete batch is not an error yet.
     """
     if records is None:
         raise MalformedMessage("a Produce request without records")
@@ -163,13 +167,14 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
 def check_produced(
     records: Bytes, rules: BatchRules, now_ms: int, version: int, *, opens_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> AcceptedBatch:
-    """The one batch that `records` must be, checked, and changed to what the topic asks for.
+    """Checks that `records` is exactly one valid batch, and changes it as the topic requires.
 
-    records   of one partition; written to in place where it can be, so it belongs to the log from now on
-    now_ms    the append time of LogAppendTime topics, and what timestamps are compared with
-    version   of the Produce request
-    opens_bytes  how much the records may be when they are opened
-    raises    RefusedRecords; also KafkaError where the whole request is wrong, OpensToMore. None keeps opened records
+    records      of one partition; modified in place if possible, so it belongs to the log from now on
+    now_ms       append time for LogAppendTime topics, and reference for checking timestamps
+    version      of the Produce request
+    opens_bytes  maximum size of the decompressed records
+    raises       RefusedRecords; KafkaError if the whole request is invalid; OpensToMore. None of these keeps the
+                 decompressed records alive.
     """
     try:
         return _checked(records, rules, now_ms, version, opens_bytes)
@@ -200,7 +205,7 @@ def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens
     _check_records(batch, header, survey, rules, now_ms, reads_all=source is Compression.NONE or source is not target)
     if rules.is_log_append_time:
         max_timestamp = now_ms
-    elif header.is_log_append_time:  # means its largest timestamp for every record
+    elif header.is_log_append_time:  # the largest timestamp then applies to every record
         max_timestamp = header.max_timestamp
     else:
         max_timestamp = max(NO_TIMESTAMP, header.base_timestamp + survey.max_timestamp_delta)
@@ -217,10 +222,10 @@ def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens
 
 
 def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
-    """The header of a batch as most requests bring it: alone, not compressed, sound, nothing to change in it.
+    """Returns the header of a usual batch: alone, uncompressed, valid, with nothing to change.
 
-    None for every other one, which then goes the long way (`check_produced`) and is told there what is wrong. Cheap
-    only where `is_cheap` says so, as for all of ALWAYS_CHEAP_BYTES or less.
+    Returns None for every other one, for which `check_produced` then does the full checks and determines the error.
+    Cheap only if `is_cheap` returns True, which includes everything up to ALWAYS_CHEAP_BYTES.
     """
     size = len(records)
     if size < HEADER_BYTES or rules.changes_plain:
@@ -262,10 +267,8 @@ def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHe
 
 
 def _batch_size_at(records: Bytes, position: int) -> int | None:
-    """The size of the batch that begins at `position`; None when it is not all there.
-
-    Raises KafkaError for what is no batch of any magic.
-    """
+    """Returns the size of the batch that begins at `position`, or None if it is incomplete. Raises KafkaError if it is
+    no batch of any magic."""
     left = len(records) - position
     if left < LOG_OVERHEAD:
         return None
@@ -286,9 +289,10 @@ def _batch_size_at(records: Bytes, position: int) -> int | None:
 
 
 def only_batch(records: Bytes, version: int) -> BatchHeader:
-    """The header of the one batch of magic 2 that there must be. One cut short behind it is ignored, as in Kafka.
+    """Returns the header of the only batch, which must have magic 2. As in Kafka, an incomplete batch after it is
+    ignored.
 
-    raises   RefusedRecords, KafkaError; nothing behind the header has been looked at
+    raises   RefusedRecords, KafkaError; nothing after the header has been checked
     """
 
     def refused(code: ErrorCode, reason: str) -> RefusedRecords:
@@ -305,7 +309,7 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
     codec = header.attributes & COMPRESSION_MASK
     if version < ZSTD_SINCE and codec == Compression.ZSTD.value:
         raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in Produce v{version}")
-    if version < ZSTD_SINCE and codec > Compression.ZSTD.value:  # Kafka trips over it in looking for zstd
+    if version < ZSTD_SINCE and codec > Compression.ZSTD.value:  # Kafka fails with this error while it looks for zstd
         raise refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
     try:
         has_another = _batch_size_at(records, size) is not None
@@ -320,7 +324,7 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
 
 
 def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> None:
-    """Checks all that does not need the records opened, in the order in which Kafka says it."""
+    """Checks everything that does not need decompressed records, in Kafka's order."""
     invalid = ErrorCode.INVALID_RECORD
     if header.base_offset != 0:
         raise RefusedRecords(invalid, f"the base offset is {header.base_offset}")
@@ -361,7 +365,7 @@ def _opened(batch: memoryview, source: Compression, opens_bytes: int) -> bytes |
 def _check_records(
     batch: memoryview, header: BatchHeader, survey: RecordSurvey, rules: BatchRules, now_ms: int, *, reads_all: bool
 ) -> None:
-    """Looks at each record only when the survey says that one of them may be wrong."""
+    """Checks the records. Reads each of them only if the survey shows that one may be invalid."""
     if header.is_log_append_time:
         lowest = highest = header.max_timestamp
         claims_append_time = rules.is_log_append_time or lowest == NO_TIMESTAMP
@@ -390,7 +394,7 @@ def _check_records(
         raise RefusedRecords(ErrorCode.INVALID_TIMESTAMP, "a timestamp that does not fit into 64 bits")
 
 
-# --- what the topic makes of it --------------------------------------------------------------------------------------
+# --- changes that the topic requires ---------------------------------------------------------------------------------
 
 
 def _in_place(batch: memoryview, header: BatchHeader, rules: BatchRules, max_timestamp: int) -> memoryview:
@@ -406,7 +410,7 @@ def _in_place(batch: memoryview, header: BatchHeader, rules: BatchRules, max_tim
 def _rewritten(
     opened: Bytes, header: BatchHeader, rules: BatchRules, target: Compression, max_timestamp: int
 ) -> bytearray:
-    """The same records in the compression that the topic asks for; attributes that mean nothing are not kept."""
+    """Returns the same records with the compression of the topic. Attributes without a meaning are dropped."""
     attributes = target.value | header.attributes & TRANSACTIONAL | (LOG_APPEND_TIME if rules.is_log_append_time else 0)
     rewritten = pack_batch(
         replace(header, attributes=attributes, max_timestamp=max_timestamp),

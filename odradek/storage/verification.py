@@ -1,10 +1,10 @@
-"""Which producers one partition has asked the transaction coordinator about: the verification guards.
+"""The verification guards of one partition: which producers are being verified with the transaction coordinator.
 
-A transactional batch may be written while its transaction is open in this partition, or with the guard of a question
-that the coordinator answered with yes. A marker invalidates the guard: between the answer and the append the
-transaction may have ended and another one begun, and then the batch belongs to neither.
+A transactional batch may be written while its transaction is open in this partition, or with the guard of a
+verification that the coordinator has confirmed. A marker invalidates the guard: between the confirmation and the
+append, the transaction may have ended and another one begun, and then the batch belongs to neither.
 
-Guards live in the leader's memory only: a restart forgets them, and producers are verified again. Source:
+Guards exist only in the leader's memory: after a restart, producers are verified again. Source:
 docs/spec/transactions.md#s4-6.
 """
 
@@ -13,28 +13,29 @@ from typing import Final
 
 
 class VerificationGuard:
-    """One question to the coordinator. Equal to nothing but itself."""
+    """One verification with the coordinator. It is equal only to itself."""
 
     __slots__ = ()
 
 
-# Nobody was asked, since the transaction was open. Not the guard of anything, should it have ended meanwhile.
+# Stands for no verification, because the transaction was open. It is not valid if the transaction has ended since.
 NO_GUARD: Final = VerificationGuard()
 
 
 @dataclass(slots=True)
 class Verification:
-    """A transaction whose first batch here waits for the coordinator's word."""
+    """A transaction whose first batch here waits for the coordinator."""
 
     guard: VerificationGuard
     created_ms: int
-    lowest_sequence: int | None  # of the batches that asked; None for the broker's own, which have no sequences
+    lowest_sequence: int | None  # of the batches to verify; None for the broker's own batches, which have no sequences
     producer_epoch: int
-    supports_epoch_bump: bool  # asked by a produce that brings its partition itself
+    supports_epoch_bump: bool  # the Produce request adds its partition to the transaction itself
 
 
 class Verifications:
-    """By producer id, one at most. Changes by appends are taken back with them, as in `ProducerStates`."""
+    """The verifications by producer id, at most one each. Changes by appends can be undone with them, as in
+    `ProducerStates`."""
 
     __slots__ = ("_by_producer", "_removed")
 
@@ -51,7 +52,7 @@ class Verifications:
     def begin(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """The guard under which a batch may be written once the coordinator has agreed."""
+        """Returns the guard with which a batch may be written once the coordinator has confirmed it."""
         known = self._by_producer.get(producer_id)
         if known is None:
             known = Verification(VerificationGuard(), now_ms, sequence, producer_epoch, supports_epoch_bump)
@@ -63,14 +64,16 @@ class Verifications:
         return known.guard
 
     def data_appended(self, producer_id: int) -> None:
-        """A transactional batch: its transaction is open here now, which is better than any guard."""
+        """Removes the guard after a transactional batch was appended: its transaction is open here now."""
         if producer_id in self._by_producer:
             self._remove(producer_id)
 
     def marker_appended(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
-        """Takes the guard of the transaction that ended. A marker of version 2 or later carries the epoch of the next
-        transaction, and leaves that one's guard; an earlier one carries the epoch of the transaction that it ends,
-        whatever the batch's request can do (known bug 62)."""
+        """Removes the guard of the transaction that ended.
+
+        A marker of version 2 or later has the epoch of the next transaction, whose guard stays valid. An earlier marker
+        has the epoch of the transaction that it ends, whatever the batch's request supports (known bug 62).
+        """
         known = self._by_producer.get(producer_id)
         if known is None:
             return
@@ -79,18 +82,18 @@ class Verifications:
         self._remove(producer_id)
 
     def accept(self) -> None:
-        """Notes that what was appended so far is written."""
+        """Accepts all changes, because the appended batches were written."""
         self._removed.clear()
 
     def take_back(self) -> None:
-        """Takes back what was appended since the last `accept`, which was not written. A question asked meanwhile is
-        the newer one."""
+        """Undoes the changes since the last `accept`, because the batches were not written. A verification that began
+        in the meantime takes precedence."""
         for producer_id, removed in reversed(self._removed):
             self._by_producer.setdefault(producer_id, removed)
         self._removed.clear()
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets questions that are `expiration_ms` old, or older."""
+        """Forgets verifications that are at least `expiration_ms` old."""
         for producer_id, known in list(self._by_producer.items()):
             if now_ms - known.created_ms >= expiration_ms:
                 del self._by_producer[producer_id]
