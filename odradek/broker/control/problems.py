@@ -1,4 +1,4 @@
-"""Refusals of the control interface, and the checks of what it is asked. Source: RFC 9457 for their form."""
+"""Errors of the control interface, as problem documents, and checks of its requests. Source: RFC 9457."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from difflib import get_close_matches
 
 
 class Problem(Exception):
-    """
-    field    of the body, as a path; None where it is none of them
-    allowed  what would have been right there
+    """An error that the control interface returns as a problem document.
+
+    field    path of the wrong field in the body, or None if the error does not concern a field
+    allowed  the values that the field allows
     """
 
     def __init__(self, status: int, detail: str, *, field: str | None = None, allowed: str | None = None) -> None:
@@ -44,7 +45,7 @@ def unknown(field: str, name: str, known: Collection[str]) -> Problem:
 
 
 def only(value: Mapping[str, object], known: Collection[str], field: str = "") -> None:
-    """Raises Problem for the first key that means nothing."""
+    """Raises Problem for the first key that is not among the known ones."""
     for key in value:
         if key not in known:
             raise unknown(f"{field}.{key}" if field else key, key, known)

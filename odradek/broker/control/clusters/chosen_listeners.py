@@ -1,7 +1,7 @@
-"""The listeners and users that a test chooses for its cluster: ports, TLS and logins, and the settings that follow.
+"""The listeners and users that a test chooses for its cluster (ports, TLS, logins), and the broker settings for them.
 
-Certificates that the test does not bring are issued by an authority of this cluster alone, so a client that trusts it
-trusts no other cluster.
+If the test provides no certificates, the cluster creates its own certificate authority and issues them. Each cluster
+has a separate authority, so a client that trusts one cluster trusts no other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
 CLIENT_AUTH = ("none", "requested", "required")
 HOST = "localhost"
-CERTIFIED = (HOST, "127.0.0.1", "::1")  # names of the broker in certificates that are made here
+CERTIFIED = (HOST, "127.0.0.1", "::1")  # the broker's names in certificates that this module issues
 CERTIFIED_DAYS = 365
 SALT_BYTES = 16
 LISTENER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -42,7 +42,7 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required
 
 @dataclass(frozen=True, slots=True)
 class KeyAndChain:
-    """PEM of a private key, and of its certificate and those above it."""
+    """A private key and its certificate chain (the key's certificate first), both in PEM."""
 
     key: str = field(repr=False)
     chain: str
@@ -50,10 +50,11 @@ class KeyAndChain:
 
 @dataclass(frozen=True, slots=True)
 class ChosenListener:
-    """
-    ports        by the position of the node, 0 for any free port; empty: any free port for all of them
-    certificate  the one that the test brings; None if one is made, or if there is no TLS
-    client_ca    PEM of the authorities of clients' certificates; None for the cluster's own
+    """A listener as the test requests it.
+
+    ports        one port per node, in the order of the nodes; 0 for any free port. Empty: any free port on each node
+    certificate  provided by the test; None if the cluster issues one, or if the listener has no TLS
+    client_ca    PEM of the authorities that clients' certificates must come from; None for the cluster's own authority
     """
 
     name: str
@@ -71,11 +72,11 @@ class ChosenListener:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificates:
-    """What the cluster's own authority has issued: PEM.
+    """Certificates that the cluster's own authority has issued, in PEM.
 
-    ca       its certificate, which clients trust
-    server   of the broker
-    clients  key, certificate and authority in one text, by user
+    ca       the certificate of the authority, for the clients' trust stores
+    server   key and certificate chain of the broker
+    clients  by user: key, certificate and the authority's certificate in one text
     """
 
     ca: str
@@ -85,14 +86,14 @@ class IssuedCertificates:
 
 @dataclass(frozen=True, slots=True)
 class Entrances:
-    """Listeners and users of one cluster. The users' passwords count for each mechanism that a listener offers."""
+    """The listeners and users of one cluster. A user's password is valid for every SASL mechanism of every listener."""
 
     listeners: tuple[ChosenListener, ...] = (ChosenListener("PLAINTEXT"),)
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     issued: IssuedCertificates | None = None
 
     def forked(self) -> Entrances:
-        """Returns those of a copy of the cluster, which cannot have the same ports."""
+        """Returns the listeners and users for a fork of the cluster, on free ports because the old ones are in use."""
         free = tuple(
             ChosenListener(one.name, one.protocol, (), one.mechanisms, one.client_auth, one.certificate, one.client_ca)
             for one in self.listeners
@@ -100,13 +101,17 @@ class Entrances:
         return Entrances(free, self.users, self.issued)
 
     def ports(self, node_ids: Sequence[int]) -> dict[tuple[int, str], int]:
-        """Returns the chosen ports by node and listener."""
+        """Returns the chosen ports, by node and listener name."""
         return {
             (node, one.name): port for one in self.listeners for node, port in zip(node_ids, one.ports, strict=False)
         }
 
     def settings(self, node: int, ports: Mapping[tuple[int, str], int]) -> dict[str, str]:
-        """Returns the broker's settings. node: the first one. ports: by node and listener; 0 where there is none."""
+        """Returns the settings that configure these listeners in the broker.
+
+        node   id of the first node of the cluster
+        ports  by node and listener name; a listener that is missing gets any free port
+        """
         names = [(one, ports.get((node, one.name), 0)) for one in self.listeners]
         found = {
             "listeners": ",".join(f"{one.name}://{HOST}:{port}" for one, port in names),
@@ -138,7 +143,7 @@ class Entrances:
             yield f"{mechanism.lower()}.sasl.jaas.config", module
 
     def scram_decision(self, image: MetadataImage) -> Steps[Decision[None]]:
-        """Stores the passwords for the mechanisms of SCRAM that a listener offers."""
+        """Decides the metadata records that store the users' passwords, for each SCRAM mechanism that is offered."""
         offered = {mechanism for one in self.listeners for mechanism in one.mechanisms} & SCRAM_MECHANISMS.keys()
         records = []
         for name in sorted(offered):
@@ -159,10 +164,10 @@ def _quoted(password: str) -> str:
 
 
 def parse_entrances(told: object, users: object, nodes: int, source: Entrances | None = None) -> Entrances:
-    """Reads `listeners` and `users` of a request for a cluster. Raises Problem.
+    """Parses the fields `listeners` and `users` of a request to create a cluster. Raises Problem.
 
-    nodes   how many there are
-    source  of the cluster that is forked, for what is not said
+    nodes   number of nodes of the cluster
+    source  listeners and users of the cluster that is forked; used for a field that the request leaves out
     """
     inherited = Entrances() if source is None else source.forked()
     named = {**inherited.users, **_users(users)}
@@ -178,10 +183,11 @@ def parse_entrances(told: object, users: object, nodes: int, source: Entrances |
 
 
 def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
-    """Makes an authority, and what it issues to the broker and to these clients."""
-    from odradek.protocol.certificates import new_authority, new_client, new_server  # here: most clusters have no TLS
+    """Creates a certificate authority, and issues certificates to the broker and to these clients."""
+    # Imported here because most clusters have no TLS.
+    from odradek.protocol.certificates import new_authority, new_client, new_server
 
-    now = datetime.now(UTC)  # clients compare it with their own clocks, not with that of the cluster
+    now = datetime.now(UTC)  # not the cluster's clock: clients check the validity period against their own clocks
     authority = new_authority(now, CERTIFIED_DAYS)
     ca = authority.certificate_pem.decode()
     server = new_server(authority, CERTIFIED, now, CERTIFIED_DAYS)

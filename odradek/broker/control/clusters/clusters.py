@@ -1,7 +1,8 @@
 """Clusters: many brokers in one process, each with its own port, directory, clock and faults.
 
-The broker that `serve` starts is the cluster `default`. The others live below one directory of the process, in memory
-where the machine has such a file system, and go with it.
+The broker that `odradek serve` starts is the cluster `default`. All other clusters have their files below one
+temporary directory of the process, in memory if the machine has /dev/shm; the directory is removed when the process
+stops.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ log = logging.getLogger("odradek.clusters")
 
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
-MOST_CHECKPOINTS = 100  # of a cluster
-GONE_PER_RETURN = 50  # deleted clusters, after which what the C library has kept of them goes back to the kernel
-RETURN_MS = 1_000  # after these, for what is deleted meanwhile
-LET_GO_MS = 500  # after a broker is closed: what its connections lead to has happened; then, its parts have gone
+MOST_CHECKPOINTS = 100  # per cluster
+GONE_PER_RETURN = 50  # after this many brokers have ended, the memory that the C library retained goes to the kernel
+RETURN_MS = 1_000  # wait before memory is returned, so that it includes brokers that end during the wait
+LET_GO_MS = 500  # wait after a broker is closed, for callbacks of its connections; then as long again for its objects
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
-MADE_WITH = {"odradek.control.requests.enable": "true"}  # unless settings say otherwise
-QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
+MADE_WITH = {"odradek.control.requests.enable": "true"}  # defaults of clusters that a test creates
+QUIET_TURNS = 3  # idle turns of the loop until a broker counts as settled, as one turn may leave work to the next
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
 OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
 
@@ -75,33 +76,33 @@ class Cluster:
     directory: Path
     time: ControlledTime
     faults: Faults
-    release: Release | None = None  # that it emulates
-    serving: ServingBroker | None = None  # None: it has crashed
+    release: Release | None = None  # the release of Kafka that the cluster emulates
+    serving: ServingBroker | None = None  # None while the cluster is crashed or restarting
     nodes: Nodes | None = None
-    node_ids: Sequence[int] = ()  # its broker's own first
+    node_ids: Sequence[int] = ()  # the first is the broker's own id
     entrances: Entrances = field(default_factory=Entrances)
-    ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener, over restarts
+    ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener; the same after a restart
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
-    known_logs: KnownLogs = field(default_factory=dict)  # as its next start finds them, where it has a copy
-    is_cut_off: bool = False  # its clients, while it crashes
+    known_logs: KnownLogs = field(default_factory=dict)  # logs in copied files, which the next start need not read
+    is_cut_off: bool = False  # whether a crash that is under way has already disconnected the clients
     lease: TimerHandle | None = None
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     preset_clients: list[InProcessClient] = field(default_factory=list)
-    token: str = field(default_factory=token_urlsafe)  # for its calls alone, where the process asks for one
+    token: str = field(default_factory=token_urlsafe)  # grants the calls of this cluster only, if tokens are required
     disk: NotingDisk = field(default_factory=NotingDisk)
-    end: str | None = None  # why it has ended, or is about to
+    end: str | None = None  # why the cluster has ended or is being ended; None while it exists
 
     @property
     def running(self) -> ServingBroker:
-        """Raises Problem."""
+        """The broker. Raises Problem if it is not running."""
         if self.serving is None:
             raise self._not_running()
         return self.serving
 
     @property
     def running_nodes(self) -> Nodes:
-        """Raises Problem."""
+        """The nodes of the broker. Raises Problem if it is not running."""
         if self.nodes is None:
             raise self._not_running()
         return self.nodes
@@ -114,23 +115,26 @@ class Cluster:
 
     @property
     def is_restarting(self) -> bool:
-        """Whether a call is under way that stops it and starts it again, or one of both."""
+        """Whether the broker is down because a call is starting, stopping or restarting it."""
         return self.serving is None and self.changing.locked()
 
     def require_there(self) -> None:
-        """Raises Problem with the reason if it has ended."""
+        """Raises Problem, with the reason, if the cluster has ended."""
         if self.end is not None:
             raise Problem(404, f"there is no cluster {self.id} any more: {self.end}")
 
     @asynccontextmanager
     async def change(self) -> AsyncIterator[None]:
-        """One call at a time changes it. Raises Problem if it has ended meanwhile."""
+        """Lets one call at a time change the cluster. Raises Problem if the cluster ended while this call waited."""
         async with self.changing:
             self.require_there()
             yield
 
     async def settled(self, gives_up: Callable[[], bool] = bool) -> None:
-        """Returns when its broker waits for nothing but clients and time. gives_up: whether to return before that."""
+        """Waits until the broker has nothing left to do except to wait for clients and timers.
+
+        gives_up  called at each turn of the loop; stops waiting if it returns true
+        """
         quiet = 0
         while quiet < QUIET_TURNS and self.serving is not None and not gives_up():
             await asyncio.sleep(0)
@@ -161,7 +165,7 @@ class Cluster:
 
 
 class Clusters:
-    """Loop thread only."""
+    """All clusters of the process. Not thread-safe: all methods must be called in the thread of the event loop."""
 
     def __init__(
         self,
@@ -171,8 +175,8 @@ class Clusters:
         copy: Copy = copy,
     ) -> None:
         """
-        return_memory  called soon after many clusters are gone
-        copy           of files; another one in its place can fail
+        return_memory  called after many brokers have ended; returns freed memory to the kernel
+        copy           copies the files of a cluster; tests replace it by a function that fails
         """
         self._loop = loop
         self._return_memory = return_memory
@@ -192,11 +196,11 @@ class Clusters:
         recorder: Recorder | None = None,
         release: Release | None = None,
     ) -> ServingBroker:
-        """Starts the broker of the process. Raises what `ServingBroker.start` does.
+        """Starts the broker of the process as the cluster `default`. Raises the same errors as `ServingBroker.start`.
 
-        add_routes  puts the control interface on its HTTP port
-        recorder    stands in front of all else that answers requests
-        release     that it emulates
+        add_routes  adds the control interface to the broker's HTTP port
+        recorder    records the exchanges as clients see them
+        release     the release of Kafka that the broker emulates
         """
         time = ControlledTime(self._loop)
         cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)
@@ -214,7 +218,7 @@ class Clusters:
         return None if name is None else self._clusters.get(name)
 
     def get(self, name: str) -> Cluster:
-        """Raises Problem."""
+        """Returns the cluster of this name. Raises Problem if it does not exist."""
         cluster = self.named(name)
         if cluster is None:
             raise Problem(404, f"there is no cluster {name}")
@@ -230,14 +234,16 @@ class Clusters:
         listeners: object = None,
         users: object = None,
     ) -> Cluster:
-        """Starts one more.
+        """Creates and starts a cluster. Raises Problem.
 
-        fork       the cluster whose log, coordinators, clock, listeners and users it begins with, on other ports
-        nodes      how many, or their ids; None for those of the fork, or one
-        release    that it emulates; a fork emulates what its source does
-        listeners  a list of objects, `chosen_listeners.py`; None for those of the fork, or one without TLS and logins
-        users      their passwords by name; None for those of the fork
-        raises     Problem
+        fork       name of a cluster to copy: the new one has the same logs, coordinators, clock, listeners and users,
+                   on other ports
+        ttl_s      the cluster is deleted after this time, unless its lease is renewed; None: it has no lease
+        nodes      the number of nodes, or their ids; None for those of the forked cluster, or else one node
+        release    the release of Kafka to emulate; must be None for a fork, which emulates that of its source
+        listeners  a list of objects, see `chosen_listeners.py`; None for those of the forked cluster, or else one
+                   listener without TLS and SASL
+        users      passwords by user name; None for those of the forked cluster
         """
         if len(self._clusters) >= MOST_CLUSTERS:
             raise Problem(409, f"at most {MOST_CLUSTERS} clusters at a time: delete some")
@@ -271,14 +277,20 @@ class Clusters:
         return cluster
 
     def lease(self, cluster: Cluster, ttl_s: int | None) -> None:
-        """It is deleted then, by the system's time, unless it is leased again. None: it stays."""
+        """Deletes the cluster after `ttl_s`, in system time, unless `lease` is called again before.
+
+        ttl_s  None: the cluster has no lease any more
+        """
         if cluster.lease is not None:
             cluster.lease.cancel()
         cluster.ttl_s = ttl_s
         cluster.lease = None if ttl_s is None else self._system.after(ttl_s * 1000, lambda: self._lapse(cluster))
 
     async def delete(self, name: str, why: str = "it was deleted") -> None:
-        """Raises Problem. why: is told to whoever still waits for something in it."""
+        """Deletes a cluster and its files. Raises Problem.
+
+        why  the reason, reported to calls that are still waiting for this cluster
+        """
         cluster = self.own(name)
         cluster.require_there()
         cluster.end = why
@@ -287,14 +299,15 @@ class Clusters:
         await self._forget(cluster)
 
     async def crash(self, name: str) -> None:
-        """Leaves what `kill -9` would: what the broker has written, and nothing of what it has not.
+        """Ends the broker, and leaves its files as `kill -9` would: with all that was written, without buffered data.
 
-        Raises Problem. Where its files cannot be copied, it runs on; if clients are cut off already, it is stopped in
-        good order, and can be restarted."""
+        Raises Problem if the files cannot be copied. The broker then continues to run; but if clients were already
+        disconnected, it is stopped cleanly instead and can be restarted.
+        """
         cluster = self.own(name)
         async with cluster.change():
             left = beside(cluster.directory, "left")
-            # What is acknowledged from then on would be lost.
+            # The turn of the loop that is copied also disconnects clients: later acknowledgements would not be true.
             cut = partial(_cut, cluster, cluster.running_nodes)
             try:
                 await self._copied(cluster, left, flushes=False, and_then=cut)
@@ -305,7 +318,7 @@ class Clusters:
             await self._go_on_from(left, cluster)
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
-        """Raises Problem."""
+        """Restarts a cluster, after a clean stop or after a crash; starts it if it has crashed. Raises Problem."""
         cluster = self.own(name)
         if not is_clean and cluster.serving is not None:
             await self.crash(name)
@@ -315,7 +328,7 @@ class Clusters:
         return cluster
 
     async def checkpoint(self, name: str, mark: str) -> None:
-        """Raises Problem."""
+        """Copies the files of a cluster as checkpoint `mark`; replaces an older one of that name. Raises Problem."""
         cluster = self.get(name)
         if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
             raise Problem(409, f"at most {MOST_CHECKPOINTS} checkpoints of a cluster")
@@ -325,7 +338,10 @@ class Clusters:
             cluster.checkpoints[mark] = await self._copied(cluster, self._checkpoint(cluster, mark))
 
     async def rewind(self, name: str, mark: str) -> Cluster:
-        """Raises Problem. Where the checkpoint cannot be copied, it runs on."""
+        """Restarts a cluster with the files and the time of a checkpoint.
+
+        Raises Problem; the cluster continues to run if the checkpoint cannot be copied.
+        """
         cluster = self.own(name)
         if mark not in cluster.checkpoints:
             raise unknown("name", mark, cluster.checkpoints)
@@ -338,7 +354,7 @@ class Clusters:
         return cluster
 
     async def close(self) -> None:
-        """All but the default, which its process stops."""
+        """Deletes all clusters except `default`, whose broker is stopped by the process itself."""
         for cluster in list(self._clusters.values()):
             if cluster.id != DEFAULT and cluster.end is None:
                 await self.delete(cluster.id, "its process stops")
@@ -426,10 +442,12 @@ class Clusters:
     async def _copied(
         self, cluster: Cluster, to: Path, *, flushes: bool = True, and_then: Callable[[], None] = nothing_more
     ) -> Checkpoint:
-        """Copies all that its files hold in one turn of the loop, in which `and_then` is called.
+        """Copies the files of a cluster as they are in one turn of the event loop.
 
-        flushes  whether what is appended is written first
-        raises   Problem; nothing is left of the copy
+        Raises Problem if that fails, and removes the incomplete copy.
+
+        flushes   whether records that are appended, but not written yet, are written first
+        and_then  called in the same turn of the loop
         """
         serving, disk = cluster.serving, cluster.disk
         logs = CopiedLogs({} if serving is None else serving.broker.log_directory.logs)
@@ -466,7 +484,7 @@ class Clusters:
             raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
 
     async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
-        """Ends its broker; a copy takes the place of its files."""
+        """Stops the broker of a cluster, and replaces its files by a copy."""
         await self._end(cluster)
         gone = beside(cluster.directory, "gone")
         cluster.directory.rename(gone)

@@ -1,6 +1,4 @@
-"""Directories of clusters, and their copies: the state of one moment, written by threads, so that other clusters do not
-wait.
-"""
+"""Directories of clusters, and consistent copies of them. Threads write the copies, so that other clusters can work."""
 
 from __future__ import annotations
 
@@ -21,19 +19,22 @@ IN_MEMORY = Path("/dev/shm")
 
 
 def nothing_more() -> None:
-    """Does nothing in the turn of a copy."""
+    """The default of `and_then`: does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """File with the size that it had: its log may grow meanwhile, and its name may go."""
+    """An open file and its size when it was opened. The file may grow, be renamed or be deleted before it is copied."""
 
-    name: str  # below the directory
+    name: str  # path relative to the directory
     descriptor: int
     size_bytes: int
 
     def write(self, to: str) -> None:
-        """Over what is there: its pages need not be found and cleared again, which takes longer than the copy."""
+        """Writes the file below the directory `to`.
+
+        An existing file is overwritten in place, because allocating and clearing new pages takes longer than the copy.
+        """
         target = os.open(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             done = 0
@@ -49,7 +50,7 @@ class OpenedFile:
 
 
 class Copy(Protocol):
-    """See `copy`."""
+    """A function that copies a directory, such as `copy`."""
 
     async def __call__(
         self, directory: Path, to: Path, *, changed: Callable[[], list[str]], and_then: Callable[[], None]
@@ -67,11 +68,13 @@ async def copy(
     changed: Callable[[], list[str]] = list,
     and_then: Callable[[], None] = nothing_more,
 ) -> None:
-    """Makes `to` hold what a directory holds in one turn of the loop, except its lock: a thread copies all; then, in
-    that turn, what has changed since is opened, and written by a thread, too. Raises OSError.
+    """Copies a directory, without its lock file, as it is in one turn of the event loop. Raises OSError.
 
-    changed    called in that turn: the paths of files and folders that may be others than when this was called
-    and_then   called in the same turn, once it is certain what is copied
+    First a thread copies all files. Then, in one turn of the loop, the files that have changed since are opened at
+    their current size, and a thread writes those as well.
+
+    changed   called in that turn; returns the paths of files and folders that may have changed since `copy` was called
+    and_then  called in the same turn, after the changed files are opened
     """
     await asyncio.to_thread(_copy, directory, to)
     rest = _Rest(str(directory), str(to))
@@ -85,7 +88,7 @@ async def copy(
 
 
 class _Rest:
-    """Files and folders of a copy that are not as they are to be."""
+    """Files and folders that changed during a copy, so that they must be written or removed afterwards."""
 
     def __init__(self, directory: str, to: str) -> None:
         self._directory = directory
@@ -125,7 +128,7 @@ class _Rest:
 
 
 def _copy(directory: Path, to: Path) -> None:
-    """Makes `to` hold the same, without files that vanish meanwhile."""
+    """Makes `to` a copy of the directory. Skips files that are deleted meanwhile."""
     folders, names = _below(str(directory))
     if to.exists():
         _leave_only(folders, names, str(to))
@@ -141,22 +144,22 @@ def _copy(directory: Path, to: Path) -> None:
 
 
 async def remove(paths: Iterable[Path]) -> None:
-    """Returns when they are gone."""
+    """Removes these directories in a thread, and waits for it."""
     there = [each for each in paths if each.exists()]
     if there:
         await asyncio.to_thread(_remove, there)
 
 
 def _below(directory: str) -> tuple[list[str], list[str]]:
-    """Returns the folders, each behind the one that holds it, and the files, by their paths below the directory."""
+    """Returns the paths of all folders (each after its parent) and of all files, relative to the directory."""
     folders, names = [""], []
-    for folder in folders:  # which grows meanwhile
+    for folder in folders:  # the loop appends the folders that it finds
         try:
             entries = os.scandir(f"{directory}/{folder}")
         except FileNotFoundError:
             if not folder:
                 raise
-            continue  # it has been renamed
+            continue  # the folder was renamed or deleted meanwhile
         with entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
@@ -183,7 +186,7 @@ def _leave_only(folders: Iterable[str], names: Iterable[str], there: str) -> Non
 
 
 def _remove_one(path: str) -> None:
-    """A file or a folder, if it is there."""
+    """Removes a file or a folder if it exists."""
     try:
         os.unlink(path)
     except IsADirectoryError:
@@ -202,7 +205,7 @@ def parent_of_roots() -> Path:
 
 
 def fresh_root() -> Path:
-    """Also removes what processes left that were killed."""
+    """Creates the directory for all clusters of this process. Removes the directories of processes that were killed."""
     parent = parent_of_roots()
     for left in parent.glob(f"{PREFIX}*"):
         pid = left.name.removeprefix(PREFIX).partition("-")[0]

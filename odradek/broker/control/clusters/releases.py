@@ -1,7 +1,7 @@
-"""Releases of Apache Kafka that a cluster can emulate: what each offers, as it was recorded from the release itself.
+"""The releases of Apache Kafka that a cluster can emulate: their API versions, features and default settings.
 
-`releases.json` is made by `python -m tests.conformance.releases`. Of what a release offers, a cluster offers what is
-served here: nothing is shown that nothing answers.
+`python -m tests.conformance.releases` records them from the releases themselves, and writes `releases.json`. A cluster
+offers only the API versions and features that both the release and this broker support.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.kafka_rules import KafkaRules
 
 APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
-# Defaults of a release that are left out: names of its classes, and what concerns a part of Kafka that is not here.
+# Prefixes of settings whose defaults are not emulated: class names, and parts of Kafka that this broker does not have.
 LEFT_OUT = ("group.consumer.assignors", "metric.", "remote.")
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release.
+    """A release of Apache Kafka that a cluster can emulate.
 
-    name      as a cluster asks for it, such as 4.0
-    kafka     its version in full
-    defaults  settings whose defaults were others
+    name      the value of `emulate` in a request, such as 4.0
+    kafka     the full version
+    defaults  default values of settings, where those of the release differ from those of this broker
     """
 
     name: str
@@ -42,13 +42,13 @@ class Release:
 
 @cache
 def releases() -> Mapping[str, Release]:
-    """All of them by name, the oldest first."""
+    """Returns all releases by name, the oldest first."""
     recorded = json.loads(resources.files("odradek.broker.control.clusters").joinpath("releases.json").read_bytes())
     return {name: _release(name, each) for name, each in recorded.items()}
 
 
 def release_named(value: object) -> Release:
-    """Raises Problem."""
+    """Returns the release that the field `emulate` of a request names. Raises Problem if it is unknown."""
     name = text(value, "emulate")
     if name not in releases():
         raise unknown("emulate", name, releases())

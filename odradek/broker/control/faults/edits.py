@@ -1,7 +1,7 @@
-"""Edits of answers: what a rule sets, removes, repeats or puts in another order, by the path of a field. Pure.
+"""Edits of responses: a rule sets, removes, duplicates or reorders the fields that a path names. Pure functions.
 
-A path and its value are checked against the schema of the answer when the rule is made. Whether the elements of the
-path are there, and whether the version of the answer has the field, only each answer shows.
+The path and its value are checked against the schema of the response when the rule is created. Only when an edit is
+applied to a response does it turn out whether the response has these elements, and its version this field.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ UUID_BYTES: Final = 16
 
 
 class NotMade(Exception):
-    """This answer does not have what the edit is about; the words say what it lacks."""
+    """Raised if an edit cannot be applied to a response; the message names the missing element."""
 
 
 class NoSuchField(NotMade):
-    """The version of this answer has no such field."""
+    """Raised if the version of the response does not have the field of the edit."""
 
 
 def make_all(edits: Sequence[Edit], answer: Struct, version: int) -> None:
-    """Makes the edits of a rule. One of a field that this version has not is left out if another one is made, since
-    clients of old versions see nothing of that field. Raises NotMade, maybe with the answer half changed.
+    """Applies all edits of a rule to a response. Raises NotMade; the response may then be partly changed.
+
+    An edit is skipped if this version of the response lacks its field, since clients of that version would not see the
+    field anyway. If that holds for all edits of the rule, NoSuchField is raised.
     """
     lacking: list[NoSuchField] = []
     for edit in edits:
@@ -57,12 +59,16 @@ def make_all(edits: Sequence[Edit], answer: Struct, version: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all.
+    """A change of one field of a response.
 
-    how       `set`, to a value of which each answer gets a copy; `corrupt` of bytes, whose last bit turns over; of an
-              array `remove` or `duplicate` of its element, `reverse`, or `order`, whose `value` holds the indexes of
-              elements as they are to come; those that it does not name follow
-    versions  the fields on the path, and the versions of the answer that have them
+    path      field names, for structs, and indexes, for arrays; `*` stands for all elements
+    how       `set`        sets the field to a copy of `value`
+              `corrupt`    flips the last bit of bytes
+              `remove`     removes an element of an array
+              `duplicate`  repeats an element of an array, right after itself
+              `reverse`    reverses an array
+              `order`      puts the elements whose indexes `value` lists first, in this order; the others follow
+    versions  each field on the path, with the versions of the response that have it
     """
 
     path: tuple[str | int, ...]
@@ -71,7 +77,7 @@ class Edit:
     versions: tuple[tuple[str, Versions], ...] = ()
 
     def apply(self, answer: Struct, version: int) -> None:
-        """Raises NotMade, maybe with the answer half changed."""
+        """Applies the edit to a response. Raises NotMade; the response may then be partly changed."""
         for name, versions in self.versions:
             if version not in versions:
                 raise NoSuchField(f"version {version} of the answer has no {name}")
@@ -86,7 +92,7 @@ class Edit:
             raise NotMade(f"{shown(self.path)} leaves nothing to {self.how}: {_lack(places, self.path[-1])}")
 
     def _change(self, place: object) -> bool:
-        """Returns whether there was anything to change."""
+        """Changes the struct or array that the path leads to. Returns False if it has nothing to change."""
         last = self.path[-1]
         if self.how in OF_ARRAYS or self.how in OF_ELEMENTS:
             return isinstance(place, list) and self._reshape(place, last)
@@ -104,7 +110,7 @@ class Edit:
     def _reshape(self, array: list[object], index: str | int) -> bool:
         if self.how == "reverse":
             array.reverse()
-        elif isinstance(self.value, tuple):  # of `order`
+        elif isinstance(self.value, tuple):  # `how` is `order`
             first = [each for each in self.value if each < len(array)]
             array[:] = [array[each] for each in [*first, *(each for each in range(len(array)) if each not in first)]]
         elif isinstance(index, int):
@@ -139,7 +145,7 @@ def _lack(places: Iterable[object], step: str | int) -> str:
 
 
 def shown(path: Sequence[str | int]) -> str:
-    """Spells a path as the interface answers with it: `topics[0].errorCode`."""
+    """Formats a path as the control interface returns it: `topics[0].errorCode`."""
     text = ""
     for step in path:
         if isinstance(step, int) or step == "*":
@@ -154,7 +160,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def edits_told(edits: Mapping[str, object]) -> dict[str, object]:
-    """Spells the paths of edits, and the fields of their values, as the interface answers with them."""
+    """Returns edits with the spelling of paths and field names that the control interface uses in its responses."""
     return {shown(_steps(path)): _respelled(value) for path, value in edits.items()}
 
 
@@ -165,18 +171,21 @@ def _respelled(value: object) -> object:
 
 
 def json_name(name: str) -> str:
-    """Spells a field as Kafka's JSON does, `errorCode`; as `GET …/requests` shows it."""
+    """Returns the name of a field in Kafka's JSON, such as `errorCode`, which `GET …/requests` uses as well."""
     first, *others = attribute_of(name).split("_")
     return first + "".join(each[:1].upper() + each[1:] for each in others)
 
 
 def attribute_of(name: str) -> str:
-    """`MemberEpoch`, `memberEpoch` or `member_epoch` → `member_epoch`, as the message classes spell it."""
+    """Returns the attribute of the message classes for a field: `member_epoch` for `MemberEpoch` or `memberEpoch`."""
     return snake_case(name)
 
 
 def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] | None = None) -> Edit:
-    """versions: that the rule matches; None for all. Raises Problem."""
+    """Parses one edit of a rule, and checks it against the schema of the response. Raises Problem.
+
+    versions  the lowest and the highest version that the rule matches; None for all versions
+    """
     at = f"do.edit.{path}"
     if PATH.fullmatch(path) is None:
         raise bad(at, "a path to a field, as in topics[0].partitions[*].errorCode")
@@ -218,7 +227,7 @@ def _told(versions: Versions) -> str:
 
 
 class _Walk:
-    """A path on its way through the schema of an answer."""
+    """Resolves the path of an edit in the schema of a response, step by step."""
 
     def __init__(self, api: ApiKey, at: str) -> None:
         answer = response_class(api.value)
@@ -236,7 +245,7 @@ class _Walk:
         return self.fields[-1] if self.fields else None
 
     def take(self, step: str | int) -> None:
-        """Raises Problem."""
+        """Resolves the next step of the path. Raises Problem if the schema has no such field or element."""
         field = self.field
         if isinstance(step, int) or step == "*":
             if field is None or not field.is_array or self.is_element:
@@ -255,7 +264,7 @@ class _Walk:
 
 
 def named(fields: Sequence[Field], name: str, at: str) -> Field:
-    """Raises Problem with the nearest name."""
+    """Returns the field of this name. Raises Problem, which suggests the most similar name, if there is none."""
     known = {each.attribute: each for each in fields}
     found = known.get(attribute_of(name))
     if found is None:
@@ -264,14 +273,14 @@ def named(fields: Sequence[Field], name: str, at: str) -> Field:
 
 
 class _Values:
-    """Makes of JSON what a field of a message holds, in the form of `odradek.protocol.kafka_json`."""
+    """Converts JSON values to values of message fields; the JSON has the form of `odradek.protocol.kafka_json`."""
 
     def __init__(self, schema: Schema, classes: Mapping[str, Callable[..., Struct]]) -> None:
         self._schema = schema
         self._classes = classes
 
     def made(self, field: Field, value: object, at: str) -> object:
-        """Raises Problem."""
+        """Returns the value for this field. Raises Problem, which names the path `at`, if it has the wrong type."""
         if value is None:
             if field.nullable == NO_VERSIONS:
                 raise bad(at, f"{_kind(field)}; it cannot be null")

@@ -1,7 +1,7 @@
-"""Faults at work: they stand in the place of what answers frames while there are rules. `steps.py` has those between
-the steps of the broker itself.
+"""Applies the rules of a cluster to requests and connections.
 
-A broker without control has the dispatcher itself.
+While there are rules for requests, `FaultyRequests` stands between the connections and the dispatcher. Rules that act
+between steps of the broker itself are applied by `steps.py`. A broker without control does not use this module.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Faults:
     """The rules of one cluster."""
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
-        """recorder: sees what clients see, as all in `recorders` do from the next `put` on"""
+        """
+        recorder  records exchanges as clients see them; added to `recorders`, which `put` connects to the broker
+        """
         self.recorders = [] if recorder is None else [recorder]
         self.timers: Timers = time
         self.exchanges = Exchanges(time, now_s)
@@ -74,22 +76,22 @@ class Faults:
         self._numbers = 0
 
     def follow(self, time: ControlledTime) -> None:
-        """Goes by this clock from now on."""
+        """Uses this clock from now on."""
         self.timers = self.exchanges.kept.time = time
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
-        """To a broker that has just started."""
+        """Applies the rules to a broker that has just started."""
         self._serving = serving
         self._nodes = nodes
         self.put()
 
     def detach(self) -> None:
-        """Before the broker stops: requests that wait go on, so that they can be answered or cut off."""
+        """Must be called before the broker stops. Lets held requests continue, so that they are answered or cut off."""
         self._serving = self._nodes = None
         self.holds.end()
 
     def add(self, told: object) -> list[Rule]:
-        """One rule or a list of them; all or none. Raises Problem."""
+        """Parses one rule or a list of rules, and adds them all. Raises Problem, and adds none, if one is invalid."""
         parsed: dict[str, Rule] = {}
         for each in told if isinstance(told, list) else [told]:
             self._numbers += 1
@@ -104,14 +106,15 @@ class Faults:
         return list(parsed.values())
 
     def note(self, method: str, path: str, body: object) -> None:
-        """Tells recorders of a call of the control interface, before what it does, and who waits at holds."""
+        """Records a call of the control interface, before it takes effect, and how much waits at each hold."""
         for recorder in self.recorders:
             recorder.tell({"called": {"method": method, "path": path, "body": body, "holds": self.holds.counts()}})
 
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
-        """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more.
+        """Makes the cluster give rare but lawful answers from now on.
 
-        percent: of those that have another one than usual
+        seed     of the random decisions; 0: no odd answers any more
+        percent  by oddity, how often it is applied instead of the usual answer
         """
         if self.odd is not None:
             self.odd.is_over = True
@@ -119,16 +122,17 @@ class Faults:
         self.put()
 
     def release(self, name: str) -> Released:
-        """Whatever waits for the hold goes on. Raises Problem where no rule has such a hold and nothing waits there."""
+        """Lets everything that waits at this hold continue. Raises Problem if no rule and no waiter uses the hold."""
         names = {rule.do.hold for rule in self.rules.values() if rule.do.hold is not None} | self.holds.counts().keys()
         if name not in names:
             raise Problem(404, f"no rule holds anything as {name}{nearest(name, names)}", field="name")
         return self.holds.release(name)
 
     def remove(self, name: str | None) -> tuple[list[Rule], Sequence[Deferred[None]]]:
-        """Whatever waits for a hold of these goes on. name: None for all. Raises Problem.
+        """Removes a rule, or all rules if `name` is None. Raises Problem if there is no rule of this name.
 
-        Returns them, and answers that come when the effects of what went on are there.
+        If no other rule uses the hold of a removed rule, everything that waits there continues. Returns the removed
+        rules, and Deferreds that resolve when the effects of what continued are complete.
         """
         if name is not None and name not in self.rules:
             raise Problem(404, f"there is no rule named {name}")
@@ -144,7 +148,10 @@ class Faults:
         return gone, effects
 
     def action(self, point: Point, seen: Seen) -> Action:
-        """Returns that of the first rule that acts; all of them count."""
+        """Returns the action of the first rule that acts on this request or step and does more than observe.
+
+        All rules of this point count their matches and hits.
+        """
         found = OBSERVE
         for rule in self.rules.values():
             if rule.at is point and rule.hit(seen) and found.only_observes:
@@ -152,26 +159,29 @@ class Faults:
         return found
 
     def refuses_for_good(self, seen: Seen) -> bool:
-        """Whether a rule refuses this marker, and each further attempt at it, for as long as the rule is there."""
+        """Whether a rule refuses this marker, and will refuse every retry until the rule is removed."""
         for rule in self.rules.values():
             if rule.at is Point.MARKER and rule.acts_on(seen) and not rule.do.only_observes:
                 return rule.do.error is not None and rule.acts_always
         return False
 
     def not_made(self, action: Action, why: str) -> None:
-        """Takes back the hit of the rule whose edits an answer does not allow."""
+        """Undoes the hit of the rule with this action, because its edits could not be applied to the response."""
         for rule in self.rules.values():
             if rule.do is action:
                 rule.not_made(why)
 
     def places(self, seen: Seen, action: Action) -> set[tuple[str, int | None]]:
-        """The partitions of a request that an action is about."""
+        """Returns the partitions of a request that an action applies to."""
         topics = {rule.match.get("topic") for rule in self.rules.values() if rule.do is action} - {None}
         numbers = action.partitions or ()
         return {(topic, index) for topic, index in seen.places if index in numbers and (not topics or topic in topics)}
 
     def put(self) -> None:
-        """Stands before whatever answers requests, at each node that runs; whoever observes sees what clients do."""
+        """Installs the rules, odd answers and observers in front of the request handling of each running node.
+
+        Observers are outermost, so they see the same exchanges as the clients.
+        """
         if self._serving is None or self._nodes is None:
             return
         is_needed = any(rule.at in REQUEST_POINTS for rule in self.rules.values())
@@ -187,14 +197,14 @@ class Faults:
 
 
 class FaultyRequests(RequestFilter):
-    """Has the rules act on requests, and on connections that begin."""
+    """Applies the rules of a cluster to the new connections and the requests of one node."""
 
     def __init__(self, plain: FrameReceiver, faults: Faults, serving: ServingBroker, node: int) -> None:
         super().__init__(plain)
         self.node = node
         self.faults = faults
         self.serving = serving
-        self._doomed: set[int] = set()  # connections that are cut in the next turn of the loop
+        self._doomed: set[int] = set()  # ids of connections that are cut in the next turn of the loop
 
     def connected(self, connection: ConnectionInfo) -> None:
         super().connected(connection)
@@ -209,7 +219,7 @@ class FaultyRequests(RequestFilter):
         cut(connection, resets)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        if connection.connection_id in self._doomed:  # its first request may come with the connection
+        if connection.connection_id in self._doomed:  # the first request may arrive before the connection is cut
             raise CloseConnection("a fault disconnects it")
         seen = self._seen(frame, connection)
         if seen is None:
@@ -217,7 +227,7 @@ class FaultyRequests(RequestFilter):
         return FaultyExchange(self, memoryview(bytearray(frame)), connection, seen).begin()
 
     def _seen(self, frame: memoryview, connection: ConnectionInfo) -> Seen | None:
-        """None where no rule can match."""
+        """Decodes the request for the rules. Returns None if no rule can match it."""
         asked = api_and_version(frame)
         if asked is None:
             return None
@@ -241,7 +251,7 @@ class FaultyRequests(RequestFilter):
         return Seen(api, version, message, about, named_in(message), places, request.body_at)
 
     def tell_log_start(self, refusal: Message) -> None:
-        """Says in a refused Produce where the logs begin, as Kafka does; clients decide by it."""
+        """Sets the log start offsets in an error response to Produce, as Kafka does, since clients rely on them."""
         if not isinstance(refusal, ProduceResponse):
             return
         for topic in refusal.responses:
@@ -261,7 +271,10 @@ class FaultyRequests(RequestFilter):
 
 
 def cut(connection: ConnectionInfo, resets: bool) -> None:
-    """Ends it without another byte. resets: by RST in place of FIN."""
+    """Closes a connection at once, without sending what is buffered.
+
+    resets  whether to send a TCP RST instead of a FIN
+    """
     transport = connection.transport
     if transport is None:
         return
@@ -271,8 +284,11 @@ def cut(connection: ConnectionInfo, resets: bool) -> None:
 
 
 class FaultyExchange:
-    """A request that rules may act on: received → (pause) → dispatched → applied → (pause) → replying
-    → (pause) → answered."""
+    """A request that rules may act on.
+
+    Its states: received → (pause) → dispatched → applied → (pause) → replying → (pause) → answered. A pause is the
+    delay or the hold of a rule.
+    """
 
     overlapping_key = None
     waits_for_others = True
@@ -289,11 +305,11 @@ class FaultyExchange:
         self._on_done: Callable[[object], None] | None = None
         self._is_dispatched = False
         self._stop_waiting: Callable[[], None] | None = None
-        self._refused: Struct | None = None  # what the answer says of partitions that a rule refuses
-        self._bytes_per_s: int | None = None  # at which the answer leaves; the last point that says so decides
+        self._refused: Struct | None = None  # response with the errors of the partitions that a rule refuses
+        self._bytes_per_s: int | None = None  # sending rate of the response, set by the last rule that has one
 
     def begin(self) -> list[Chunk] | Parked:
-        """Raises MalformedMessage, CloseConnection."""
+        """Starts the exchange, and returns the response if it is ready. Raises MalformedMessage, CloseConnection."""
         self._at(Point.RECEIVED, self._dispatch)
         return self.chunks() if self.is_done else self
 
@@ -309,7 +325,7 @@ class FaultyExchange:
         return self._outcome
 
     def abandon(self) -> None:
-        """The client is gone. As at Kafka, what was received is handled, though nobody hears the answer."""
+        """Called when the client has disconnected. As in Kafka, a request that was received is still handled."""
         self._on_done = None
         ends = self._is_dispatched or facts_of(self._seen.api).is_of_connection or self._host.faults.holds.are_many
         if self._stop_waiting is not None and ends:
@@ -404,7 +420,10 @@ class FaultyExchange:
         self._done(CloseConnection("a fault disconnects it"))
 
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
-        """before: the request is handled without them."""
+        """Prepares the errors for the partitions that an action refuses.
+
+        before  whether the request has not been handled yet: these partitions are then removed from it
+        """
         api, version, request = self._seen.api, self._seen.version, self._seen.request
         assert api is not None, "it is a request"
         assert isinstance(request, Message)
@@ -414,7 +433,8 @@ class FaultyExchange:
         self._host.tell_log_start(refusal)
         keep_only(refusal, places, self._host.topic_named)
         self._refused = refusal
-        if before and api is not ApiKey.FETCH:  # which changes nothing, and whose session names them anyway
+        # Fetch is left alone: it changes nothing, and a fetch session would include the partitions anyway.
+        if before and api is not ApiKey.FETCH:
             leave_out(request, places, self._host.topic_named)
             head = self._frame[: self._seen.body_at]
             self._frame = memoryview(bytearray(bytes(head) + encode(request, version)))
@@ -434,7 +454,8 @@ class FaultyExchange:
 
     def _refusal(self, code: ErrorCode) -> list[Chunk]:
         if code is ErrorCode.UNSUPPORTED_VERSION and self._seen.api is ApiKey.API_VERSIONS and self._seen.version >= 3:
-            # As a version of the future: a body of version 0 that says what to ask with (KIP-511).
+            # Answer as if the client had sent an unknown future version: with a version 0 body that lists the supported
+            # versions (KIP-511).
             frame = bytearray(self._frame)
             KEY_AND_VERSION.pack_into(frame, 0, ApiKey.API_VERSIONS.value, FUTURE_VERSION)
             answer = self._host.serving.dispatcher.start(memoryview(frame), self._connection)
@@ -448,7 +469,10 @@ class FaultyExchange:
         return self._form.chunks(decoded.correlation_id, decoded.message)
 
     def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk]:
-        """Makes all edits of the rule, or none: then the answer stays as it is, and the rule has no hit of it."""
+        """Returns the response with the edits of the rule.
+
+        If they cannot be applied, returns the response unchanged, and the rule does not count a hit.
+        """
         api, version = self._seen.api, self._seen.version
         assert api is not None, "it is a request"
         try:
@@ -457,7 +481,7 @@ class FaultyExchange:
             decoded = self._form.read(b"".join(in_memory(answer)), has_length=True)
             make_all(action.edits, decoded.message, version)
             return self._form.chunks(decoded.correlation_id, decoded.message)
-        except Exception as error:  # of the codec, too: a value may be none of this version's
+        except Exception as error:  # including errors of the codec: this version may be unable to encode a value
             why = str(error) or type(error).__name__
             log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, why)
             self._host.faults.not_made(action, why)

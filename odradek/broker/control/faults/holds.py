@@ -1,4 +1,4 @@
-"""Holds: requests, markers and steps of the broker that wait until somebody releases them."""
+"""Holds: requests, transaction markers and steps of the broker that wait until the test releases them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from odradek.broker.control.faults.rules import Point, Seen
     from odradek.broker.runtime.delayed import Deferred
 
-TOLD = 20  # of those that wait at one hold
-MANY = 500  # as Kafka's queue of requests takes, queued.max.requests
-About: TypeAlias = Mapping[str, object]  # who waits
-GoOn: TypeAlias = "Callable[[], Deferred[None] | None]"  # the answer comes when the effect is there; None: it is
+TOLD = 20  # most waiting requests, partitions or topics that are listed for a hold
+MANY = 500  # the size of Kafka's request queue (queued.max.requests)
+About: TypeAlias = Mapping[str, object]  # describes what is waiting
+GoOn: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +25,23 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A hold that was released: how many went on, and answers that come when their effects are there."""
+    """The result of a release: the number of waiters, and Deferreds that resolve when their effects are complete."""
 
     count: int
     effects: Sequence[Deferred[None]]
 
 
 class Holds:
-    """Waiting requests, markers and steps, by the name of the hold."""
+    """The requests, markers and steps that wait, by the name of the hold."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[object, _Waiting]] = {}
 
     def wait(self, name: str, who: object, go_on: GoOn, about: About, *, is_begun_again: bool = False) -> None:
-        """Runs `go_on` when the hold is released.
+        """Registers a waiter, and calls `go_on` when the hold is released or the broker stops.
 
-        is_begun_again  whether the next start of the broker begins this step again, from its log. Then it does not go
-                        on when the broker stops: what the rule holds back is not there after the restart either
+        is_begun_again  whether the broker repeats this step after a restart, because its log says so. Then `go_on` is
+                        not called when the broker stops, so that a stop does not cause what the rule holds back
         """
         self._waiting.setdefault(name, {})[who] = _Waiting(go_on, about, is_begun_again)
 
@@ -53,11 +53,11 @@ class Holds:
 
     @property
     def are_many(self) -> bool:
-        """Whether so many wait that requests whose client has gone are forgotten."""
+        """Whether so many requests are waiting that those of disconnected clients should be dropped."""
         return sum(map(len, self._waiting.values())) > MANY
 
     def told(self) -> list[dict[str, object]]:
-        """Returns each hold with how many wait, and who the first `TOLD` of them are."""
+        """Returns, for each hold, the number of waiters and a description of the first `TOLD` of them."""
         return [
             {"name": name, "waiting": len(waiting), "who": [each.about for each in list(waiting.values())[:TOLD]]}
             for name, waiting in self._waiting.items()
@@ -65,13 +65,16 @@ class Holds:
         ]
 
     def release(self, name: str) -> Released:
-        """None of them waits any more when this returns."""
+        """Lets everything that waits at this hold continue."""
         waiting = self._waiting.pop(name, {})
         answers = [each.go_on() for each in waiting.values()]
         return Released(len(waiting), [each for each in answers if each is not None])
 
     def end(self) -> None:
-        """Ends all holds, since the broker stops: what its next start begins again is forgotten, the others go on."""
+        """Ends all holds because the broker stops.
+
+        Steps that the broker repeats after its next start are forgotten; everything else continues.
+        """
         for name in self.counts():
             for each in self._waiting.pop(name).values():
                 if not each.is_begun_again:
@@ -79,7 +82,7 @@ class Holds:
 
 
 def held_at(point: Point, seen: Seen) -> About:
-    """Tells who waits: where, and what it is about, as far as it names that."""
+    """Describes a waiter: its point, and the client, transaction, group and partitions that it names."""
     about: dict[str, object] = {"at": point.value}
     if seen.api is not None:
         about["api"] = seen.api.kafka_name

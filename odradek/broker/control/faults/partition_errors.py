@@ -1,7 +1,7 @@
-"""Errors for single partitions of a request: which elements of requests and answers are about which partition. Pure.
+"""Errors for single partitions of a request: finds the elements of requests and responses for a partition. Pure.
 
-The refusal of a whole request has each of its elements in the form of its API and version; those that are meant are
-put in the place of the real ones.
+The error response for the whole request serves as a template: it has an element for each partition, in the form of its
+API and version. The elements of the chosen partitions replace those of the real response.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TopicNamed = Callable[[bytes], str | None]
 
 
 def leave_out(request: Struct, places: Collection[tuple[str, int | None]], topic_named: TopicNamed) -> None:
-    """Takes these partitions out of a request, and topics that are left without any."""
+    """Removes these partitions from a request, and then the topics that have no partitions left."""
     _filter(request, lambda place: place not in places, topic_named)
 
 
@@ -25,7 +25,7 @@ def keep_only(answer: Struct, places: Collection[tuple[str, int | None]], topic_
 
 
 def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> None:
-    """Each partition of `refused` takes the place of the one of `answer`, or comes behind the others."""
+    """Replaces partitions of `answer` by those of `refused`. Appends a partition that `answer` does not have."""
     for array, below in arrays(refused):
         ours = getattr(answer, array)
         for topic in getattr(refused, array):
@@ -42,7 +42,7 @@ def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> No
 
 
 def arrays(message: Struct) -> Iterator[tuple[str, str]]:
-    """The names of each array of topics, and of the array of partitions in its elements."""
+    """Yields the name of each array of topics, with the name of the array of partitions in its elements."""
     for name in type(message).__slots__:
         value = getattr(message, name)
         first = value[0] if isinstance(value, list) and value else None

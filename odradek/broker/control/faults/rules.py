@@ -1,4 +1,6 @@
-"""Rules of faults: match, point, action. Pure; `faults.py` carries them out.
+"""Fault rules: what a rule matches, the point at which it acts, and its action. Pure.
+
+`faults.py` and `steps.py` apply the rules. A rule in JSON:
 
 {"name": "slow", "match": {"api": "EndTxn", "transactional_id": "t"}, "at": "received",
  "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3}
@@ -26,14 +28,14 @@ from odradek.protocol.struct import Struct
 
 
 class Point(Enum):
-    ACCEPTED = "accepted"  # a connection, before its first request
-    RECEIVED = "received"  # nothing is done yet
-    APPLIED = "applied"  # done, and not answered
-    REPLYING = "replying"  # the answer is as it will be sent, whatever other rules made of it
-    VERIFIED = "verified"  # the coordinator expects the records of a transaction, and none is written
-    PREPARED = "prepared"  # the decision about a transaction is in the log, and nobody has been told
+    ACCEPTED = "accepted"  # a connection is accepted; it has sent no request yet
+    RECEIVED = "received"  # a request is received, but not handled yet
+    APPLIED = "applied"  # a request is handled, but not answered yet
+    REPLYING = "replying"  # a response is about to be sent; other rules have already changed it
+    VERIFIED = "verified"  # the coordinator has verified a transaction, but its records are not written yet
+    PREPARED = "prepared"  # the decision about a transaction is in the log, but no marker is sent yet
     MARKER = "marker"  # before the marker of a transaction is written to a partition
-    COMPLETED = "completed"  # the last marker is written, and the coordinator has not heard of it
+    COMPLETED = "completed"  # the last marker is written, but the coordinator does not know that yet
     SHARE_STATE = "share_state"  # before the state of a share partition is stored
     LOADING = "loading"  # before a coordinator reads partitions of its topic
 
@@ -48,11 +50,11 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # of a text without blanks at its ends
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # matches a text that is stripped
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
-MATCHES_OF: Mapping[Point, frozenset[str]] = {  # elsewhere all of MATCHES
+MATCHES_OF: Mapping[Point, frozenset[str]] = {  # the other points allow all of MATCHES
     Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
     Point.VERIFIED: MATCHES_OF_MARKERS | {"transactional_id"},
     Point.PREPARED: MATCHES_OF_MARKERS | {"transactional_id"},
@@ -82,7 +84,7 @@ ACTIONS = frozenset(
     }
 )
 STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
-POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something; elsewhere it is refused
+POINTS_OF: Mapping[str, frozenset[Point]] = {  # points that allow an action; actions that are missing: all points
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
     "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
@@ -104,21 +106,21 @@ class FieldComparison:
     def holds(self, request: Struct) -> bool:
         try:
             return self.compare(getattr(request, self.attribute), self.value)
-        except TypeError:  # null has no order
+        except TypeError:  # null cannot be ordered
             return False
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     error: ErrorCode | None = None
-    partitions: frozenset[int] | None = None  # of the places that match; None: the whole request is refused
+    partitions: frozenset[int] | None = None  # those that get the error; None: the whole request is refused
     edits: tuple[Edit, ...] = ()
     delay_ms: int = 0
     hold: str | None = None
-    slow_bytes_per_s: int | None = None  # at which the answer leaves
+    slow_bytes_per_s: int | None = None  # rate at which the response is sent
     drops: bool = False
     disconnects: bool = False
-    resets: bool = False  # the connection, in place of an orderly end
+    resets: bool = False  # whether to disconnect by RST instead of FIN
 
     @property
     def only_observes(self) -> bool:
@@ -130,11 +132,13 @@ OBSERVE = Action()
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One request, or one marker, as rules look at it.
+    """The facts about a request, a marker or a step of the broker that rules match.
 
-    named   the values of fields that name what it is about: transactional_id, group, producer_id
-    places  topics with their partitions; a partition of None: the topic alone is named
-    body_at where the request begins in its frame, behind the header
+    api      None if this is not a request
+    about    facts about the connection: client_id, principal, node and others
+    named    values of the fields transactional_id, group and producer_id
+    places   topics and partitions; a pair with None as its partition names the whole topic
+    body_at  position of the body in the frame of the request, after the header
     """
 
     api: ApiKey | None
@@ -164,11 +168,11 @@ class Rule:
     matched: int = 0
     hits: int = 0
     may_be_unused: bool = False
-    unmade: int = 0  # answers that its edits could not be made of
-    unmade_because: str | None = None  # of the last of them
+    unmade: int = 0  # responses that the edits could not be applied to
+    unmade_because: str | None = None  # the reason for the last of these responses
 
     def may_match(self, api: ApiKey, version: int) -> bool:
-        """Tells what can be told before the request is decoded."""
+        """Whether the rule can match a request of this API and version. Decides without decoding the request."""
         if self.at not in OF_REQUESTS or (self.times is not None and self.hits >= self.times):
             return False
         if self.apis is not None and api not in self.apis:
@@ -177,16 +181,16 @@ class Rule:
 
     @property
     def acts_always(self) -> bool:
-        """Whether it acts on whatever matches from now on, for as long as it is there."""
+        """Whether the rule acts on every match from now on, because no count or probability limits it."""
         is_counted = self.times is not None or self.every > 1 or self.matched < self.after
         return not is_counted and self.probability >= 1
 
     def acts_on(self, seen: Seen) -> bool:
-        """Whether it may act on this one, by its `match` and `times`; counts nothing."""
+        """Whether `match` and `times` allow the rule to act on this request or step. Does not count a match."""
         return (self.times is None or self.hits < self.times) and self._matches(seen)
 
     def hit(self, seen: Seen) -> bool:
-        """Whether it acts on this one; counts it."""
+        """Decides whether the rule acts on this request or step, and counts the match and the hit."""
         if not self.acts_on(seen):
             return False
         self.matched += 1
@@ -229,7 +233,7 @@ class Rule:
         return {**told, "unmade": self.unmade, "unmade_because": self.unmade_because}
 
     def not_made(self, why: str) -> None:
-        """Takes back a hit: the answer does not have what the edits are about."""
+        """Undoes a hit, because the edits could not be applied to the response."""
         self.hits -= 1
         self.unmade += 1
         self.unmade_because = why
@@ -240,7 +244,10 @@ BY_NAME = ("transactional_id", "group", "producer_id")
 
 
 def parse_rule(value: object, name: str) -> Rule:
-    """name: what it is called unless it says so itself. Raises Problem."""
+    """Parses a rule. Raises Problem.
+
+    name  the name of the rule if it does not have one
+    """
     told = mapping(value, "rule")
     only(told, {"name", "match", "at", "do", "unused", *COUNTS})
     match = dict(mapping(told.get("match", {}), "match"))
@@ -299,7 +306,7 @@ def _api(value: object) -> ApiKey | None:
 
 
 def _versions(value: object) -> tuple[int, int] | None:
-    """`3`, `"3"`, `"3-5"` or `"3+"`."""
+    """Parses `match.versions`, such as `3`, `"3"`, `"3-5"` or `"3+"`, to the lowest and the highest version."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5})|(\+))?", str(value)) if isinstance(value, str | int) else None
@@ -334,7 +341,7 @@ def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
 
 
 def _when_told(value: object) -> object:
-    """Spells the fields of comparisons as the interface answers with them."""
+    """Returns `match.when` with the spelling of field names that the control interface uses in its responses."""
     if isinstance(value, list):
         return [_when_told(each) for each in value]
     found = WHEN.fullmatch(str(value))

@@ -1,6 +1,6 @@
-"""Sightings: what a decoded request is about, for rules to match. Pure.
+"""Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. Pure.
 
-Fields are found by their names, which Kafka's messages use alike: a group is GroupId everywhere.
+Fields are found by their names, because Kafka's messages use them consistently: a group is GroupId in all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOPICS: Final = frozenset({"topics", "topic_data", "topic_partitions", "share_to
 TOPIC_NAMES: Final = frozenset({"topic", "topic_name", "name"})
 PARTITIONS: Final = frozenset({"partition", "partition_index", "index", "partition_id"})
 PRODUCER_ID: Final = Packing(">q")
-PRODUCER_ID_AT: Final = 43  # in a record batch
+PRODUCER_ID_AT: Final = 43  # position in a record batch
 
 
 def named_in(request: Struct) -> dict[str, set[object]]:
@@ -36,7 +36,7 @@ def _producer_id_of(records: object) -> Iterator[int]:
 
 
 def structs(value: object) -> Iterator[Struct]:
-    """The struct and all below it."""
+    """Yields the struct and all structs below it."""
     if isinstance(value, Struct):
         yield value
         for name in type(value).__slots__:
@@ -47,7 +47,10 @@ def structs(value: object) -> Iterator[Struct]:
 
 
 def places_in(request: Struct, topic_named: Callable[[bytes], str | None]) -> set[tuple[str, int | None]]:
-    """topic_named: by its id"""
+    """Returns the topics and partitions that a request names; the partition is None for a pair that names a topic.
+
+    topic_named  returns the name of the topic with this id, or None
+    """
     found: set[tuple[str, int | None]] = set()
     for struct in structs(request):
         for name in type(struct).__slots__:

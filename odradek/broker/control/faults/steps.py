@@ -1,5 +1,7 @@
-"""Rules between the steps of the broker itself: behind verifications, around decisions and markers of transactions,
-before the state of share partitions is stored, and before coordinators load; and what a broker that is odd draws there.
+"""Applies rules between the steps of the broker itself, and makes the odd decisions of these steps.
+
+Rules can act after a transaction is verified, around the decisions and markers of transactions, before the state of a
+share partition is stored, and before a coordinator loads.
 """
 
 from __future__ import annotations
@@ -46,16 +48,16 @@ if TYPE_CHECKING:
 
 
 class PlacesPartitions(Protocol):
-    """Nodes of a cluster, as new partitions need them."""
+    """Assigns new partitions to the nodes of a cluster."""
 
     def placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """Puts the new partitions of a decision on nodes, and returns it."""
+        """Returns the decision with a node for each new partition."""
 
 
 class ControlledSteps(BrokerSteps):
-    """The steps of a broker under control, for one life of it: rules act between them, and odd answers begin in them.
+    """The steps of a broker under control, from its start to its stop. Applies rules and oddities to them.
 
-    nodes  put new partitions on nodes; None until the broker has opened
+    nodes  assigns new partitions to nodes; None until the broker has opened
     """
 
     def __init__(self, faults: Faults, clock: Clock) -> None:
@@ -104,7 +106,10 @@ class ControlledSteps(BrokerSteps):
 
 
 def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False) -> None:
-    """Goes on at once, after a delay, or when a hold is released. is_begun_again: see `Holds.wait`"""
+    """Applies the rules of a point: calls `go_on` at once, after a delay, or when a hold is released.
+
+    is_begun_again  see `Holds.wait`
+    """
     pause_for(faults, faults.action(point, seen), point, seen, go_on, is_begun_again=is_begun_again)
 
 
@@ -121,14 +126,18 @@ def pause_for(
 
 @cache
 def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, MarkersOwed], MarkerRound]:
-    """Makes one class for all clusters: a class refers to itself, and goes with the garbage collector only."""
+    """Returns a subclass of `plain` that applies rules.
+
+    All clusters share one class. With a class per cluster, deleted clusters would leave garbage that only the cycle
+    collector frees, because a class refers to itself.
+    """
 
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
         def __init__(self, faults: Faults, rounds: MarkerRounds, owed: MarkersOwed) -> None:
             super().__init__(rounds, owed)
             self.owed: MarkersOwed
             self._faults = faults
-            self._own: frozenset[TopicPartition] = frozenset()  # that this round sends again, not the coordinator
+            self._own: frozenset[TopicPartition] = frozenset()  # markers that this round retries, not the coordinator
             self._again: TimerHandle | None = None
 
         def prepared(self) -> None:
@@ -143,15 +152,18 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
                 return
 
             def unless_away() -> None:
-                """Another coordinator may have taken over meanwhile: the decision is its own to carry out."""
+                """Continues unless another coordinator has taken over meanwhile and carries out the decision itself."""
                 if not self._rounds.shard.is_away:
                     go_on()
 
             pause(self._faults, point, self._seen(), unless_away, is_begun_again=True)
 
         def late(self, done: frozenset[TopicPartition]) -> None:
-            """If a rule refuses all markers that are missing until somebody deletes it, this round sends them again,
-            as often as the coordinator would. A clock that is moved ahead leaves out those attempts."""
+            """Takes over the retries of the missing markers if rules refuse all of them until the rules are removed.
+
+            This round retries as often as the coordinator would. When a test moves the clock ahead, these attempts are
+            skipped, since all of them would be refused.
+            """
             super().late(done)
             if self._again is not None:
                 self._again.cancel()
@@ -190,35 +202,40 @@ def marker_seen(producer_id: int, place: TopicPartition) -> Seen:
     return Seen(None, named={"producer_id": (producer_id,)}, places=(place,))
 
 
-MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoch, and where the marker is to be written
+MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoch, and the partition of the marker
 
 
 @dataclass(slots=True)
 class HeldMarker:
-    """A marker that a rule holds. hold: its name; askers: coordinators, and others, who wait for its end."""
+    """A transaction marker that a rule holds.
+
+    hold    name of the hold
+    marker  the marker of the newest coordinator, for this partition only
+    askers  callbacks that receive the error code when the marker is written or refused
+    """
 
     hold: str
-    marker: TxnMarker  # of the newest coordinator, for this partition alone
+    marker: TxnMarker
     askers: list[Callable[[ErrorCode], None]]
 
 
 class FaultyMarkers:
-    """Between transaction coordinators and the logs; `MarkerWriter`.
+    """A `MarkerWriter` that applies rules to the markers between the transaction coordinators and the logs.
 
-    A marker that is held is pending: its coordinator answers the client, and is told when the marker is written.
+    A held marker counts as pending: the coordinator answers the client, and is notified when the marker is written.
     """
 
     def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
         self._plain = plain
         self._faults = faults
         self._held: dict[MarkerKey, HeldMarker] = {}
-        self._released: set[MarkerKey] = set()  # and refused by their leaders: no rule holds them again
+        self._released: set[MarkerKey] = set()  # released, but not written yet: rules do not act on their retries
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         if not self._faults.rules and not self._held and not self._released:
             self._plain.write(markers, then)
             return
-        known: list[dict[TopicPartition, ErrorCode]] = []  # what rules refuse
+        known: list[dict[TopicPartition, ErrorCode]] = []  # errors by rules; later also the results of the writer
         passed: list[TxnMarker] = []
         for number, marker in enumerate(markers):
             codes: dict[TopicPartition, ErrorCode] = {}
@@ -269,7 +286,7 @@ class FaultyMarkers:
         self._faults.holds.wait(hold, key, partial(self._release, key), about, is_begun_again=True)
 
     def _release(self, key: MarkerKey) -> Deferred[None]:
-        """Writes the marker. The answer is there when the leader has reported its end."""
+        """Writes the marker. Returns a Deferred that resolves when the leader has reported the result."""
         held = self._held.pop(key)
         ended: Deferred[None] = Deferred()
         self._released.add(key)
@@ -298,13 +315,16 @@ def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
 
 
 def _tell(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
-    """Reports the end of one marker, in one partition, of `count`."""
+    """Reports the result of marker `number` of `count`, for one partition, and no results of the others."""
     then([{place: code} if each == number else {} for each in range(count)])
 
 
 class FaultyVerifier(Verifier):
-    """Between partitions that transactions write to and their coordinators. A rule behind the answer needs the way of
-    `verify`, which may wait."""
+    """A verifier that applies rules after the transaction coordinator has answered.
+
+    If there is such a rule, `verified_at_once` fails, so that the produce request takes the general path. That path
+    uses `verify`, which can wait.
+    """
 
     def __init__(self, plain: Verifier, faults: Faults) -> None:
         super().__init__(
@@ -315,7 +335,7 @@ class FaultyVerifier(Verifier):
     def verified_at_once(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Raises KafkaError."""
+        """Like `Verifier.verified_at_once`, but also raises KafkaError if a rule could make the request wait."""
         if any(rule.at is Point.VERIFIED for rule in self._faults.rules.values()):
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return super().verified_at_once(transactional_id, header, partition, adds, now_ms)
@@ -343,7 +363,7 @@ class FaultyVerifier(Verifier):
 
 
 class FaultyPersister:
-    """Between leaders of share partitions and the share coordinator; `Persister`. Only writes wait or fail."""
+    """A `Persister` that applies rules between share-partition leaders and the share coordinator, to writes only."""
 
     def __init__(self, plain: Persister, faults: Faults, image: MetadataImage) -> None:
         self._faults = faults

@@ -1,7 +1,7 @@
-"""A recording that goes over HTTP while it is made: to a judge in a process of its own.
+"""Streams a recording over HTTP while it is made, for a judge that runs in a separate process.
 
-Nothing is recorded while nobody reads. MOST_UNREAD_BYTES of blocks may wait for the reader; one who lets
-more gather is told, and cut off, since a recording with holes would accuse clients of what they did not do.
+Nothing is recorded unless somebody reads. At most MOST_UNREAD_BYTES may wait for the reader. If the reader is slower,
+the stream says so and ends, because with a gap in the recording the judge would accuse clients wrongly.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.recording")
 
 MOST_UNREAD_BYTES: Final = 64 * 1024 * 1024
-MOST_READERS: Final = 4  # of a cluster
-LOOK_S: Final = 0.5  # how soon a reader that hung up is noticed while nothing happens
+MOST_READERS: Final = 4  # per cluster
+LOOK_S: Final = 0.5  # interval for checking, while nothing is recorded, whether the reader has disconnected
 
 
 class UnreadBlocks:
-    """Blocks between the recorder, maybe in a thread, and the reader: a `RecordingOutput` of `recorder.py`.
+    """A buffer of blocks between the recorder, which may run in a thread, and the reader; a `RecordingOutput`.
 
-    left_out: bytes that were not taken, because more than `most_bytes` would have waited.
+    left_out  number of bytes that were discarded because more than `most_bytes` would have waited
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most_bytes: int = MOST_UNREAD_BYTES) -> None:
@@ -57,13 +57,13 @@ class UnreadBlocks:
         self._loop.call_soon_threadsafe(self._is_there.set)
 
     def flush(self) -> None:
-        """There is no buffer below."""
+        """Does nothing, because there is no other buffer."""
 
     def close(self) -> None:
-        """Keeps what waits: it can still be taken."""
+        """Does nothing: the remaining blocks can still be read."""
 
     async def taken(self, timeout_s: float) -> bytes:
-        """Returns all that waits; nothing after `timeout_s` without any."""
+        """Waits for blocks and returns all of them. Returns no bytes if there are none within `timeout_s`."""
         try:
             await asyncio.wait_for(self._is_there.wait(), timeout_s)
         except TimeoutError:
@@ -71,7 +71,7 @@ class UnreadBlocks:
         return self.rest()
 
     def rest(self) -> bytes:
-        """Returns all that waits now."""
+        """Returns all blocks that are waiting now."""
         with self._lock:
             blocks, self._blocks, self._bytes = self._blocks, [], 0
             self._is_there.clear()
@@ -81,8 +81,10 @@ class UnreadBlocks:
 async def send_recording(
     cluster: Cluster, request: web.Request, headers: Mapping[str, str], is_there: Callable[[], bool]
 ) -> web.StreamResponse:
-    """Records for as long as the reader reads, and the cluster is there; `?records=false` leaves out what rules do not
-    look at. Raises Problem."""
+    """Answers a request with a recording that lasts until the reader disconnects or the cluster ends. Raises Problem.
+
+    With `?records=false`, only the headers of large record batches are kept: the judge's rules do not read records.
+    """
     keeps_records = request.query.get("records", "true")
     if keeps_records not in ("true", "false"):
         raise Problem(400, "records must be true or false", field="records")
@@ -114,13 +116,13 @@ async def pass_on(
     is_read: Callable[[], bool],
     look_s: float = LOOK_S,
 ) -> None:
-    """Hands blocks from the recorder to the reader, for as long as the cluster is there and somebody reads."""
+    """Passes blocks from the recorder to the reader until the reader disconnects or the cluster ends."""
     while is_read():
         blocks = await unread.taken(look_s)
         if blocks:
             await write(blocks)
         elif not is_there():
-            recorder.close()  # writes what has gathered since the last block: the cluster's last exchanges
+            recorder.close()  # writes the exchanges since the last block: the last ones of the cluster
             await write(unread.rest())
             break
         if unread.left_out:

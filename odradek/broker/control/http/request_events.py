@@ -1,8 +1,11 @@
-"""The exchanges of a cluster as server-sent events, each once it is over.
+"""Sends the exchanges of a cluster as server-sent events, each when it has completed.
 
-The ring of the last exchanges is the only buffer: a reader who is slower than the clients is told which numbers it has
-missed. The id of an event is the number up to which all have been told, since an exchange that waits may end behind
-later ones; a reader that comes back with it misses none that is still there, and may be told some again.
+The ring of recent exchanges is the only buffer. A reader that is too slow receives an event with the number of
+exchanges that it missed.
+
+Exchanges can complete out of order. Therefore the id of an event is not the number of its exchange, but the highest
+number up to which all exchanges have been sent. A reader that reconnects with this id misses no exchange that is still
+in the ring, and may receive some of them twice.
 """
 
 from __future__ import annotations
@@ -22,23 +25,25 @@ if TYPE_CHECKING:
     from odradek.broker.control.recording.exchanges import Exchanges
 
 LOOK_AGAIN_S: Final = 0.02
-MOST_READERS: Final = 16  # of a cluster
-MOST_EVENTS: Final = 100  # for a reader, between two looks
+MOST_READERS: Final = 16  # per cluster
+MOST_EVENTS: Final = 100  # per reader, between two looks at the ring
 
 
 class ToldExchanges:
-    """Numbers of the exchanges that one reader has been told."""
+    """Tracks which exchanges one reader has been sent."""
 
     def __init__(self, exchanges: Exchanges, since: int, api: str | None, client_id: str | None) -> None:
-        """since: up to which number nothing is told"""
+        """
+        since  the number of an exchange; only later ones are sent
+        """
         self._exchanges = exchanges
         self._api = api
         self._client_id = client_id
         self._all_to = since
-        self._others: set[int] = set()  # behind that one
+        self._others: set[int] = set()  # numbers above `_all_to` that were sent, too
 
     def next(self) -> Iterator[bytes]:
-        """Yields an event for each exchange that is over and was not told yet. Raises Problem."""
+        """Yields an event for each exchange that has completed and was not sent yet. Raises Problem."""
         dropped = self._exchanges.dropped
         if self._all_to < dropped:
             missed = dropped - self._all_to - sum(each <= dropped for each in self._others)
@@ -69,7 +74,7 @@ async def send_requests(
     headers: Mapping[str, str],
     is_there: Callable[[], bool],
 ) -> web.StreamResponse:
-    """Tells them until the reader hangs up, or the cluster is gone. Raises Problem."""
+    """Answers a request with events until the reader disconnects or the cluster ends. Raises Problem."""
     exchanges.require()
     if exchanges.readers >= MOST_READERS:
         raise Problem(409, f"at most {MOST_READERS} readers of a cluster's requests at a time")

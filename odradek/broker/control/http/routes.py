@@ -1,7 +1,7 @@
-"""Serves the calls of `odradek/control_calls/table.py` over HTTP: each row of the table has a handler here.
+"""Serves the calls of `odradek/control_calls/table.py` over HTTP. This module has a handler for each row of the table.
 
-Paths without a cluster concern the cluster `default`, those below `/control/v1/clusters/{id}` another one. Bodies and
-answers are JSON; refusals are problem documents. Nothing is answered before it is true.
+Paths below `/control/v1/clusters/{id}` address that cluster; other paths address the cluster `default`. Request bodies
+and responses are JSON, and errors are problem documents. A call returns only after its effect is complete.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
         handler = routes.handler(call)
         for path, names_cluster in call.paths():
             app.router.add_route(call.method, BASE + path, guarded(call, handler))
-            if not path and not names_cluster:  # paths of an OpenAPI document begin with a slash
+            if not path and not names_cluster:  # the OpenAPI document needs a slash in this path, so serve it as well
                 app.router.add_route(call.method, f"{BASE}/", guarded(call, handler))
 
 
@@ -72,7 +72,7 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
 async def as_problems(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Gives refusals of access, and of the HTTP server itself, such as 404, 405 or 413, the form of the others."""
+    """Turns denied access and errors of the HTTP server itself, such as 404, 405 or 413, into problem documents."""
     try:
         return await handler(request)
     except web.HTTPException as refused:
@@ -99,7 +99,7 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> we
 def guarded(
     call: ControlCall, handler: Callable[[web.Request], Awaitable[object]]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Refuses other Hosts and Origins as the page does, and says each refusal as a problem document."""
+    """Wraps a handler: rejects foreign Host and Origin headers, as the page does, and returns errors as documents."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), ())
@@ -117,7 +117,7 @@ def guarded(
 
 
 async def told(request: web.Request) -> object:
-    """The body; an empty one is an empty object. Raises Problem."""
+    """Returns the JSON body of a request; an empty body counts as an empty object. Raises Problem."""
     try:
         body = await request.text()
         return json.loads(body) if body.strip() else {}
@@ -126,9 +126,9 @@ async def told(request: web.Request) -> object:
 
 
 async def told_fields(call: ControlCall, request: web.Request) -> Told:
-    """Returns the fields of the body; none of a call whose body is something else.
+    """Returns the fields of the body, or no fields if the body of this call is not an object with fields.
 
-    Raises Problem, also for a field of the body or of the query that the call does not have.
+    Raises Problem, also if the body or the query has a field that the call does not know.
     """
     if call.query:
         only(request.query, call.query_names)
@@ -141,7 +141,7 @@ async def told_fields(call: ControlCall, request: web.Request) -> Told:
 
 
 def path_within(request: web.Request) -> str:
-    """The path below that of the cluster, as it was sent."""
+    """Returns the path of a request relative to the path of its cluster, still percent-encoded."""
     path = request.rel_url.raw_path.removeprefix(BASE)
     return "/" + path.split("/", 3)[3] if "id" in request.match_info else path
 
@@ -193,12 +193,18 @@ class Routes:
         return self._clusters.get(request.match_info.get("id", DEFAULT))
 
     async def recording(self, cluster: Cluster, request: web.Request, found: Told) -> object:
-        """The exchanges from now on, as `serve --record` writes them, until the reader hangs up or reads too slowly."""
+        """Streams the exchanges from now on, in the format of `odradek serve --record`.
+
+        Ends when the reader disconnects or is too slow.
+        """
         headers = {**HEADERS, "Content-Type": "application/octet-stream"}
         return await send_recording(cluster, request, headers, lambda: self._is_there(cluster))
 
     async def requests(self, cluster: Cluster, request: web.Request, found: Told) -> object:
-        """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: the newest `limit` of them, the oldest first; or events."""
+        """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: returns the newest `limit` requests, the oldest first.
+
+        Sends server-sent events instead if the client accepts them.
+        """
         if EVENTS not in request.headers.get("Accept", ""):
             return last_requests(cluster, request)
         query = request.query
@@ -264,7 +270,7 @@ class Routes:
         return {"ttl_s": cluster.ttl_s}
 
     async def stop_node(self, request: web.Request, found: Told) -> object:
-        """`{"clean": false}`: killed, which metadata notices later."""
+        """`{"clean": false}` kills the node; the metadata notices that only after the broker session timeout."""
         if not isinstance(found.get("clean", True), bool):
             raise Problem(400, "clean must be true or false", field="clean")
         cluster = self._clusters.own(request.match_info["id"])
@@ -279,7 +285,7 @@ class Routes:
             nodes = cluster.running_nodes
             try:
                 await nodes.start(nodes.get(number_in(request, "node")))
-            except CannotStart as error:  # another process has taken its port meanwhile
+            except CannotStart as error:  # another process may use its port by now
                 raise Problem(409, f"the node cannot start: {error}") from error
             cluster.faults.put()
         return cluster.told()
@@ -295,12 +301,12 @@ async def openapi(request: web.Request, found: Told) -> object:
 
 @cache
 def served_document() -> Mapping[str, object]:
-    """Returns the OpenAPI document of the table, with the presets that this broker knows."""
+    """Returns the OpenAPI document of all calls, with the presets that this broker has."""
     return openapi_document(with_presets(each) for each in CALLS)
 
 
 def with_presets(call: ControlCall) -> ControlCall:
-    """Gives the call that brings a preset about the names of the presets, and their parameters."""
+    """Adds the names of the presets and their parameters to the description of the call that applies a preset."""
     if call is not table.PRESET:
         return call
     defaults = {name: default for preset in PRESETS.values() for name, default in preset.defaults.items()}
@@ -321,12 +327,15 @@ async def show(cluster: Cluster, request: web.Request, found: Told) -> object:
 
 
 def number_in(request: web.Request, name: str) -> int:
-    """Raises Problem."""
+    """Returns the number in the part `name` of the path. Raises Problem."""
     return number_given(name, request.match_info[name])
 
 
 async def cut_off(cluster: Cluster, request: web.Request, found: Told) -> object:
-    """`{"client_id": "name"}`: each of its requests ends the connection. The rule that does so can be deleted."""
+    """`{"client_id": "name"}`: adds a rule that disconnects this client at each request to the node.
+
+    Removing the rule ends that.
+    """
     node, client_id = number_in(request, "node"), text(found.get("client_id"), "client_id")
     cluster.running_nodes.get(node)
     rule = {
@@ -346,7 +355,7 @@ async def move_leader(cluster: Cluster, request: web.Request, found: Told) -> ob
 
 
 async def put_in_rack(cluster: Cluster, request: web.Request, found: Told) -> object:
-    """`{"rack": "name"}`; null: in none."""
+    """`{"rack": "name"}` sets the rack of a node; null removes it."""
     rack = None if found.get("rack") is None else text(found["rack"], "rack")
     async with cluster.change():
         nodes = cluster.running_nodes
@@ -356,7 +365,7 @@ async def put_in_rack(cluster: Cluster, request: web.Request, found: Told) -> ob
 
 
 async def follow(cluster: Cluster, request: web.Request, found: Told) -> object:
-    """`{"node": n, "end": offset}`: how far this follower has got; null: to the end."""
+    """`{"node": n, "end": offset}` sets the offset up to which this follower has replicated; null: up to the end."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     end = None if found.get("end") is None else whole(found["end"], "end")
     async with cluster.change():
@@ -367,7 +376,7 @@ async def follow(cluster: Cluster, request: web.Request, found: Told) -> object:
 
 
 async def truncate(cluster: Cluster, request: web.Request, found: Told) -> object:
-    """`{"offset": n, "node": n}`; node: None for whoever leads."""
+    """`{"offset": n, "node": n}` truncates a partition and makes the node its leader; null: the present leader."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     async with cluster.change():
         nodes = cluster.running_nodes
@@ -418,7 +427,11 @@ async def clock(cluster: Cluster, request: web.Request, found: Told) -> object:
 
 
 async def move_clock(cluster: Cluster, request: web.Request, found: Told) -> object:
-    """`{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}`, `{"set_ms": n}`; or /clock/advance {"ms": n}."""
+    """Moves or stops the clock of a cluster.
+
+    Accepts `{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}` and `{"set_ms": n}`; or, with the move in the
+    path as in `/clock/advance`, `{"ms": n}`.
+    """
     how = request.match_info.get("how")
     if how is None:
         if len(found) != 1:
@@ -446,7 +459,7 @@ async def move_clock(cluster: Cluster, request: web.Request, found: Told) -> obj
 
 
 def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
-    """The name, or an object with `name` and `parameters`."""
+    """Parses the field `preset`: a name, or an object with `name` and `parameters`. Returns both."""
     if value is None or isinstance(value, str):
         return None if value is None else (value, {})
     found = mapping(value, "preset")
@@ -459,12 +472,12 @@ async def presets(cluster: Cluster, request: web.Request, found: Told) -> object
 
 
 async def preset(cluster: Cluster, request: web.Request, found: Told) -> object:
-    """The parameters; those that are not named have their defaults."""
+    """Applies a preset. The body holds its parameters; those that are missing have their defaults."""
     return await bring_about(cluster, request.match_info["name"], found)
 
 
 def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, object]]:
-    """Raises Problem."""
+    """Returns the newest requests that the query selects, the oldest first. Raises Problem."""
     query = request.query
     since = number_given("since", query.get("since", "0"))
     limit = number_given("limit", query.get("limit", str(MOST_EXCHANGES)))
@@ -473,7 +486,7 @@ def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, obje
 
 
 def number_given(name: str, digits: str) -> int:
-    """Raises Problem."""
+    """Parses a number; `name` is the field in the error message. Raises Problem."""
     if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
         raise Problem(400, f"{name} must be a number", field=name)
     return int(digits)
@@ -485,7 +498,7 @@ async def odd(cluster: Cluster, request: web.Request, found: Told) -> object:
 
 
 async def be_odd(cluster: Cluster, request: web.Request, found: Told) -> object:
-    """`{"seed": n, "percent": {"cut write": 100}}`; seed 0 ends it."""
+    """`{"seed": n, "percent": {"cut write": 100}}` makes the cluster odd; seed 0 makes it ordinary again."""
     percent = mapping(found.get("percent", {}), "percent")
     only(percent, PERCENT.keys(), "percent")
     seed = whole(found.get("seed"), "seed")
@@ -501,7 +514,7 @@ async def wait_for(cluster: Cluster, request: web.Request, found: Told) -> objec
 
 
 def paged(rows: Callable[[Cluster], Iterable[Row]]) -> ClusterHandler:
-    """`?skip=N&limit=N`."""
+    """Returns a handler that lists these rows in pages: `?skip=N&limit=N`."""
 
     async def handle(cluster: Cluster, request: web.Request, found: Told) -> object:
         return page_of(rows(cluster), request.query)

@@ -1,4 +1,4 @@
-"""Clusters as the page shows them."""
+"""Provides the clusters to the page in the form in which it shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ShownClusters:
-    """`odradek.broker.http.page.served.ControlledClusters`."""
+    """The clusters of the process, for the page. Implements `odradek.broker.http.page.served.ControlledClusters`."""
 
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
@@ -83,7 +83,7 @@ def row(cluster: Cluster) -> dict[str, JsonValue]:
 
 
 def is_unused(rule: Rule) -> bool:
-    """Whether it matched nothing, or could edit nothing, and ought to."""
+    """Whether a rule should have acted, but either matched nothing or had edits that no response allowed."""
     return not rule.matched - rule.unmade and not rule.may_be_unused
 
 

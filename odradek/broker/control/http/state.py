@@ -1,6 +1,6 @@
-"""State of a cluster's broker as JSON: partitions, producers, transactions, groups, share groups, sessions and so on.
+"""The state of a cluster's broker as JSON: partitions, producers, transactions, groups, share groups, sessions etc.
 
-Field names are part of the interface. Lists are answered in pages: what is beyond `limit` is left to the next one.
+The field names are part of the public interface. Lists are returned in pages of at most `limit` rows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, object]
 NO_PRODUCER_ID = -1
-DEAD = "Dead"  # what Kafka says of a group that there is not
+DEAD = "Dead"  # the state that Kafka returns for a group that does not exist
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
-    """Returns `limit` rows behind the first `skip`, and `more`: whether there are others. Raises Problem."""
+    """Skips `skip` rows and returns the next `limit`, with `more`: whether others follow. Raises Problem."""
     numbers = {}
     for name, default, most in (("skip", 0, 2**31), ("limit", MOST_ROWS, MOST_ROWS)):
         said = query.get(name, str(default))
@@ -44,7 +44,7 @@ def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
 
 
 def producers(cluster: Cluster) -> Iterator[Row]:
-    """Yields what each partition knows of each producer id."""
+    """Yields the producer state of each partition, a row for each producer id."""
     for partition in sorted(cluster.running.broker.partitions, key=lambda each: (each.topic, each.index)):
         for entry in partition.log.producers():
             yield {
@@ -61,7 +61,7 @@ def producers(cluster: Cluster) -> Iterator[Row]:
 
 
 def partitions(cluster: Cluster) -> Iterator[Row]:
-    """Yields the partitions of all topics, those of the broker's own too."""
+    """Yields the partitions of all topics, including internal topics."""
     for name, topic in sorted(cluster.running.broker.metadata.image.topics.items()):
         for index, partition in enumerate(topic.partitions):
             yield {
@@ -89,7 +89,7 @@ def partition_row(cluster: Cluster, name: str, index: int) -> Row:
 
 
 def transactions(cluster: Cluster) -> Iterator[Row]:
-    """Yields transactional ids as their coordinators describe them. Raises Problem while one of these is not there."""
+    """Yields the transactional ids with their states. Raises Problem while a transaction coordinator is unavailable."""
     try:
         for each in transaction_facts.transactions(cluster.running.broker):
             yield {
@@ -106,7 +106,7 @@ def transactions(cluster: Cluster) -> Iterator[Row]:
 
 
 def transaction_row(broker: Broker, name: str) -> Row:
-    """Shows a transactional id; its `state` is None if no coordinator knows it."""
+    """Returns the state of a transactional id; `state` is None if the coordinator does not know the id."""
     try:
         found = transaction_facts.transaction(broker, name)
     except KafkaError as error:
@@ -122,7 +122,7 @@ def transaction_row(broker: Broker, name: str) -> Row:
 
 
 def groups(cluster: Cluster) -> Iterator[Row]:
-    """Yields groups of every type with their members. Raises Problem while a coordinator is not there."""
+    """Yields the groups of all types, with their members. Raises Problem while a group coordinator is unavailable."""
     try:
         for each in group_facts.groups(cluster.running.broker):
             yield {
@@ -138,7 +138,7 @@ def groups(cluster: Cluster) -> Iterator[Row]:
 
 
 def group_row(broker: Broker, name: str) -> Row:
-    """Shows the state of a group, Dead if there is none, and counts its members."""
+    """Returns the state of a group and its number of members; the state is Dead if there is no such group."""
     try:
         found = group_facts.group(broker, name)
     except KafkaError as error:
@@ -149,8 +149,10 @@ def group_row(broker: Broker, name: str) -> Row:
 
 
 def share_partitions(cluster: Cluster) -> Iterator[Row]:
-    """Yields share partitions with the records in flight: as their leader has them in memory, then, as the share
-    coordinator stores them, those of which no leader has anything in memory."""
+    """Yields the share partitions with their records in flight.
+
+    First come those that their leaders have in memory. The others follow, as the share coordinator has stored them.
+    """
     broker = cluster.running.broker
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
     for each in share_facts.share_partitions(broker):
@@ -213,8 +215,11 @@ def sessions(cluster: Cluster) -> Iterator[Row]:
 
 
 def connections(cluster: Cluster) -> Iterator[Row]:
-    """Yields open connections; `client_id` is that of the first request; None before it, and where no requests are
-    kept."""
+    """Yields the open connections.
+
+    `client_id` is that of the first request of the connection. It is None before that request, and if the cluster does
+    not keep requests.
+    """
     exchanges = cluster.faults.exchanges
     for server, _, node in cluster.running_nodes.doors():
         for info in server.connections():
@@ -245,14 +250,14 @@ LISTS: Mapping[str, Callable[[Cluster], Iterator[Row]]] = {
 
 
 def client(cluster: Cluster, client_id: str) -> Row:
-    """Raises Problem."""
+    """Returns the connections and unanswered requests of a client. Raises Problem if the cluster keeps no requests."""
     found = [each for each in cluster.faults.exchanges.clients() if each.client_id == client_id]
     in_flight = sum(each.in_flight for each in found)
     return {"client": client_id, "connections": len(found), "in_flight": in_flight, "idle": in_flight == 0}
 
 
 def member(broker: Broker, group: str, name: str) -> Row:
-    """Shows the member with this member id, group instance id or client id; `owns` is None where there is none."""
+    """Returns the member with this member id, group instance id or client id; `owns` is None if there is none."""
     nobody: Row = {"member": name, "group": group, "owns": None}
     try:
         found = group_facts.group(broker, group)
@@ -265,10 +270,10 @@ def member(broker: Broker, group: str, name: str) -> Row:
 
 
 def share_record(broker: Broker, group: str, topic: str, index: int, offset: int) -> Row:
-    """Shows a record as the leader of its share partition has it, or, if no leader has the share partition in memory,
-    as the share coordinator stores it.
+    """Returns the delivery state of a record, from the leader of its share partition.
 
-    `state` is None if neither has any state, and ENDED before the start offset: acknowledged or archived.
+    If no leader has the share partition in memory, the row comes from the share coordinator. `state` is None if that
+    has no state either. It is ENDED below the start offset, where records are acknowledged or archived.
     """
     nothing: Row = {"share_group": group, "topic": topic, "partition": index, "offset": offset, "state": None}
     image = broker.metadata.image.topics.get(topic)

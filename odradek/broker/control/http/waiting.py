@@ -1,4 +1,4 @@
-"""Conditions that tests wait for: what `state` shows is looked at again and again until the condition is met."""
+"""Conditions that tests wait for: polls the state that `state.py` provides until the condition is met."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.delayed import Deferred
 
 LOOK_AGAIN_S = 0.002
-SETTLES_S = 1.0  # so long a call waits for a broker that is busy with its clients
-KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may be asked of it
+SETTLES_S = 1.0  # longest time that a call waits for a broker that is busy with its clients
+KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields that a condition on it may have
     "transaction": frozenset({"state"}),
     "group": frozenset({"state", "members"}),
     "topic": frozenset(
@@ -27,8 +27,8 @@ KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may b
     "share_group": frozenset({"topic", "partition", "offset", "state", "deliveries"}),
     "client": frozenset({"connections", "idle"}),
 }
-SUBJECTS = {"group": "member", "topic": "share_group"}  # which of them is a part of the other
-PLACES = frozenset({"partition", "group", "topic", "offset"})  # where to look, and nothing to wait for
+SUBJECTS = {"group": "member", "topic": "share_group"}  # beside the second name, the first is a field, not the subject
+PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that locate the subject; they are not compared
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "fault": {"hits": 1},
     "hold": {"waiting": 1},
@@ -42,7 +42,10 @@ Facts: TypeAlias = Mapping[str, object]
 async def wait(
     cluster: Cluster, told: Mapping[str, object], timeout_ms: int, is_gone: Callable[[], bool]
 ) -> tuple[bool, Facts]:
-    """Returns whether it came true in time, and what is true now. is_gone: nobody waits any more. Raises Problem."""
+    """Waits for a condition. Returns whether it was met in time, and the present state of its subject. Raises Problem.
+
+    is_gone  whether the client has disconnected; ends the wait
+    """
     kind = _checked(told)
     told = {**DEFAULTS.get(kind, {}), **told}
     look = LOOKS[kind]
@@ -62,9 +65,9 @@ async def wait(
 
 
 async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
-    """Returns when markers that went on are in their logs, and when the broker has done what else it can do at once.
+    """Waits until released markers are in their logs, and until the broker is idle.
 
-    Clients that are at work keep it busy, so the latter waits SETTLES_S at most.
+    The wait for an idle broker ends after SETTLES_S, because active clients may keep the broker busy all the time.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + SETTLES_S
@@ -100,7 +103,7 @@ def _checked(told: Mapping[str, object]) -> str:
         raise Problem(400, f"what about the {kind}?", allowed=", ".join(sorted(asked)))
     for name in told:
         if name in ("state", "group", "topic"):
-            if name != "state" or told[name] is not None:  # null: what there is not
+            if name != "state" or told[name] is not None:  # null waits until the subject does not exist
                 text(told[name], name)
         elif name == "idle":
             if not isinstance(told[name], bool):

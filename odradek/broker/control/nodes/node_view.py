@@ -1,7 +1,8 @@
-"""A cluster's broker as one of its nodes: the same log, and only the partitions and coordinators that this node has.
+"""Presents the broker of a cluster as one of its nodes, with only the partitions and coordinators of that node.
 
-Requests about partitions that another node leads are answered with NOT_LEADER_OR_FOLLOWER by the handlers themselves,
-which see `LedPartitions`. Requests to a coordinator are looked at here, before they are handled.
+All nodes share the same logs. For a partition that another node leads, the handlers return NOT_LEADER_OR_FOLLOWER,
+because they look partitions up in `LedPartitions`. This module checks whether the node is the coordinator of a request,
+before the request reaches its handler.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer, Struct
     from odradek.storage.log_directory import LogDirectory
 
-# By the field that names whom the request is about; each element of a list is a key, or holds one in such a field.
+# Fields with the ids of groups or transactions. An element of a list is an id itself, or a struct with such a field.
 GROUP_FIELDS: Final = ("group_id", "group_ids", "groups", "groups_names")
 TRANSACTION_FIELDS: Final = (
     "transactional_id",
@@ -83,8 +84,11 @@ COORDINATED: Final = {
 
 
 class NodeBroker(HandlerBroker):
-    """The broker of the cluster as handlers of one node see it: with the partitions that this node leads, and the fetch
-    sessions that it keeps. All else is that of the whole broker."""
+    """The broker as the handlers of one node see it.
+
+    It has only the partitions that this node leads, and its own fetch sessions. Everything else belongs to the whole
+    broker.
+    """
 
     def __init__(self, whole: Broker, node_id: int) -> None:
         self._whole = whole
@@ -215,7 +219,7 @@ class NodeBroker(HandlerBroker):
 
 
 def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) -> Dispatcher[HandlerBroker]:
-    """Without the fast path of Produce, which remembers partitions."""
+    """Creates the dispatcher of a node. It has no fast path for Produce, because that would cache partitions."""
     broker = serving.broker
     view = NodeBroker(broker, node_id)
     authorizer = authorizer_of(broker.config, broker.metadata.image.acls, broker.rules)
@@ -234,12 +238,13 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
     def producers(
         request: DescribeProducersRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeProducersResponse]:
-        return describe_producers(request, context, broker)  # a follower tells of them too
+        return describe_producers(request, context, broker)  # followers answer this as well as the leader
 
     def share_offsets(
         request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeShareGroupOffsetsResponse]:
-        return describe_share_group_offsets(request, context, broker)  # the lag is that of what other nodes lead too
+        # The whole broker answers, since the lag includes partitions that other nodes lead.
+        return describe_share_group_offsets(request, context, broker)
 
     own: dict[ApiKey, HandlerCall[HandlerBroker]] = {
         ApiKey.FETCH: fetch,
@@ -260,10 +265,10 @@ def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) ->
 
 
 class NodeRequests(RequestFilter):
-    """Refuses what another node coordinates; `odradek.broker.network.connection_host.RequestReceiver`.
+    """Refuses requests whose coordinator is another node. Implements `RequestReceiver` of `connection_host.py`.
 
-    A request for several groups or transactions, as admin clients send them to each coordinator apart, is refused
-    where none of them is coordinated here.
+    A request may name several groups or transactions; admin clients send one such request to each coordinator. It is
+    refused only if this node coordinates none of them.
     """
 
     def __init__(self, dispatcher: Dispatcher[HandlerBroker], broker: Broker, node_id: int) -> None:
@@ -285,7 +290,7 @@ class NodeRequests(RequestFilter):
         return self.dispatcher.refusal(frame, connection, code)
 
     def _coordinators(self, frame: memoryview) -> Collection[int | None]:
-        """The nodes that coordinate what the request is about; empty where it is about nothing that has one."""
+        """Returns the nodes that coordinate the groups or transactions of a request; empty if it names none."""
         asked = api_and_version(frame)
         if asked is None:
             return ()
@@ -304,7 +309,7 @@ class NodeRequests(RequestFilter):
 
 
 def coordinator_of(broker: Broker, topic: str, key: str) -> int | None:
-    """The node that leads the partition of `topic` where `key` is; None while none does."""
+    """Returns the node that leads the partition of `topic` for this key, or None while the partition has no leader."""
     index = (broker.groups if topic == GROUP_OFFSETS else broker.transactions).partition_for(key)
     return broker.metadata.image.topics[topic].partitions[index].leader
 

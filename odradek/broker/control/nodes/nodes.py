@@ -1,7 +1,7 @@
-"""Nodes of a cluster: several node ids on several ports over one log. They replicate nothing.
+"""The nodes of a cluster: several node ids and ports that share one set of logs, so nothing is replicated.
 
-Metadata knows them by registrations of their own, and each partition by its leader; moving one is a record in the
-metadata log, as in Kafka, and raises the leader epoch. Every node is a replica of every partition.
+Each node has its own registration in the metadata, and every node is a replica of every partition. To move the leader
+of a partition, a record is written to the metadata log, as in Kafka, and the leader epoch increases.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ R = TypeVar("R")
 MOST_NODES = 16
 LAST_NODE_ID = 2**31 - 1
 LOOK_AGAIN_S = 0.002
-SESSION_MS = 9_000  # broker.session.timeout.ms: so long metadata takes a node that was killed for alive
+SESSION_MS = 9_000  # time until a killed node is fenced in the metadata; Kafka's broker.session.timeout.ms
 STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share": SHARE_GROUP_STATE}
 
 
@@ -57,7 +57,7 @@ STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share
 class Door:
     """One listener of a node.
 
-    requests  answers what comes in here while no rule stands before it, behind the logins of the listener
+    requests  handles the requests of this listener, including its SASL logins, but without fault rules
     server    None while the node is stopped
     """
 
@@ -68,10 +68,11 @@ class Door:
 
 @dataclass(slots=True)
 class Node:
-    """
-    requests  answers its requests, without the logins that listeners may have
-    doors     in the order of the listeners
-    lost      the timer after which metadata hears that the node was killed
+    """A node of the cluster.
+
+    requests  handles the requests of the node, without the SASL logins of its listeners
+    doors     the listeners of the node, in the order of the broker's listeners
+    lost      timer that fences the node after it was killed
     """
 
     id: int
@@ -93,23 +94,23 @@ class Node:
 
 
 class Nodes:
-    """Nodes of one running broker. With one node only, its server and dispatcher are those of the broker."""
+    """The nodes of one running broker. If there is only one node, it uses the broker's own servers and dispatcher."""
 
     def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
         """
-        ids    the broker's own first
-        ports  by node and listener, those chosen for this cluster and those of its earlier lives; the ports of this
-               life are added
+        ids    ids of the nodes; the broker's own id is the first
+        ports  by node and listener, the ports chosen for this cluster or used before a restart. The ports that the
+               nodes get now are added.
         """
         self._serving = serving
         self._ports = ports
         self._placings = count()
         self._ids = ids
         self._by_id: dict[int, Node] = {}
-        self._places = False  # partitions: not where there is one node only, nor before all of them listen
+        self._places = False  # whether new partitions are spread over the nodes: if there are several, and all listen
 
     async def open(self) -> None:
-        """Raises CannotStart, OSError, KafkaError."""
+        """Starts and registers the nodes, and assigns leaders to partitions. Raises CannotStart, OSError, KafkaError."""
         serving, broker = self._serving, self._serving.broker
         first_id = broker.config.node_id
         self._replicas = Replicas(broker.metadata.image)
@@ -132,7 +133,7 @@ class Nodes:
         if len(self._ids) == 1:
             return
         for server in serving.servers:
-            server.addresses = None  # else a client would be told of every node where it came in itself
+            server.addresses = None  # else all nodes would be advertised at the address of the client's own connection
         for node in self:
             if node.id != first_id:
                 await self._listen(node)
@@ -143,7 +144,7 @@ class Nodes:
         records: list[Message] = []
         for node in self:
             if node.id != first_id:
-                known = broker.metadata.image.brokers.get(node.id)  # of an earlier life
+                known = broker.metadata.image.brokers.get(node.id)  # the registration from before a restart
                 epoch = broker.metadata.image.next_offset + len(records)
                 records += self._registration(node, epoch, None if known is None else known.rack)
         await self._commit(records)
@@ -153,14 +154,14 @@ class Nodes:
         return iter(list(self._by_id.values()))
 
     def get(self, number: object, field: str = "node") -> Node:
-        """Raises Problem."""
+        """Returns the node with this id. Raises Problem, which names `field`, if there is none."""
         node = self._by_id.get(whole(number, field))
         if node is None:
             raise unknown(field, str(number), [str(each) for each in self._by_id])
         return node
 
     def doors(self) -> Iterator[tuple[Server, FrameReceiver, int]]:
-        """Yields each server, what answers there without control, and its node."""
+        """Yields each running server, the handler of its requests without fault rules, and the id of its node."""
         for node in self:
             for door in node.doors:
                 if door.server is not None:
@@ -171,7 +172,7 @@ class Nodes:
         return [node for node in self if node.is_running]
 
     async def close(self) -> None:
-        """Stops what the broker does not stop itself."""
+        """Stops the timers and servers that the broker does not stop itself."""
         for node in self:
             if node.lost is not None:
                 node.lost.cancel()
@@ -180,9 +181,9 @@ class Nodes:
                     await door.server.stop(0)
 
     async def stop(self, node: Node, *, is_clean: bool) -> None:
-        """Connections are cut. Clean: others lead from now on; else metadata learns of it after SESSION_MS.
+        """Stops a node and closes its connections. Raises Problem if it is not running.
 
-        Raises Problem.
+        is_clean  True: other nodes become leaders at once. False: only after SESSION_MS, like after a kill
         """
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
@@ -199,7 +200,10 @@ class Nodes:
             node.lost = self._serving.broker.timers.after(SESSION_MS, lambda: self._fence_later(node))
 
     async def start(self, node: Node) -> None:
-        """On the ports that it had. It leads what nobody leads. Raises Problem, CannotStart, OSError."""
+        """Starts a stopped node on its old ports; it becomes the leader of all partitions that have none.
+
+        Raises Problem if it is running, CannotStart or OSError if it cannot listen.
+        """
         if node.is_running:
             raise Problem(409, f"node {node.id} is running")
         if node.lost is not None:
@@ -214,14 +218,14 @@ class Nodes:
         await self._lead(self._led_anew(None, lambda: node.id))
 
     async def move(self, topic: str, index: int, node: Node) -> None:
-        """A new leader epoch begins, also where the node led before. Raises Problem."""
+        """Makes the node the leader of a partition, in a new leader epoch even if it already was. Raises Problem."""
         self._placed_at(topic, index)
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
         await self._lead([(topic, index, node.id)])
 
     async def put_in_rack(self, node: Node, rack: str | None) -> None:
-        """Consumers of this rack are told to read here what the node follows (KIP-392). Raises Problem."""
+        """Sets the rack of a node. Consumers in that rack then fetch from it as a follower (KIP-392). Raises Problem."""
         broker = self._serving.broker
         if len(self._ids) == 1:
             raise Problem(409, "a cluster of one node has no followers")
@@ -229,10 +233,13 @@ class Nodes:
         records = self._registration(node, known.broker_epoch, rack)
         await self._commit(records[:1] if known.is_fenced else records)
         for partition in broker.partitions:
-            partition.led_anew()  # waiting consumers are told
+            partition.led_anew()  # wakes waiting fetches, whose responses then name the new preferred replica
 
     def follow(self, topic: str, index: int, node: Node, end: int | None) -> None:
-        """The node has the log below `end`; None: all of it. Raises Problem."""
+        """Sets the offset up to which this follower appears to have replicated a partition. Raises Problem.
+
+        end  None: it has replicated everything
+        """
         self._placed_at(topic, index)
         partition = self._serving.broker.partitions.get(topic, index)
         log, key = partition.log, (topic, index, node.id)
@@ -242,19 +249,20 @@ class Nodes:
             raise bad("end", f"a number from {log.log_start_offset} to {log.high_watermark}, or null")
         else:
             self._replicas.ends[key] = end
-        partition.led_anew()  # waiting consumers look again
+        partition.led_anew()  # wakes waiting fetches
 
     async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:
-        """An unclean election: the leader lacks what lies above `offset`, and a new leader epoch begins there.
+        """Simulates an unclean leader election: truncates the log to `offset`, where a new leader epoch begins.
 
-        node     who leads from then on; None for whoever led before
-        raises   Problem; KafkaError KAFKA_STORAGE_ERROR
+        Raises Problem, or KafkaError with KAFKA_STORAGE_ERROR.
+
+        node  the new leader; None: the present one
         """
         leader = self._placed_at(topic, index).leader if node is None else node.id
         if leader is None or not self.get(leader).is_running:
             raise Problem(409, f"{topic}-{index} has no leader that runs")
         broker = self._serving.broker
-        if topic in INTERNAL_TOPICS:  # its coordinator has what it read in memory
+        if topic in INTERNAL_TOPICS:  # the coordinator would still have the truncated records in memory
             raise Problem(409, f"{topic} is the broker's own, and keeps what it has")
         log = broker.partitions.get(topic, index).log
         if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -268,7 +276,11 @@ class Nodes:
         return image.partitions[index]
 
     async def move_coordinator(self, kind: str, key: str, node: Node) -> None:
-        """Raises Problem."""
+        """Makes the node the coordinator of a key, by moving the leader of the key's partition. Raises Problem.
+
+        kind  group, transaction or share
+        key   group id, transactional id, or share partition
+        """
         if kind not in STATE_TOPICS:
             raise unknown("type", kind, STATE_TOPICS)
         topic, broker = STATE_TOPICS[kind], self._serving.broker
@@ -324,12 +336,15 @@ class Nodes:
         await self.decide(partial(self._in_sync, node))
 
     def _led_anew(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
-        """Yields what a node leads, or nobody where `by` is None, with its next leader; None for each of the others."""
+        """Yields the partitions that node `by` leads, or that have no leader if it is None, each with its next leader.
+
+        Yields None for every other partition.
+        """
         for topic, index, one in self._partitions():
             yield (topic, index, leader()) if one.leader == by else None
 
     def _in_sync(self, node: Node, image: MetadataImage) -> Steps[Decision[None]]:
-        """The changes to the in-sync replicas of what others lead, now that the node runs, or no longer does."""
+        """Decides how the in-sync replicas of other nodes' partitions change, after a node has started or stopped."""
         changes: list[Message] = []
         for topic, index, one in self._partitions():
             yield
@@ -345,16 +360,17 @@ class Nodes:
                 yield topic.name, partition.partition_id, partition
 
     def placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """Changes a decision before it is recorded: new partitions have all nodes for replicas, and are led by one node
-        after the other, or as assigned. With one node only, nothing changes.
+        """Adapts a decision about partitions to several nodes before it is recorded. With one node it stays as it is.
 
-        A reassignment that moves a leader tells the leader only.
+        New partitions get all nodes as replicas. Their leaders are assigned round robin, unless the request assigns
+        them. After a reassignment the leader epochs of the moved partitions begin.
         """
         if not self._places:
             return decision
         live, moved = {node.id for node in self.live}, []
         for record in decision.records:
-            if isinstance(record, PartitionChangeRecord) and record.isr is None:  # ours say who is in sync
+            # A change without in-sync replicas is a reassignment by a client; the changes of this class have them.
+            if isinstance(record, PartitionChangeRecord) and record.isr is None:
                 moved.append((record.topic_id, record.partition_id))
             if isinstance(record, PartitionRecord):
                 first = [self._next_leader()] if len(record.replicas) == 1 else record.replicas
@@ -368,8 +384,8 @@ class Nodes:
         return decision
 
     async def _led_elsewhere(self, moved: Sequence[tuple[bytes, int]]) -> None:
-        await self._commit([])  # behind the decision that moved them
-        topics = self._serving.broker.metadata.image.topics_by_id  # of which some may have been deleted
+        await self._commit([])  # waits for the decision that moved the leaders
+        topics = self._serving.broker.metadata.image.topics_by_id  # some of the topics may have been deleted
         await self._begin_epochs([(topics[which].name, index) for which, index in moved if which in topics])
 
     def _directories(self, replicas: Sequence[int]) -> list[bytes]:
@@ -377,15 +393,15 @@ class Nodes:
         return [own.directory_id if one == own.node_id else UNASSIGNED for one in replicas]
 
     def _next_leader(self) -> int:
-        """One node after the other, of those that run."""
+        """Returns the next running node, round robin."""
         live = self.live
         return live[next(self._placings) % len(live)].id if live else NO_LEADER
 
     async def _lead(self, places: Iterable[tuple[str, int, int] | None], cut_at: int | None = None) -> None:
-        """Has others lead, who write to the log in the new epoch from then on.
+        """Changes the leaders of partitions, and begins the new leader epochs in their logs.
 
-        places  topic, partition and leader, told in slices while metadata stays as it is; None: this one stays
-        cut_at  what the logs have above it goes first
+        places  topic, partition and new leader, read in slices while the metadata does not change; None: no change
+        cut_at  if given, the logs are truncated to this offset before the new epochs begin
         """
         await self._begin_epochs(await self.decide(partial(self._leading, places)), cut_at)
 
@@ -397,7 +413,7 @@ class Nodes:
         for place in places:
             yield
             topic = None if place is None else image.topics.get(place[0])
-            if place is None or topic is None:  # it has been deleted
+            if place is None or topic is None:  # the topic has been deleted
                 continue
             name, index, leader = place
             known = topic.partitions[index]
@@ -408,7 +424,7 @@ class Nodes:
                 isr=[node.id for node in self.live] or known.isr,
             )
             new = [node.id for node in self if node.id not in known.replicas]
-            if new:  # of a fork that has more nodes than its source
+            if new:  # a fork may have more nodes than its source
                 change.replicas = [*known.replicas, *new]
                 change.directories = self._directories(change.replicas)
             changes.append(change)
@@ -416,7 +432,10 @@ class Nodes:
         return Decision(led, tuple(changes))
 
     async def _begin_epochs(self, led: Sequence[tuple[str, int]], cut_at: int | None = None) -> None:
-        """Partitions whose leader and epoch are new in metadata."""
+        """Begins new leader epochs in the logs of partitions, after the metadata has changed.
+
+        cut_at  if given, the logs are truncated to this offset first
+        """
         if cut_at is None:
             await work_in_slices(self._beginning(led))
             return
@@ -441,7 +460,7 @@ class Nodes:
         partition = broker.partitions.get(topic, index)
         partition.log.assign_leader_epoch(broker.metadata.image.topics[topic].partitions[index].leader_epoch)
         partition.led_anew()
-        if broker.has_started("shares"):  # what a share partition's leader has acquired is not the next one's
+        if broker.has_started("shares"):  # the new leader does not inherit the acquired records of a share partition
             broker.shares.led_anew(partition.topic_id, index)
         self._take_over(broker, topic, index)
 
@@ -454,11 +473,11 @@ class Nodes:
             broker.share_coordinator.shards.reload(index)
 
     async def _commit(self, records: Sequence[Message]) -> None:
-        """Returns once metadata says so, and what was asked before. Raises KafkaError."""
+        """Returns when these records, and all that were submitted before, are in the metadata. Raises KafkaError."""
         await self.decide(lambda _: Decision(None, tuple(records)))
 
     async def decide(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
-        """Returns the response once metadata says what was decided. Raises KafkaError."""
+        """Returns the result of a decision when its records are in the metadata. Raises KafkaError."""
         broker = self._serving.broker
         done = broker.loop.create_future()
         answer = broker.metadata.submit(decide)
@@ -468,7 +487,7 @@ class Nodes:
 
 
 def told_nodes(told: object) -> int | list[int]:
-    """Returns how many nodes are asked for, or their ids. Raises Problem."""
+    """Parses the field `nodes` of a request: the number of nodes, or their ids. Raises Problem."""
     if not isinstance(told, list):
         if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MOST_NODES:
             raise bad("nodes", f"a whole number from 1 to {MOST_NODES}, or a list of node ids")
@@ -484,11 +503,10 @@ def told_nodes(told: object) -> int | list[int]:
 
 
 def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Sequence[int]:
-    """Returns the ids of all nodes.
+    """Returns the ids of all nodes of a new cluster. Raises Problem.
 
-    asked    their number or ids; None for the known ones
-    known    ids that come first: of the source of a fork, or the broker's own
-    raises   Problem
+    asked  the requested number of nodes or their ids; None for the known ids only
+    known  ids that must come first: those of the forked cluster, or the broker's own
     """
     if asked is None:
         return known
@@ -504,7 +522,12 @@ def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Seque
 def ids_of_nodes(
     nodes: int | Sequence[int] | None, settings: Mapping[str, str], source: Sequence[int] | None
 ) -> Sequence[int]:
-    """Chooses those of a new cluster. source: of the cluster that is forked. Raises Problem."""
+    """Returns the node ids of a new cluster. Raises Problem.
+
+    nodes     number of nodes or their ids; None for those of the forked cluster, or else one node
+    settings  settings of the cluster, whose `node.id` must be the id of the first node
+    source    node ids of the cluster that is forked
+    """
     told = settings.get("node.id")
     if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):
         raise bad("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")

@@ -1,4 +1,7 @@
-"""Answers that are lawful and that Kafka seldom gives: each with a name and a percentage, repeatable by a seed."""
+"""Oddities: responses that the protocol allows, but that Kafka rarely gives.
+
+Each oddity has a name and a percentage. With the same seed, the same oddities occur again.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.records import Decision
     from odradek.protocol.struct import Message
 
-ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # with their percentages; docs/presets.md is written from it
+ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and description; also used for docs/presets.md
     "unknown tags": (20, "a tagged field that no version knows, at the end of a flexible answer"),
     "other order": (30, "of brokers, topics and partitions in Metadata, and of aborted transactions in Fetch"),
     "throttled": (5, "ThrottleTimeMs of 1 to 5, without a quota"),
@@ -72,10 +75,11 @@ MOST_THROTTLE_MS: Final = 5
 ADDRESSES: Final[Mapping[str, str]] = {"localhost": "127.0.0.1", "127.0.0.1": "localhost"}
 FIRST_UNKNOWN_API: Final = 20_000
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
-FIRST_HIGH_PRODUCER_ID: Final = 2**40  # no two are the same, as the broker's own ids are smaller
+FIRST_HIGH_PRODUCER_ID: Final = 2**40  # added to ordinary producer ids; the results are unique, as those are smaller
 MOST_FIRST_LEADER_EPOCH: Final = 1_000_000
-# In a ConsumerGroupHeartbeat the epoch follows the member id, which librdkafka 2.16 reads up to the next zero byte:
-# from 2²⁴ on none of its consumers of KIP-848 can be used.
+# The limit is 2²⁴ because of librdkafka 2.16. It reads the member id in a ConsumerGroupHeartbeat up to the next zero
+# byte. From 2²⁴ on, the epoch, which follows the member id, does not begin with a zero byte any more, so that none of
+# its consumers of KIP-848 works.
 FIRST_GROUP_EPOCHS: Final = (2**24 - 2_000, 2**24 - 1_000)
 MEMBER_ID_CHARACTERS: Final = 255
 MOST_METADATA: Final = 100
@@ -83,7 +87,7 @@ MOST_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
 MOST_RECENT: Final = 20
 MOST_SOURCES: Final = 10_000
-# These are drawn when something new is made, in the order in which it is, and not for a request.
+# These oddities are decided when an object is created, not for a request; so the order of creation determines them.
 OF_STATE: Final = frozenset(
     {
         "high group epoch",
@@ -99,7 +103,11 @@ OF_STATE: Final = frozenset(
 
 @dataclass(slots=True)
 class WatchedConnection:
-    """requests: so far; in_flight: those that are not answered yet."""
+    """Counts the requests of a connection.
+
+    requests   number of requests so far
+    in_flight  number of requests that are not answered yet
+    """
 
     requests: int = 0
     in_flight: int = 0
@@ -107,7 +115,10 @@ class WatchedConnection:
 
 @dataclass(slots=True)
 class MetadataHistory:
-    """before: what `newest` has replaced."""
+    """The two most recent responses to a Metadata request.
+
+    before  the response that `newest` replaced
+    """
 
     newest: bytes
     before: bytes
@@ -115,10 +126,11 @@ class MetadataHistory:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request while it is answered. random: the source of all that is drawn for it.
+    """A request that is being answered.
 
-    The source depends on the seed, the client id, the API and how many requests of these came before, and on nothing
-    that other clients or other requests do meanwhile: a run that asks the same is answered the same.
+    random  generator for all random decisions about this request. It depends only on the seed, the client id, the API,
+            and the number of such requests before. Other clients and requests do not influence it, so a test that sends
+            the same requests gets the same responses.
     """
 
     api: ApiKey
@@ -129,7 +141,7 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class OddEvent:
-    """Something rare that was done for a request; None if it was done outside of one."""
+    """An oddity that was applied to a request, or outside of requests if `request` is None."""
 
     name: str
     request: AnsweredRequest | None
@@ -148,14 +160,15 @@ class OddEvent:
 
 @dataclass(slots=True)
 class Odd:
-    """Odd answers of one cluster.
+    """The odd responses of one cluster.
 
-    random       the source of what is drawn now
-    done         how often, by name
-    recent       what was done last
-    connections  that are open, by id
-    metadata     that nodes but the first have told, by version and request
-    is_over      another seed, or none, is in its place
+    random       generator for the current random decisions
+    percent      by oddity, how often it is applied
+    done         by oddity, how often it was applied so far
+    recent       the oddities that were applied last
+    connections  open connections by id
+    metadata     responses to Metadata from all nodes but the first, by version and request
+    is_over      whether the cluster uses another seed now, or is not odd any more
     """
 
     seed: int
@@ -171,7 +184,10 @@ class Odd:
 
     @classmethod
     def of(cls, seed: int, percent: Mapping[str, int] = PERCENT) -> Odd:
-        """percent: of those that have another one than usual."""
+        """Creates the odd responses for a seed.
+
+        percent  replaces the default percentages of the oddities that it names
+        """
         all_of_them = {**PERCENT, **percent}
         return cls(seed, Random(seed), all_of_them, dict.fromkeys(all_of_them, 0))
 
@@ -180,24 +196,24 @@ class Odd:
         return {"seed": self.seed, "oddities": oddities, "recent": [event.told() for event in self.recent]}
 
     def begin(self, api: ApiKey, client_id: str | None, correlation_id: int) -> AnsweredRequest:
-        """A request has come: what is drawn from now on is for it."""
+        """Begins a request: the random decisions that follow are for this request."""
         random = self._source("request", client_id, api.value)
         request = AnsweredRequest(api, client_id, correlation_id, random)
         self.resume(request)
         return request
 
     def resume(self, request: AnsweredRequest) -> None:
-        """What is drawn from now on is for this request again."""
+        """Continues with a request: the random decisions that follow are for this request again."""
         self._request, self.random = request, request.random
 
     def _source(self, *key: object) -> Random:
-        """A source of its own for each use of a key."""
+        """Returns a new generator, which depends on the seed, the key, and the number of earlier calls for the key."""
         key = key if key in self._counts or len(self._counts) < MOST_SOURCES else key[:1]
         count = self._counts[key] = self._counts.get(key, 0) + 1
         return Random(f"{self.seed} {key} {count}")
 
     def note(self, name: str) -> None:
-        """Something rare was done."""
+        """Counts an oddity that was applied."""
         self.done[name] += 1
         self.recent.append(OddEvent(name, self._request))
 
@@ -205,7 +221,10 @@ class Odd:
         return self.random.random() * 100 < self.percent[name]
 
     def passing_error(self, api: ApiKey, request: Message) -> ErrorCode | None:
-        """None: the request is handled. An answer that nobody waits for says nothing."""
+        """Decides whether to refuse a request with a retriable error; None: it is handled normally.
+
+        Produce requests without a response (acks=0) are never refused.
+        """
         codes = facts_of(api).passing_codes
         if isinstance(request, ProduceRequest) and request.acks == 0:
             return None
@@ -215,7 +234,7 @@ class Odd:
         return self.random.choice(codes)
 
     def hurry(self, request: Message) -> bool:
-        """Has a Fetch wait for nothing. Returns whether it did."""
+        """Decides whether a Fetch returns without waiting for records, and changes the request if so."""
         if not isinstance(request, FetchRequest) or not request.max_wait_ms or not self.draw("early fetch"):
             return False
         request.max_wait_ms = 0
@@ -232,11 +251,11 @@ class Odd:
         return True
 
     def member_id(self, plain: str) -> str:
-        """Returns the id that a new member gets in the place of this one."""
+        """Returns the id that a new member gets instead of this one."""
         return plain.ljust(MEMBER_ID_CHARACTERS, "~") if self.does("long member id") else plain
 
     def first_epoch(self) -> int:
-        """Returns what is added to the first epoch, or generation, of a new group."""
+        """Returns the number to add to the first epoch, or generation, of a new group."""
         return self.random.randint(*FIRST_GROUP_EPOCHS) if self.does("high group epoch") else 0
 
     def session_id(self, plain: int) -> int:
@@ -246,14 +265,17 @@ class Odd:
         return plain + FIRST_HIGH_PRODUCER_ID if self.does("high producer id") else plain
 
     def placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """Gives new partitions their first leader epoch."""
+        """Changes the first leader epochs of the new partitions in a decision."""
         for record in decision.records:
             if isinstance(record, PartitionRecord) and self.does("high leader epoch"):
                 record.leader_epoch = self.random.randint(1, MOST_FIRST_LEADER_EPOCH)
         return decision
 
     def reshape(self, answer: Message, request: Message | None = None) -> None:
-        """request: what is answered, where that matters."""
+        """Applies oddities to a response.
+
+        request  the request that is answered; needed for InitProducerId
+        """
         if isinstance(answer, MetadataResponse):
             self._reshape_metadata(answer)
         elif isinstance(answer, FetchResponse):
@@ -273,7 +295,8 @@ class Odd:
         elif isinstance(answer, OffsetFetchResponse):
             self._reshape_offsets(answer)
         elif isinstance(answer, InitProducerIdResponse) and isinstance(request, InitProducerIdRequest):
-            # The log takes any epoch of an id that it does not know; these clients raise it themselves.
+            # This is safe: a log accepts any epoch of an unknown producer id, and idempotent producers without a
+            # transactional id increase their epoch themselves.
             is_new = answer.error_code == 0 and request.transactional_id is None and answer.producer_epoch == 0
             if is_new and self.does("high producer epoch"):
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
@@ -304,8 +327,10 @@ class Odd:
             answer.api_keys.insert(self.random.randrange(len(answer.api_keys) + 1), row)
 
     def metadata_before(self, request: bytes, answer: bytes) -> bytes:
-        """Returns what was answered to the same request before its answer changed, where that is drawn; both as
-        they are encoded."""
+        """Decides whether to answer a Metadata request with the response from before the last change.
+
+        Returns that response or `answer`. Requests and responses are encoded.
+        """
         told = self.metadata.pop(request, None) or MetadataHistory(answer, answer)
         if told.newest != answer:
             told.newest, told.before = answer, told.newest
@@ -353,7 +378,7 @@ class Odd:
                 each.records = records[: self.random.randrange(starts[-1] + 1, len(records))]
 
     def tag(self, api: ApiKey, version: int, body: bytes) -> bytes:
-        """body: an answer whose last byte says that there are no tagged fields."""
+        """Decides whether to add an unknown tagged field to an encoded response."""
         if not ends_in_tag_count(api, version) or not self.draw("unknown tags"):
             return body
         self.note("unknown tags")
@@ -362,13 +387,16 @@ class Odd:
 
 @cache
 def response_versions(number: int) -> int:
-    """Returns the highest version that Kafka 4.4 knows of an API."""
+    """Returns the highest version of an API in Kafka 4.4."""
     return load(response_class(number).__module__.rpartition(".")[2]).versions.highest or 0
 
 
 @cache
 def ends_in_tag_count(api: ApiKey, version: int) -> bool:
-    """Whether an answer's last byte is the count of its tagged fields: it is flexible, and has none of its own."""
+    """Whether the last byte of a response is its number of tagged fields.
+
+    That is the case if the version is flexible and the schema has no tagged fields at the top level.
+    """
     answer_class = response_class(api.value)
     fields = load(answer_class.__module__.rpartition(".")[2]).fields
     return is_flexible(answer_class, version) and all(field.tag is None for field in fields)

@@ -1,4 +1,4 @@
-"""Odd logs and producers: what a broker writes where it is odd, by the ways that everything is written."""
+"""Odd logs and producer ids of a cluster. Odd records are appended by the same code as all other records."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
 
 log = logging.getLogger("odradek.broker")
-NOBODY: Final = FIRST_HIGH_PRODUCER_ID - 1  # the producer of emptied batches
+NOBODY: Final = FIRST_HIGH_PRODUCER_ID - 1  # producer id of the emptied batches
 LAST_EPOCH: Final = 32_766
 MOST_IN_HOLE: Final = 100
 MOST_BEYOND: Final = 1_000_000  # 2³¹
 
 
 class OddProducerIds:
-    """Producer ids, of transactional producers too; `ProducerIdSource`."""
+    """A `ProducerIdSource` that makes some of the new producer ids very large."""
 
     def __init__(self, plain: ProducerIdSource, current: Callable[[], Odd | None]) -> None:
         self._plain = plain
@@ -42,19 +42,19 @@ class OddProducerIds:
 
 
 def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
-    """Has the new log begin beyond 2³¹, where that is drawn, as after long retention."""
+    """Decides at random whether a new log begins beyond offset 2³¹, as if older records had been deleted."""
     if odd is None or partition.is_internal or not odd.does("high offset"):
         return
     try:
         for count in (INT32_MAX + 1, odd.random.randint(1, MOST_BEYOND)):
             partition.append_now(emptied_batch(count, now_ms), origin=Origin.COORDINATOR, now_ms=now_ms)
-    except KafkaError as error:  # the partition tells whoever writes to it
+    except KafkaError as error:  # clients that write to the partition get the error, too
         log.warning("%s does not begin high: %s", partition, error)
     partition.log.delete_records_before(partition.log.high_watermark)
 
 
 def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
-    """Appends what compaction leaves of a producer that wrote and aborted. Raises KafkaError."""
+    """Decides at random whether to append the remains of an aborted transaction after compaction. Raises KafkaError."""
     known = partition.log.producer(NOBODY)
     epoch = 0 if known is None else known.producer_epoch + 1
     if partition.is_internal or epoch > LAST_EPOCH or not odd.does("hole"):
@@ -69,7 +69,7 @@ def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
 
 
 def emptied_batch(count: int, now_ms: int, producer_id: int = -1, producer_epoch: int = -1) -> bytearray:
-    """Builds what is left of a batch whose `count` records compaction has removed."""
+    """Returns an empty batch, as compaction leaves it after removing all of its `count` records."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

@@ -1,4 +1,4 @@
-"""Odd answers in the place of plain ones, before the rules: a rule sees what a client sees."""
+"""Replaces ordinary responses by odd ones. The rules act after that, so they see the odd responses as well."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
 
-MOST_RESHAPED_BYTES: Final = 1024 * 1024  # of a Fetch; a larger one stays as it is
+MOST_RESHAPED_BYTES: Final = 1024 * 1024  # larger responses to Fetch are not changed
 IDLE_MS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class OddRequest:
-    """One request whose answer may be odd. `encoded`: what it asks, without its header."""
+    """A request whose response may be odd.
+
+    encoded  the body of the request, without its header
+    """
 
     api: ApiKey
     version: int
@@ -45,10 +48,12 @@ class OddRequest:
 
 
 class OddRequests(RequestFilter):
-    """Gives requests odd answers in the place of plain ones, where that is drawn."""
+    """Gives requests odd responses, as decided at random."""
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
-        """node: where they come in; the first one of a cluster always knows the newest metadata."""
+        """
+        node  id of the node that receives the requests. The first node of a cluster always returns the newest metadata.
+        """
         super().__init__(plain)
         self.odd = odd
         self._broker = serving.broker
@@ -81,7 +86,10 @@ class OddRequests(RequestFilter):
         return OddReply(reply, partial(self.made_odd, request), watched)
 
     def _watched(self, connection: ConnectionInfo) -> WatchedConnection:
-        """Counts a request of a connection, which closes, where that is drawn, once it has been idle for IDLE_MS."""
+        """Counts a request of a connection.
+
+        At the first request, decides at random whether the connection closes once it has been idle for IDLE_MS.
+        """
         key = connection.connection_id
         watched = self.odd.connections.get(key)
         if watched is None:
@@ -148,7 +156,7 @@ class OddRequests(RequestFilter):
 
 
 class OddReply(ReplyAround):
-    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+    """A response that is not complete yet, and that becomes odd when it is. Implements `Parked` of `delayed.py`."""
 
     def __init__(
         self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection

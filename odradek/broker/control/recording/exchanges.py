@@ -1,6 +1,6 @@
-"""The last requests of a cluster and their answers, as its clients saw them: what rules did to them included.
+"""Decodes the most recent requests of a cluster and their responses, as the clients saw them after all rules.
 
-`odradek/broker/network/kept_exchanges.py` keeps their bytes; here they are decoded.
+`odradek/broker/network/kept_exchanges.py` stores their bytes.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 
 
 class Exchanges:
-    """The exchanges that a cluster's connections have kept, decoded for whoever asks."""
+    """The most recent exchanges of a cluster, decoded when they are read."""
 
     def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
         self.kept = KeptExchanges(time, now_s)
         self.are_kept = True
-        self.readers = 0  # of its events
+        self.readers = 0  # number of clients that read the exchanges as server-sent events
 
     def require(self) -> None:
-        """Raises Problem where nothing is kept."""
+        """Raises Problem if the cluster does not keep its exchanges."""
         if not self.are_kept:
             raise Problem(409, "no requests are kept here: that takes odradek.control.requests.enable=true")
 
     def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
-        """Yields those behind `number`, the oldest first; of this API and client only, where they are given.
+        """Yields the exchanges with a number above `number`, the oldest first. Raises Problem.
 
-        Raises Problem.
+        api        only exchanges of this API; None: of all APIs
+        client_id  only exchanges of this client; None: of all clients
         """
         self.require()
         for each_number, each in self.kept.last():
@@ -51,18 +52,18 @@ class Exchanges:
 
     @property
     def dropped(self) -> int:
-        """The number of the last one that is not kept any more."""
+        """The number of the newest exchange that was discarded."""
         self.kept.trim()
         return self.kept.dropped
 
     def over(self) -> Iterator[tuple[int, KeptExchange]]:
-        """Yields those that are answered, or whose connection is closed, with their numbers, the oldest first."""
+        """Yields the exchanges that are answered, or whose connection is closed, with their numbers; oldest first."""
         return ((number, each) for number, each in self.kept.last() if each.answered is not None)
 
     def told(
         self, number: int, exchange: KeptExchange, api: str | None, client_id: str | None
     ) -> dict[str, object] | None:
-        """Returns it decoded; None where it is not of this API and client, or no request of Kafka's."""
+        """Decodes an exchange. Returns None if it has another API or client, or is not a Kafka request."""
         kind = kind_of(exchange.request)
         if kind is None or (api is not None and kind[0].kafka_name != api):
             return None
@@ -70,19 +71,23 @@ class Exchanges:
         return told if client_id is None or told["client_id"] == client_id else None
 
     def client(self, connection: ConnectionInfo) -> SeenClient | None:
-        """None before its first request."""
+        """Returns the client of a connection, or None before its first request."""
         found = self.kept.clients.get(id(connection))
         return None if found is None else seen(found)
 
     def clients(self) -> Iterator[SeenClient]:
-        """Raises Problem."""
+        """Returns the clients of all open connections. Raises Problem if the cluster does not keep its exchanges."""
         self.require()
         return map(seen, self.kept.clients.values())
 
 
 @dataclass(frozen=True, slots=True)
 class SeenClient:
-    """client_id: of the first request of its connection; in_flight: requests without an answer that has left."""
+    """The client of one connection.
+
+    client_id  from the first request of the connection
+    in_flight  number of requests whose response has not been sent yet
+    """
 
     client_id: str | None
     in_flight: int
@@ -93,15 +98,15 @@ def seen(client: KeptClient) -> SeenClient:
 
 
 def client_id_in(frame: bytes) -> str | None:
-    """None where the frame is no request, or has been cut before its client id."""
+    """Returns the client id of a request, or None if the frame is no request or was cut before the client id."""
     try:
-        return read_header_fields(memoryview(frame), has_tags=False)[1]  # tags stand behind it
+        return read_header_fields(memoryview(frame), has_tags=False)[1]  # the client id comes before any tagged fields
     except (MalformedMessage, ValueError, IndexError):
         return None
 
 
 def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
-    """API and version of a request; None for what is no request of Kafka's."""
+    """Returns the API and version of a request, or None if the frame is not a Kafka request of a known version."""
     asked = api_and_version(frame, HEAD_BYTES)
     if asked is None:
         return None
@@ -113,7 +118,10 @@ def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
 
 
 def as_json(number: int, exchange: KeptExchange, api: ApiKey, version: int) -> dict[str, object]:
-    """`answered_ms` is None while the client waits, `closed` tells that the connection was."""
+    """Decodes an exchange to JSON.
+
+    `answered_ms` is None while the client waits for the response. `closed` is true if the connection was closed.
+    """
     client_id, request = _decoded_request(exchange, api, version)
     connection_id, received_pace, received_s, frame, request_bytes, _ = exchange.received
     answered_ms, answer, answer_bytes, is_closed = None, None, 0, False
@@ -157,4 +165,4 @@ def _decoded_answer(answer: Chunk | None, api: ApiKey, version: int) -> Mapping[
     try:
         return kafka_json(read_answer(api.value, version, b"".join(in_memory([answer]))).message, version)
     except (MalformedMessage, ValueError, IndexError):
-        return None  # ApiVersions of a version that is not served, for one
+        return None  # for example the response to an ApiVersions request of an unsupported version

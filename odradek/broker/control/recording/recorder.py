@@ -1,8 +1,8 @@
-"""The recording of a broker's connections: to a file, or to a judge in a process of its own.
+"""Records the exchanges of a broker's connections, to a file or for a judge in a separate process.
 
-The loop notes a few numbers of each request and each answer, and copies the bytes into one buffer; all else is the
-reader's work. What has gathered for GATHERS_S, or GATHERS_BYTES, becomes a block. With more than MOST_WAITING_BYTES
-waiting the loop itself writes, so that memory stays bounded and nothing is left out.
+To keep the cost per exchange low, the loop only notes a few numbers for each request and each response, and copies
+their bytes into one buffer; the reader does the rest. A block is written after GATHERS_S, or when it has GATHERS_BYTES.
+If more than MOST_WAITING_BYTES are waiting, the loop itself writes them, so that memory is bounded and nothing is lost.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 GATHERS_BYTES: Final = 256 * 1024
 GATHERS_S: Final = 0.05
 TICK_S: Final = 0.005
-# Questions to the kernel that a recorder may ask, so many more with each tick: a fifth of its work is to ask them where
-# clients wait for each answer.
+# Budget of system calls that ask the kernel for unread bytes, and its refill per tick. With clients that wait for each
+# response, these calls are a fifth of a recorder's work.
 QUESTIONS_OF_A_TICK: Final = 8
 MOST_QUESTIONS: Final = 64
 NOTHING_WAITS: Final = -1
-FRAME_START_BYTES: Final = 10  # of a request: all before the client id
+FRAME_START_BYTES: Final = 10  # size of the part of a request before its client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
 HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
@@ -60,7 +60,10 @@ ANSWERED_CUT = Kind.ANSWERED_CUT.value
 
 
 class Recorder:
-    """Notes the exchanges of one cluster as its clients see them, behind all faults; loop thread only."""
+    """Records the exchanges of one cluster as its clients see them, after all faults.
+
+    Not thread-safe: all methods must be called in the thread of the event loop.
+    """
 
     def __init__(
         self,
@@ -72,25 +75,26 @@ class Recorder:
         most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
         """
-        compression    in a thread; with NONE, the loop itself hands blocks to `output`, which must not wait
-        keeps_records  False: only what a judge needs of them
+        compression         done in a thread. With NONE, the loop itself calls `output`, which then must not block
+        keeps_records       False: of large record batches only the headers are recorded, which a judge needs
+        most_waiting_bytes  limit of the entries that wait to be written
 
-        Raises OSError where it cannot be written.
+        Raises OSError if the output cannot be written.
         """
         self.keeps_records = keeps_records
         self._loop = loop
         self._most_waiting_bytes = most_waiting_bytes
         self.gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
-        # Needed in each exchange, and found faster here than in a module.
+        # Used in each exchange; an attribute of the instance is faster to look up than one of a module.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
         self._writer = RecordingWriter(output, pack_head(time.time_ns() // 1_000_000), loop, compression, self._wrote)
         self._nodes: dict[int, RecordedNode] = {}
-        self._recorded: dict[int, RecordedConnection] = {}  # those that are open, by number
+        self._recorded: dict[int, RecordedConnection] = {}  # the open connections, by number
         self._connections = 0
         self.waiting = PackedEntries()
-        self.gathers: asyncio.TimerHandle | None = None  # until the next block
-        self.unwritten: list[RecordedConnection] = []  # those with answers that may not have left
+        self.gathers: asyncio.TimerHandle | None = None  # timer that writes the next block
+        self.unwritten: list[RecordedConnection] = []  # connections with responses that may not be sent yet
         self._last_tick_us = 0
         self.tick_before_us = 0
         self.questions = MOST_QUESTIONS
@@ -99,14 +103,14 @@ class Recorder:
         self.is_closed = False
 
     def at(self, node_id: int) -> RecordedNode:
-        """Returns the maker of what notes the exchanges of this node."""
+        """Returns the observer of the connections of this node."""
         node = self._nodes.get(node_id)
         if node is None:
             node = self._nodes[node_id] = RecordedNode(self, node_id)
         return node
 
     def tell(self, about: Mapping[str, object]) -> None:
-        """Keeps what is no exchange, before all that comes."""
+        """Records an event that is not an exchange, such as a call of the control interface."""
         if self.is_closed:
             return
         body = json.dumps(about).encode()
@@ -114,7 +118,7 @@ class Recorder:
         self.gather()
 
     def close(self) -> None:
-        """Writes what has gathered, and has nothing more to do with the connections. Raises OSError."""
+        """Writes the remaining entries, and stops observing the connections. Raises OSError."""
         self.is_closed = True
         self._ticker.cancel()
         if self.gathers is not None:
@@ -130,7 +134,7 @@ class Recorder:
         recorded = RecordedConnection(self, node, connection, number)
         self._recorded[number] = recorded
         if self.keeps_records:
-            info.sends_files = False  # what a file sends, nobody sees
+            info.sends_files = False  # the recorder could not see data that the kernel sends directly from files
         info.when_closed(partial(self._closed, recorded))
         about = {
             "node": node.node_id,
@@ -151,20 +155,24 @@ class Recorder:
             self.waiting.add(WRITTEN, recorded.number, 0, now_us, 0, b"")
         self.waiting.add(CLOSED, recorded.number, 0, now_us, 0, b"")
         self.gather()
-        recorded.unwritten_read = 0  # it stays listed until the next tick: to find it takes longer where many close
+        # It stays in `unwritten` until the next tick: removing it here would be slow when many connections close.
+        recorded.unwritten_read = 0
         del self._recorded[recorded.number]
 
     def _tick(self) -> None:
-        """Whatever arrived before the tick before the last one has been handled: the loop may be late, and it tells."""
+        """Runs every TICK_S, later if the loop is busy.
+
+        Keeps the time of the tick before the last one: all bytes that arrived before it have been handled.
+        """
         self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
-        self.waiting.run = None  # what comes next has another time
+        self.waiting.run = None  # the next request needs a new time, so it cannot continue the run
         self.questions = min(self.questions + QUESTIONS_OF_A_TICK, MOST_QUESTIONS)
         if self.unwritten:
             self._look()
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
     def _look(self) -> None:
-        """Notes the answers of which nothing is left to be sent."""
+        """Notes the connections whose responses have been sent completely."""
         now_us = self.now_us()
         left: list[RecordedConnection] = []
         for each in self.unwritten:
@@ -184,7 +192,7 @@ class Recorder:
         return (time.monotonic_ns() - self.began_ns) // 1000
 
     def gather(self) -> None:
-        """Sees to it that what waits is written in time."""
+        """Ensures that the waiting entries are written in time: now, by the thread, or by a timer."""
         size_bytes = self.waiting.size_bytes
         if size_bytes < self.gathers_bytes and self.gathers is not None:
             return
@@ -214,7 +222,7 @@ class Recorder:
 
 
 class RecordedNode:
-    """The connections of one node; `odradek.broker.network.controlled_connection.ObservesConnections`."""
+    """Observes the connections of one node. Implements `ObservesConnections` of `controlled_connection.py`."""
 
     def __init__(self, recorder: Recorder, node_id: int) -> None:
         self._recorder = recorder
@@ -225,15 +233,15 @@ class RecordedNode:
 
 
 class RecordedConnection(ExchangeObserver):
-    """Notes the exchanges of one connection.
+    """Records the exchanges of one connection.
 
-    sends_files       whether it did before it was recorded
-    waiting_since_us  when the oldest of the bytes may have arrived that are not handled yet; NOTHING_WAITS for none
-    arrived_us        when the last request may have, at the earliest
-    unwritten_read    the read whose requests have an answer that may not have left yet; 0 for none
-    is_sure           whether it is known what waited when the last answer was given
-    is_pipelined      whether a request ever came before the answer to the one before
-    is_listed         among those that are looked at with the next tick
+    sends_files       whether the connection sent data directly from files before it was recorded
+    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOTHING_WAITS if there are none
+    arrived_us        earliest time at which the last request may have arrived
+    unwritten_read    number of the read with requests whose responses may not be sent yet; 0 if there are none
+    is_sure           whether it is known which bytes were waiting when the last request was answered
+    is_pipelined      whether a request ever arrived before its predecessor was answered
+    is_listed         whether the connection is in `Recorder.unwritten`, which the next tick examines
     """
 
     __slots__ = (
@@ -267,15 +275,15 @@ class RecordedConnection(ExchangeObserver):
         self.sends_files = connection.info.sends_files
         self.waiting_since_us = NOTHING_WAITS
         self._arrived_us = self._exchange = self._size_bytes = 0
-        self._run_read = 0  # the one whose requests are in the last run
-        self._asked = self._ended = 0  # exchanges of this connection
+        self._run_read = 0  # number of the read whose requests are in the last run
+        self._asked = self._ended = 0  # numbers of requests and of completed exchanges on this connection
         self.unwritten_read = 0
         self.is_sure = True
         self.is_listed = self._is_pipelined = False
-        self._sends_tokens = False  # bare bytes of a login, after SaslHandshake v0
-        # By their numbers here, requests without an answer that may hold secrets; None until there is one.
+        self._sends_tokens = False  # whether SASL tokens come without a request header, as after SaslHandshake v0
+        # Unanswered requests that may contain secrets, by their number on this connection; None until there is one.
         self._masked: dict[int, SafeRequest] | None = None
-        # The last request with the numbers of its run, while the broker handles it, and may check the CRC of its batch.
+        # The last request and the numbers of its run, while the broker handles it and may check the CRC of its batch.
         self._unchecked: tuple[UncheckedCut, int, int, int] | None = None
 
     @property
@@ -323,7 +331,10 @@ class RecordedConnection(ExchangeObserver):
         self._note_unchecked(isinstance(reply, QuickReply))
 
     def _note_unchecked(self, is_sound: bool) -> None:
-        """Notes the last request once. is_sound: the broker has found its CRC right; else it is looked at here."""
+        """Records the last request, whose record batch is cut off if its CRC is valid.
+
+        is_sound  whether the broker has found the CRC valid; if not, it is checked here
+        """
         recorder, noted, self._unchecked = self._recorder, self._unchecked, None
         if noted is None or recorder.is_closed:
             return
@@ -336,12 +347,12 @@ class RecordedConnection(ExchangeObserver):
         recorder.gather()
 
     def _begin(self, flags: int, now_us: int, waited_us: int) -> None:
-        """Begins a run with the request that has arrived last."""
+        """Begins a run of entries with the request that arrived last."""
         self._recorder.waiting.begin(self, flags, self.number, now_us, waited_us)
         self._run_read = self.info.reads
 
     def _place_in_time(self) -> int:
-        """Finds out when the request may have come, at the earliest. Returns its flags."""
+        """Determines the earliest time at which the request may have arrived. Returns its flags."""
         arrived_us = self._recorder.tick_before_us
         flags = 0
         if self._asked - self._ended > 1 or self.waiting_since_us != NOTHING_WAITS:
@@ -415,11 +426,11 @@ class RecordedConnection(ExchangeObserver):
             recorder.gather()
 
     def _look_for_input(self) -> None:
-        """Finds out what waits behind the request that is answered now: what does was sent before its answer.
+        """Determines whether more bytes are waiting while a request is answered: they were sent before its response.
 
-        Of what came with this request it is known that it came with it, and the kernel is asked only once. It is not
-        asked any more where it was asked much of late, and a client waits for each answer: then nothing waits here, and
-        what waits in the kernel will be read in the next turn of the loop.
+        The kernel is asked at most once for the requests of one read. If it was asked often recently, and the client
+        has always waited for each response so far, only this process's own buffers are examined. Bytes in the kernel
+        are then read in the next turn of the loop, and `is_sure` is False.
         """
         recorder = self._recorder
         if self.waiting_since_us == NOTHING_WAITS and self.unwritten_read == self.info.reads:

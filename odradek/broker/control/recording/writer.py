@@ -1,7 +1,7 @@
-"""Blocks of a recording on their way into a file, or to whoever reads it; loop thread only.
+"""Writes the blocks of a recording to a file or to a reader. Must be called in the thread of the event loop.
 
-A thread compresses and writes those of a file, one after the other. Entries are in order: what the loop itself writes
-comes behind all that the thread was given.
+Blocks of a file are compressed and written by one thread. The order of the entries is preserved: before the loop itself
+writes a block, it writes the entries that the thread has received but not started with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LACKS: Final = "the recording lacks what could not be written: %s"
 
 
 class RecordingOutput(Protocol):
-    """Receives the head and the blocks of a recording, of the loop or of a thread, one after the other."""
+    """Receives the head and the blocks of a recording, in order. The calls come from the loop or from a thread."""
 
     def write(self, data: bytes, /) -> object: ...
 
@@ -34,7 +34,10 @@ class RecordingOutput(Protocol):
 
 
 class RecordingWriter:
-    """is_busy: the thread has not written what it was given"""
+    """Writes blocks to an output, in a thread if they are compressed.
+
+    is_busy  whether the thread is still writing a block
+    """
 
     def __init__(
         self,
@@ -45,23 +48,23 @@ class RecordingWriter:
         wrote: Callable[[], None],
     ) -> None:
         """
-        compression  in a thread; with NONE, the loop itself hands blocks to `output`, which must not wait
-        wrote        called when the thread has
+        compression  done in a thread. With NONE, the loop itself calls `output`, which then must not block
+        wrote        called when the thread has written a block
 
-        Raises OSError where the head cannot be written.
+        Raises OSError if the head cannot be written.
         """
         self._output = output
         self._compression = compression
         self._wrote = wrote
         self._workers = ThreadWorkers(loop, 1, "recorder")
-        self._lock = Lock()  # of what is handed over, and of the output
-        self._handed_over: PackedEntries | None = None  # to the thread, which has not begun with it
+        self._lock = Lock()  # guards `_handed_over` and the output
+        self._handed_over: PackedEntries | None = None  # entries that the thread has not started with
         self.is_busy = False
         output.write(head)
         output.flush()
 
     def hand_over(self, entries: PackedEntries) -> None:
-        """Writes them beside the loop. Only while it is not busy."""
+        """Writes a block of entries in the thread. Must not be called while `is_busy`."""
         if self._compression is Compression.NONE:
             self.write(entries)
             return
@@ -76,7 +79,7 @@ class RecordingWriter:
             log.error(LACKS, error)
 
     def close(self, entries: PackedEntries) -> None:
-        """Writes the last ones. Raises OSError."""
+        """Writes the last entries and closes the output. Raises OSError."""
         self._workers.close()
         self._write_here(entries)
         self._output.close()
