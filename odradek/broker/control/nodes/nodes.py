@@ -110,7 +110,7 @@ class Nodes:
         self._places = False  # whether new partitions are spread over the nodes: if there are several, and all listen
 
     async def open(self) -> None:
-        """Starts and registers the nodes, and assigns leaders to partitions. Raises CannotStart, OSError, KafkaError."""
+        """Starts and registers the nodes, and assigns partition leaders. Raises CannotStart, OSError, KafkaError."""
         serving, broker = self._serving, self._serving.broker
         first_id = broker.config.node_id
         self._replicas = Replicas(broker.metadata.image)
@@ -225,7 +225,7 @@ class Nodes:
         await self._lead([(topic, index, node.id)])
 
     async def put_in_rack(self, node: Node, rack: str | None) -> None:
-        """Sets the rack of a node. Consumers in that rack then fetch from it as a follower (KIP-392). Raises Problem."""
+        """Sets the rack of a node, so that consumers in it fetch from the node (KIP-392). Raises Problem."""
         broker = self._serving.broker
         if len(self._ids) == 1:
             raise Problem(409, "a cluster of one node has no followers")

@@ -1,4 +1,4 @@
-"""Preset of several rare states at once, as on a cluster that has been through much."""
+"""The preset that combines several rare states, as on a cluster after many incidents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.broker.control.presets.topics import more_partitions
 from odradek.broker.control.presets.transactions import aborted_tail, open_transaction
 
 PARTITIONS = 3
-ERRORS: Mapping[str, str] = {  # by API: what it is refused with now and then
+ERRORS: Mapping[str, str] = {  # the error that some requests get, by API
     "Produce": "NOT_LEADER_OR_FOLLOWER",
     "EndTxn": "CONCURRENT_TRANSACTIONS",
     "AddOffsetsToTxn": "COORDINATOR_LOAD_IN_PROGRESS",
@@ -21,10 +21,10 @@ ERRORS: Mapping[str, str] = {  # by API: what it is refused with now and then
 
 
 async def bad_day(client: PresetClient, told: Parameters) -> Facts:
-    """Several states at once. The transactional id has hardly an epoch left, and the block of producer ids hardly an
-    id; partition 0 of the topic ends in aborted records, sequences wrap in 1, in 2 a dead producer has a transaction
-    open, and there is one partition more than clients know. One request in ten, chosen by `seed`, is refused by an
-    error that passes.
+    """Several states at once. The transactional id has one epoch left, and the block of producer ids has one id left.
+    Partition 0 of the topic ends with aborted records. In partition 1 the sequence numbers wrap. In partition 2 a dead
+    producer has an open transaction. The topic has one partition more than clients know. One in ten Produce, EndTxn,
+    AddOffsetsToTxn, OffsetCommit and FindCoordinator requests, chosen by `seed`, gets a retriable error.
     """
     topic, name = told.text("topic"), told.text("transactional_id")
     await client.topic(topic, PARTITIONS)

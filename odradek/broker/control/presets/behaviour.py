@@ -1,4 +1,4 @@
-"""Behaviour of clients in the state that a preset brings about, in Markdown. docs/presets.md is written from it."""
+"""How clients behave in the state that a preset creates, in Markdown. docs/presets.md is generated from these texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """wrong: done by clients that a public issue tells of; empty where none is known."""
+    """The behaviour of correct and of wrong clients in one preset.
+
+    wrong  bugs of clients that public issues report; empty if none is known
+    """
 
     correct: str
     wrong: str

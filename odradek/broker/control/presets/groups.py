@@ -1,4 +1,4 @@
-"""Presets of classic groups and of those of KIP-848, whose other members are the presets' own."""
+"""Presets of consumer groups, classic and KIP-848. The presets themselves act as the other members of the group."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from odradek.protocol.messages.offset_commit_response import OffsetCommitRespons
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
-BEFORE_MEMBER_IDS = 3  # JoinGroup: from version 4 on a member asks twice, first for its id
+BEFORE_MEMBER_IDS = 3  # from version 4 on, a member sends JoinGroup twice, the first time to get its member id
 SESSION_MS = 1_800_000  # group.max.session.timeout.ms
 NO_PARTITIONS = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"  # ConsumerProtocolAssignment, version 0
 
 
 async def log_start_behind_commit(client: PresetClient, told: Parameters) -> Facts:
-    """The group has committed an offset, and the records up to a later one are deleted."""
+    """The group has committed an offset, and records were deleted after that, so that the log now begins later."""
     topic, partition, group = told.text("topic"), told.number("partition"), told.text("group")
     records = told.number("records", 2)
     await client.topic(topic, partition + 1)
@@ -41,14 +41,14 @@ async def log_start_behind_commit(client: PresetClient, told: Parameters) -> Fac
 
 
 async def log_end_before_commit(client: PresetClient, told: Parameters) -> Facts:
-    """The group has committed the end of the log, and an unclean election has taken the last `lost` records."""
+    """The group has committed the end of the log, and then an unclean election lost the last `lost` records."""
     topic, partition, group = told.text("topic"), told.number("partition"), told.text("group")
     records, lost = told.number("records", 1), told.number("lost", 1)
     nodes = client.cluster.running_nodes
     await client.topic(topic, partition + 1)
     log = client.log(topic, partition)
     missing = max(records, lost) - (log.log_end_offset - log.log_start_offset)
-    for _ in range(missing):  # each in a batch of its own, so that the log can be cut behind any of them
+    for _ in range(missing):  # one batch per record, so that the log can be truncated after any record
         await client.produce(topic, partition, [b"record"])
     committed = log.log_end_offset
     await _commit(client, group, topic, partition, committed)
@@ -64,8 +64,9 @@ async def _commit(client: PresetClient, group: str, topic: str, partition: int, 
 
 
 async def static_twin(client: PresetClient, told: Parameters) -> Facts:
-    """A second member joins the group with the same group.instance.id. In a classic group whoever came first is
-    fenced; in one of KIP-848 whoever comes second is refused, and so is the twin where a client is there already.
+    """A second member, the twin, joins the group with the same group.instance.id. In a classic group, the member that
+    joined first is fenced. In a KIP-848 group, the member that joins second is refused; that is the twin if a client
+    has already joined.
     """
     topic, group, instance = told.text("topic"), told.text("group"), told.text("instance")
     protocol = told.word("protocol", ("classic", "consumer"))
@@ -80,8 +81,8 @@ async def static_twin(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def classic_rebalance(client: PresetClient, told: Parameters) -> Facts:
-    """A classic group that waits: for its leader's assignment, or for a member that does not join again. It goes on
-    when the clock passes the rebalance timeout.
+    """A classic group is in the middle of a rebalance. It waits for the assignment of its leader, or for a member that
+    does not rejoin. The group continues when the clock passes the rebalance timeout.
     """
     topic, group = told.text("topic"), told.text("group")
     state = told.word("state", ("CompletingRebalance", "PreparingRebalance"))
@@ -117,8 +118,8 @@ def _join_request(
 
 
 async def revocation_outstanding(client: PresetClient, told: Parameters) -> Facts:
-    """A member of a KIP-848 group owns every partition of the topic and is silent: whoever joins gets nothing until
-    the clock passes its session timeout, 45 s.
+    """A member of a KIP-848 group owns all partitions of the topic and sends no heartbeats. New members get no
+    partition until the clock passes its session timeout, 45 s.
     """
     topic, group, partitions = told.text("topic"), told.text("group"), told.number("partitions", 1)
     await client.topic(topic, partitions)
@@ -133,8 +134,8 @@ async def revocation_outstanding(client: PresetClient, told: Parameters) -> Fact
 
 
 async def stale_member_epoch(client: PresetClient, told: Parameters) -> Facts:
-    """The group has moved to a new epoch, and the member whose heartbeat comes next is told the one before: its
-    heartbeat after that is fenced.
+    """The group has a new epoch, but the next heartbeat response still contains the old one. The heartbeat of this
+    member after that is fenced.
     """
     group, other = told.text("group"), told.text("other_topic")
     await client.topic(other)
@@ -148,7 +149,7 @@ async def stale_member_epoch(client: PresetClient, told: Parameters) -> Facts:
         "do": {"edit": {"MemberEpoch": before}},
         "times": 1,
     }
-    # In one turn of the loop: a heartbeat that is handled before is told the old epoch anyway.
+    # Both happen in one turn of the loop. A heartbeat that is handled earlier returns the old epoch anyway.
     client.leave_waiting(_subscribing(group, other, None), 1)
     added = client.cluster.faults.add(rule)
     await client.cluster.settled()
@@ -169,7 +170,7 @@ def _subscribing(group: str, topic: str, instance: str | None) -> ConsumerGroupH
 
 
 async def _join(client: PresetClient, group: str, topic: str, instance: str | None) -> tuple[str, int]:
-    """Returns member id and member epoch."""
+    """Joins a KIP-848 group, and returns the member id and the member epoch."""
     request = _subscribing(group, topic, instance)
     answer = await client.ask(request, ConsumerGroupHeartbeatResponse)
     return answer.member_id or "", answer.member_epoch

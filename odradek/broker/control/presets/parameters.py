@@ -1,4 +1,4 @@
-"""Parameters of presets, checked against the defaults that their table gives."""
+"""The parameters of a preset. Their names and types are checked against the defaults in the table of presets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS = ("_ms", "_bytes")
 
 class Parameters:
     def __init__(self, told: Mapping[str, object], defaults: Mapping[str, str | int]) -> None:
-        """Raises Problem for one that is unknown, or of another type than its default."""
+        """Raises Problem if a parameter is unknown, or has another type than its default."""
         only(told, defaults)
         for name, value in told.items():
             if isinstance(defaults[name], str):

@@ -1,5 +1,5 @@
-"""Client of presets: it makes requests of Kafka's protocol of its own, as any client would, and no rule of requests
-concerns them.
+"""The client that presets use. It sends requests of Kafka's protocol like any other client, but no fault rule for
+requests acts on them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ LONGEST_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
 
 @dataclass(slots=True)
 class ProducerPair:
-    """next_sequences: by topic and partition."""
+    """The producer id and epoch of a producer, with its sequence numbers.
+
+    next_sequences  the next sequence number, by topic and partition
+    """
 
     transactional_id: str | None
     producer_id: int
@@ -83,17 +86,19 @@ class ProducerPair:
 
 
 class PresetClient:
-    """Each method raises Problem, 409 with the error's name, where the broker refuses."""
+    """A client of one cluster. Its methods raise Problem (409, with the name of the error) if the broker refuses."""
 
     def __init__(self, cluster: Cluster, principal: str | None = None) -> None:
-        """principal: whom it has logged in as; None for nobody."""
+        """
+        principal  the user that the client is logged in as; None: it is not logged in
+        """
         self.cluster = cluster
         self.broker = cluster.running.broker
         self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", 0, principal)
-        cluster.preset_clients.append(self._client)  # sessions last as long as the broker
+        cluster.preset_clients.append(self._client)  # keeps the client's sessions open until the broker stops
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        """Asks again where the error says that it will pass."""
+        """Sends a request and returns its response. Repeats the request as long as the error is in PASSING."""
         for _ in range(MOST_TRIES):
             try:
                 async with asyncio.timeout(LONGEST_ANSWER_S):
@@ -101,7 +106,7 @@ class PresetClient:
             except TimeoutError:
                 name = type(request).__name__.removesuffix("Request")
                 raise Problem(409, f"{name} was not answered in {LONGEST_ANSWER_S} s: others are waited for") from None
-            except KafkaError as error:  # of a cluster that emulates an older release
+            except KafkaError as error:  # an emulated older release may lack the API or its version
                 raise Problem(409, str(error)) from error
             found = set(codes(answer)) - {NONE}
             if not found:
@@ -116,7 +121,7 @@ class PresetClient:
         return PresetClient(self.cluster, principal)
 
     def leave_waiting(self, request: Message, version: int) -> None:
-        """Sends what is answered later; nobody reads it."""
+        """Sends a request without waiting for its response, which is ignored."""
         self._client.begin(request, version)
 
     async def pause(self) -> None:
@@ -129,7 +134,7 @@ class PresetClient:
         return self.broker.metadata.image.topics[topic].topic_id
 
     async def topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Makes it unless it is there. Raises Problem where it is there with fewer partitions."""
+        """Creates a topic unless it exists. Raises Problem if it exists with fewer partitions."""
         known = self.broker.metadata.image.topics.get(name)
         if known is not None and len(known.partitions) < partitions:
             raise Problem(409, f"topic {name} has fewer than {partitions} partitions", field="topic")
@@ -143,7 +148,7 @@ class PresetClient:
             await self.ask(CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
 
     async def coordinator(self, key_type: int, key: str) -> None:
-        """Makes the coordinator's topic if need be."""
+        """Looks up the coordinator of a key, so that its internal topic is created if needed."""
         await self.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), FindCoordinatorResponse)
 
     async def producer(
@@ -165,7 +170,7 @@ class PresetClient:
         producer: ProducerPair | None = None,
         key: bytes | None = None,
     ) -> int:
-        """One batch; within a transaction where the producer is transactional. Returns its base offset."""
+        """Writes a batch, in a transaction if the producer is transactional. Returns the base offset of the batch."""
         now_ms = self.cluster.time.now_ms()
         place = (topic, partition)
         own = producer or ProducerPair(None, -1, -1, {place: -1})
@@ -186,7 +191,7 @@ class PresetClient:
         return answer.responses[0].partition_responses[0].base_offset
 
     async def add_partition(self, producer: ProducerPair, topic: str, partition: int) -> None:
-        """Adds it as clients before KIP-890 do; it is in the transaction even if no record follows."""
+        """Adds a partition to the transaction, even if no records follow. Clients older than KIP-890 do the same."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=producer.transactional_id or "",
             v3_and_below_producer_id=producer.producer_id,
@@ -196,7 +201,7 @@ class PresetClient:
         await self.ask(request, AddPartitionsToTxnResponse, max_version=3)
 
     async def end(self, producer: ProducerPair, *, committed: bool) -> None:
-        """The producer goes on with the pair that the answer holds."""
+        """Ends the transaction. If the response has a producer id and epoch, the producer continues with them."""
         request = EndTxnRequest(
             transactional_id=producer.transactional_id or "",
             producer_id=producer.producer_id,
@@ -233,12 +238,12 @@ class PresetClient:
 
     @property
     def _adds_by_produce(self) -> bool:
-        """Whether transactions are those of KIP-890: a Produce brings its partition itself."""
+        """Whether transactions follow KIP-890, so that Produce adds its partitions to the transaction."""
         return self.broker.metadata.image.features.get("transaction.version", 0) >= 2
 
 
 def codes(answer: object) -> Iterator[int]:
-    """Error codes of an answer, wherever they stand."""
+    """Yields all error codes of a response, at any depth."""
     if isinstance(answer, Struct):
         for name in type(answer).__slots__:
             value = getattr(answer, name)
@@ -252,6 +257,6 @@ def codes(answer: object) -> Iterator[int]:
 
 
 def classic_metadata(topics: Sequence[str]) -> bytes:
-    """Subscription of a member of a classic group, version 0. Source: ConsumerProtocolSubscription."""
+    """Encodes the subscription of a member of a classic group, version 0. Source: ConsumerProtocolSubscription."""
     named = b"".join(struct.pack(">h", len(each.encode())) + each.encode() for each in topics)
     return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)

@@ -1,4 +1,4 @@
-"""Presets of epochs, producer ids and sequences that are nearly used up."""
+"""Presets in which producer epochs, producer ids or sequence numbers are nearly used up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def epoch_nearly_exhausted(client: PresetClient, told: Parameters) -> Facts:
-    """The transactional id has used its epochs up but for `epochs_left`, as after so many starts of its producer."""
+    """The transactional id has only `epochs_left` epochs left, as if its producer had been restarted many times."""
     name = told.text("transactional_id")
     producer = await client.producer(name)
     epoch = LAST_USABLE_EPOCH - told.number("epochs_left")
@@ -38,8 +38,8 @@ async def epoch_nearly_exhausted(client: PresetClient, told: Parameters) -> Fact
 
 
 async def kept_epoch_nearly_exhausted(client: PresetClient, told: Parameters) -> Facts:
-    """A prepared transaction that its new owner keeps, whose own pair has used its epochs up but for `epochs_left`:
-    each owner that keeps it takes one.
+    """A prepared transaction has a new owner, who has kept it. The owner's own producer id has only `epochs_left`
+    epochs left; each further owner that keeps the transaction uses up one.
     """
     name = told.text("transactional_id")
     prepared = await prepared_transaction(client, told)
@@ -58,7 +58,7 @@ async def kept_epoch_nearly_exhausted(client: PresetClient, told: Parameters) ->
 
 
 def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], None]) -> None:
-    """Has the coordinator record its entry of this id as `change` leaves it. Raises Problem."""
+    """Changes the coordinator's entry for a transactional id, and writes it to its log. Raises Problem."""
 
     def changed(core: TransactionCore, now_ms: int) -> Outcome[None]:
         after = next(each for each in core.candidates(Filter()) if each.transactional_id == transactional_id).copy()
@@ -71,7 +71,7 @@ def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], 
 
 
 async def producer_ids_nearly_used(client: PresetClient, told: Parameters) -> Facts:
-    """The block that the broker takes producer ids from has `ids_left`: those after them are of the next one."""
+    """The broker's block of producer ids has only `ids_left` ids left; later ids come from the next block."""
     left = told.number("ids_left", 0, BLOCK_SIZE - 1)
     producer = await client.producer(None)
     while BLOCK_SIZE - 1 - producer.producer_id % BLOCK_SIZE != left:
@@ -80,8 +80,8 @@ async def producer_ids_nearly_used(client: PresetClient, told: Parameters) -> Fa
 
 
 async def sequence_wrap(client: PresetClient, told: Parameters) -> Facts:
-    """An idempotent producer has written a batch whose sequences are among the last before 2^31, and may write
-    `sequences_left` more before they begin again at 0, in the middle of a batch too.
+    """An idempotent producer has written a batch with sequence numbers just below 2^31. It can write `sequences_left`
+    more records before the sequence numbers start again at 0, which may happen in the middle of a batch.
     """
     topic, partition, records = told.text("topic"), told.number("partition"), told.number("records", 1)
     await client.topic(topic, partition + 1)

@@ -1,4 +1,4 @@
-"""Presets of rights and logins that end while clients are at work."""
+"""Presets in which a permission or a login ends while clients use it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OF_TOPICS = ("READ", "WRITE", "DESCRIBE")
 
 
 async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
-    """A right on a topic that clients had is denied to `principal`; everybody keeps the others. The cluster needs an
-    authorizer that allows everyone what no ACL is about.
+    """A permission on a topic that clients had is now denied to `principal`; all other permissions remain. The cluster
+    needs an authorizer, and must allow access if no ACL matches.
     """
     config = client.broker.config
     if not config.authorizer_class_name or not allows_everyone(config.allow_everyone_if_no_acl_found):
@@ -47,8 +47,8 @@ async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def expiring_token(client: PresetClient, told: Parameters) -> Facts:
-    """A delegation token of `owner` that expires after `lives_ms` by the cluster's clock. Who logs in with it, by
-    SCRAM and `tokenauth`, names `token_id` as user and `hmac` as password.
+    """A delegation token of `owner` expires after `lives_ms` on the cluster's clock. To log in with the token, clients
+    use SCRAM with `tokenauth`, and `token_id` and `hmac` as user name and password.
     """
     if not client.broker.config.delegation_token_secret_key:
         setting = "delegation.token.secret.key"

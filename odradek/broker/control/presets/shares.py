@@ -1,5 +1,5 @@
-"""Presets of share groups. The records are acquired by a member of the preset's own, which never answers again; locks
-end when the clock passes them.
+"""Presets of share groups. Each preset has a member that acquires records and then sends no more requests. Its
+acquisition locks end when the clock passes their timeout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odradek.protocol.messages.update_features_request import FeatureUpdateKey, 
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 
 ACCEPT, RELEASE = 1, 2
-RECORD_LIMIT = 1  # ShareAcquireMode: no more than MaxRecords
+RECORD_LIMIT = 1  # ShareAcquireMode: MaxRecords is a strict limit
 MOST_FETCHES = 1_000
 BATCH_RECORDS = 500
 
@@ -48,7 +48,7 @@ class PresetShareMember:
     session_epoch: int = 0
 
     async def acquire(self, most: int) -> list[tuple[int, int, int]]:
-        """Returns first offset, last offset and delivery count of what it got, at most so many records."""
+        """Acquires up to `most` records. Returns first offset, last offset and delivery count of each range."""
         place = FetchPartition(partition_index=0, acknowledgement_batches=[])
         topics = [FetchTopic(topic_id=self.client.topic_id(self.topic), partitions=[place])]
         request = ShareFetchRequest(
@@ -73,7 +73,7 @@ class PresetShareMember:
         ]
 
     async def acquire_some(self, most: int) -> list[tuple[int, int, int]]:
-        """Acquires until something comes: the share partition is made ready at the first fetch."""
+        """Repeats `acquire` until it returns records, since the first fetch only initializes the share partition."""
         for _ in range(MOST_FETCHES):
             acquired = await self.acquire(most)
             if acquired:
@@ -111,7 +111,7 @@ class PresetShareMember:
 
 
 async def _member(client: PresetClient, told: Parameters, records: int) -> PresetShareMember:
-    """It has joined a group that reads from the beginning, of a topic with at least so many records."""
+    """Returns a new member of a share group that reads from the beginning; the topic has at least `records` records."""
     topic, group = told.text("topic"), told.text("group")
     await client.topic(topic)
     log = client.log(topic, 0)
@@ -125,7 +125,7 @@ async def _member(client: PresetClient, told: Parameters, records: int) -> Prese
 
 
 async def share_lock_limit(client: PresetClient, told: Parameters) -> Facts:
-    """The share partition has acquired as many records as it may have locks: the next ones must wait."""
+    """The share partition has reached its limit of acquisition locks, so further records cannot be acquired."""
     limit = client.broker.config.group_share_partition_max_record_locks
     member = await _member(client, told, limit + told.number("more"))
     acquired = 0
@@ -135,7 +135,7 @@ async def share_lock_limit(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def last_delivery(client: PresetClient, told: Parameters) -> Facts:
-    """The first record of the share partition was delivered and released as often as it may be, but for once."""
+    """The first record of the share partition can be delivered only once more, after many deliveries and releases."""
     limit = told.number("limit", 2, 25)
     member = await _member(client, told, 1)
     await client.group_config(member.group, "share.delivery.count.limit", str(limit))
@@ -148,8 +148,9 @@ async def last_delivery(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def tx_pending(client: PresetClient, told: Parameters) -> Facts:
-    """The first record of the share partition is acknowledged in an open transaction: it is TX_PENDING. Raises
-    odradek.share.transactions where that is needed."""
+    """The first record of the share partition is acknowledged in an open transaction, so its state is TX_PENDING. If
+    needed, the feature odradek.share.transactions is enabled.
+    """
     if not client.broker.metadata.image.acknowledges_in_transactions:
         update = FeatureUpdateKey(
             feature=SHARE_TRANSACTIONS, max_version_level=SHARE_TRANSACTIONS_LEVEL, upgrade_type=1

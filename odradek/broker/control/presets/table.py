@@ -1,4 +1,4 @@
-"""Presets: rare states by name. Each is reached by requests, rules and the clock, never by writing files."""
+"""Presets: rare states of a cluster, by name. Requests, rules and the clock produce them; files are never edited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """defaults: of its parameters, whose types they give."""
+    """A rare state that a test can request by name.
+
+    bring_about  the function that produces the state; its docstring describes the state to users
+    defaults     default values of the parameters, which also determine their types
+    """
 
     name: str
     bring_about: Callable[[PresetClient, Parameters], Awaitable[Facts]]
@@ -108,7 +112,10 @@ PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults, BEHAVIOUR[nam
 
 
 async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
-    """Makes those that are missing, each with so many partitions, as a super user if there is one. Raises Problem."""
+    """Creates the topics that do not exist, as a super user if the cluster has one. Raises Problem.
+
+    partitions  number of partitions by topic name
+    """
     if partitions:
         async with cluster.change():
             may_do_all = sorted(super_users(cluster.running.broker.config.super_users))
@@ -118,7 +125,7 @@ async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
 
 
 async def bring_about(cluster: Cluster, name: str, told: Mapping[str, object]) -> Facts:
-    """Returns when the state is there, with what a test needs to know of it. Raises Problem."""
+    """Applies a preset, and returns the facts about its state that a test needs. Raises Problem."""
     preset = PRESETS.get(name)
     if preset is None:
         raise unknown("preset", name, PRESETS)

@@ -1,4 +1,4 @@
-"""Presets of topics, logs and clients' quotas."""
+"""Presets of topics, logs and client quotas."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from odradek.protocol.messages.create_partitions_response import CreatePartition
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 
-KEPT_BYTES = 100  # of max.message.bytes, beyond the value
+KEPT_BYTES = 100  # allowance in max.message.bytes for the batch and record headers
 
 
 async def recreated_topic(client: PresetClient, told: Parameters) -> Facts:
-    """A topic is deleted and made again with the same name: another topic id, offsets from 0."""
+    """A topic was deleted and created again with the same name. It has a new topic id, and its offsets start at 0."""
     name = told.text("topic")
     known = client.broker.metadata.image.topics.get(name)
     if known is None:
@@ -37,7 +37,7 @@ async def more_partitions(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def large_batch(client: PresetClient, told: Parameters) -> Facts:
-    """A batch that is larger than what clients fetch at a time, between two small ones."""
+    """A batch that is larger than the clients' fetch size lies between two small ones."""
     topic, size = told.text("topic"), told.number("size_bytes", 1, 64 * 1024 * 1024)
     if topic in client.broker.metadata.image.topics:
         raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")
@@ -49,7 +49,7 @@ async def large_batch(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def throttled_client(client: PresetClient, told: Parameters) -> Facts:
-    """Answers to Produce and Fetch tell the client to keep still for so long."""
+    """Responses to Produce and Fetch throttle the client for `throttle_ms`."""
     name, throttle_ms = told.text("client_id"), told.number("throttle_ms", 1)
     rules = [
         {
@@ -67,7 +67,7 @@ async def throttled_client(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def compacted_hole(client: PresetClient, told: Parameters) -> Facts:
-    """A compacted log with a hole: of the records with one key only the last is left."""
+    """A compacted log has a hole, because only the last of several records with the same key is left."""
     topic, records = told.text("topic"), told.number("records", 2)
     if topic in client.broker.metadata.image.topics:
         raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")

@@ -11,7 +11,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 
 
 async def open_transaction(client: PresetClient, told: Parameters) -> Facts:
-    """Committed records, and behind them those of a transaction whose producer is dead."""
+    """Committed records are followed by those of an open transaction, whose producer is dead."""
     topic, partition = told.text("topic"), told.number("partition")
     await client.topic(topic, partition + 1)
     if told.number("records"):
@@ -22,8 +22,8 @@ async def open_transaction(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def dead_producer(client: PresetClient, told: Parameters) -> Facts:
-    """A transaction of a dead producer, whose end is held before its markers: the next owner of the id finds that it
-    is being ended until the hold is released.
+    """A dead producer has left an open transaction. When the next owner of the transactional id aborts it, its markers
+    are held, so the transaction keeps ending until the hold is released.
     """
     topic, name = told.text("topic"), told.text("transactional_id")
     await client.topic(topic)
@@ -40,7 +40,7 @@ async def dead_producer(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def half_written_markers(client: PresetClient, told: Parameters) -> Facts:
-    """A decided transaction over two partitions: the marker is in partition 0, and held before partition 1."""
+    """A transaction with two partitions is decided. Its marker is in partition 0, and is held before partition 1."""
     topic, name = told.text("topic"), told.text("transactional_id")
     is_commit = told.word("decision", ("commit", "abort")) == "commit"
     await client.topic(topic, 2)
@@ -56,7 +56,7 @@ async def half_written_markers(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def aborted_tail(client: PresetClient, told: Parameters) -> Facts:
-    """Committed records, and behind them nothing but aborted ones and their markers."""
+    """Committed records are followed only by aborted records and their markers."""
     topic, partition = told.text("topic"), told.number("partition")
     await client.topic(topic, partition + 1)
     if told.number("records"):
@@ -69,7 +69,7 @@ async def aborted_tail(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def lone_marker(client: PresetClient, told: Parameters) -> Facts:
-    """The log begins with the marker of an aborted transaction, whose records are deleted."""
+    """The log begins with the marker of an aborted transaction, whose records have been deleted."""
     topic, partition = told.text("topic"), told.number("partition")
     await client.topic(topic, partition + 1)
     producer = await client.producer(told.text("transactional_id"))
@@ -83,8 +83,8 @@ async def lone_marker(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def empty_aborted_transaction(client: PresetClient, told: Parameters) -> Facts:
-    """An abort marker in a partition that got no record of the transaction, and committed records of the same
-    producer behind it.
+    """A partition has the abort marker of a transaction, but no records of it. Committed records of the same producer
+    follow.
     """
     topic, partition = told.text("topic"), told.number("partition")
     await client.topic(topic, partition + 1)
@@ -112,7 +112,7 @@ async def abort_across_segments(client: PresetClient, told: Parameters) -> Facts
 
 
 async def expired_producer_ids(client: PresetClient, told: Parameters) -> Facts:
-    """The clock goes on until partitions have forgotten the producers that they know."""
+    """The clock has advanced until the producer ids in all partitions have expired."""
     config = client.broker.config
     ms = config.producer_id_expiration_ms + config.producer_id_expiration_check_interval_ms + MINUTE_MS
     await client.cluster.time.advance(ms, client.cluster.settled)
@@ -120,7 +120,7 @@ async def expired_producer_ids(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def expired_transactional_ids(client: PresetClient, told: Parameters) -> Facts:
-    """The clock goes on until coordinators have forgotten the transactional ids that no transaction uses."""
+    """The clock has advanced until all transactional ids without an open transaction have expired."""
     config = client.broker.config
     ms = config.transactional_id_expiration_ms + 2 * 60 * MINUTE_MS
     await client.cluster.time.advance(ms, client.cluster.settled)
@@ -128,9 +128,7 @@ async def expired_transactional_ids(client: PresetClient, told: Parameters) -> F
 
 
 async def prepared_transaction(client: PresetClient, told: Parameters) -> Facts:
-    """A transaction of a two-phase producer that was prepared days ago, and that its coordinator outside has not
-    decided.
-    """
+    """A two-phase producer prepared a transaction `days` ago, and its external coordinator has not decided it yet."""
     if not client.broker.config.transaction_two_phase_commit_enable:
         setting = "transaction.two.phase.commit.enable"
         raise Problem(409, f"the cluster needs {setting}=true", field="settings", allowed=f"{setting}=true")
@@ -143,7 +141,7 @@ async def prepared_transaction(client: PresetClient, told: Parameters) -> Facts:
 
 
 async def coordinator_loading(client: PresetClient, told: Parameters) -> Facts:
-    """The coordinator of a key reads its log, and does not finish before the hold is released."""
+    """The coordinator of a key is loading its log, and does not finish before the hold is released."""
     kind, key = told.word("type", ("group", "transaction")), told.text("key")
     nodes = client.cluster.running_nodes
     if not nodes.live:
