@@ -1,8 +1,8 @@
-"""The cost of authorization: `python -m bench.authorization` prints µs of CPU for a decision, and for a Produce
-of 1 KiB, from its frame to its answer, without an authorizer and with one that has 1,000 ACLs.
+"""Measures authorization: `python -m bench.authorization` prints µs of CPU for a decision, and for a Produce of 1 KiB
+from its frame to its response, without an authorizer and with one that has 1,000 ACLs.
 
-`--count N [--authorizer]` makes N Produce requests and nothing else, to count instructions with: `valgrind
---tool=callgrind`; the difference of two N is free of what starting costs.
+`--count N [--authorizer]` only makes N Produce requests, for counting instructions with `valgrind --tool=callgrind`.
+The difference between two values of N excludes the cost of starting.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def fill(acls: Acls) -> None:
 
 
 def best_us(action: Callable[[], object], count: int) -> float:
-    """The best round, since every disturbance only adds."""
+    """Returns the time of the best round in µs per call. Disturbances only add time, so the least is the most
+    accurate."""
     best = float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()
@@ -49,7 +50,7 @@ def best_us(action: Callable[[], object], count: int) -> float:
 
 
 class Producing:
-    """A topic, and one frame that writes to it again and again."""
+    """A topic, and a frame that writes to it repeatedly."""
 
     def __init__(self, asked: AskedBroker) -> None:
         topic = CreatableTopic(name="topic-7", num_partitions=1, replication_factor=1)

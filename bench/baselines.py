@@ -1,4 +1,4 @@
-"""Trivial programs that do the same work without a broker: the limits of this machine at this moment.
+"""Trivial programs that do the same work without a broker: the limits of this machine at the moment.
 
 A broker's figure divided by such a baseline can be compared between machines; the figure alone cannot.
 """
@@ -24,7 +24,8 @@ FILES_OF_A_LOG = ("00000000000000000000.log", "00000000000000000000.index", "par
 
 
 def bare_interpreter(share: float) -> Mapping[str, float]:
-    """Python that imports asyncio and uvloop, opens a port and accepts one connection; and its memory then."""
+    """Starts Python with asyncio and uvloop, and opens a port. Measures the time until it listens, and its memory
+    then."""
     program = (
         "import asyncio, uvloop, sys\n"
         "async def main():\n"
@@ -43,7 +44,8 @@ def bare_interpreter(share: float) -> Mapping[str, float]:
 
 
 def loopback(share: float) -> Mapping[str, float]:
-    """Bytes through one TCP connection in 64 KiB pieces, between two threads: appended to a file, and thrown away."""
+    """Sends bytes through one TCP connection in pieces of 64 KiB, between two threads. The receiver appends them to a
+    file in one run, and discards them in the other."""
     with tempfile.TemporaryFile() as file:
         produced_s = _through(int(3e8 * share), file.write)
     consumed_s = _through(int(1e9 * share), len)
@@ -51,7 +53,7 @@ def loopback(share: float) -> Mapping[str, float]:
 
 
 def _through(size_bytes: int, keep: Callable[[memoryview], object]) -> float:
-    """Seconds."""
+    """Returns the seconds that the transfer takes."""
     receiver, sender = _connected()
 
     def receive() -> None:
@@ -74,12 +76,12 @@ def _through(size_bytes: int, keep: Callable[[memoryview], object]) -> float:
 
 
 def echo(share: float) -> Mapping[str, float]:
-    """One request of a hundred bytes and its answer after the other, between two programs in C. Raises NoCompiler."""
+    """Sends requests of a hundred bytes one at a time, between two programs in C. Raises NoCompiler."""
     return RawLoad(100, connections=1, in_flight=1).baseline(share)
 
 
 def fdatasync(share: float) -> Mapping[str, float]:
-    """1 KiB appended to a file and synced, one after the other, by one thread."""
+    """Appends 1 KiB to a file and syncs it, repeatedly, in one thread."""
     times = []
     with tempfile.TemporaryFile(dir=Path(tempfile.gettempdir())) as file:
         for _ in range(int(1000 * share)):
@@ -91,10 +93,8 @@ def fdatasync(share: float) -> Mapping[str, float]:
 
 
 def thousand_directories(share: float) -> Mapping[str, float]:
-    """As many directories as there are topics, with three small files in each: written, then read.
-
-    They stay until the program ends: see `Subject.discard`.
-    """
+    """Writes, and then reads, as many directories as there are topics, with three small files in each. The directories
+    stay until the program ends; `Subject.discard` explains why."""
     parent = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, parent)
     begun = time.perf_counter()

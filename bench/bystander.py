@@ -1,7 +1,7 @@
-"""Another client, which sends a small request every 2 ms while something else goes on, and the broker that it asks.
+"""A client that sends a small request every 2 ms, to measure how long other work on the broker delays it.
 
-How long it waits depends on all that the machine does. How much CPU time the broker uses meanwhile hardly does: on a
-quiet machine, a broker of one loop lets it wait so long and no longer.
+The delay depends on everything that the machine does. The CPU time that the broker uses during the delay hardly does:
+on a quiet machine, a broker with a single loop would delay the client by that time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from tests.support.long_requests import KNOWN_PARTITIONS, KNOWN_TOPIC
 from tests.support.wire import ClosedByBroker, Wire
 
-PATIENCE_S: Final = 120.0  # for an answer; a broker without one in this time does not answer
-PAUSE_S: Final = 0.002  # between two of its requests
-MOST_WAITS: Final = 3_000_000  # over an hour of them
+PATIENCE_S: Final = 120.0  # for a response; a broker that takes longer counts as not responding
+PAUSE_S: Final = 0.002  # between two requests
+MOST_WAITS: Final = 3_000_000  # enough for more than an hour
 API_VERSIONS: Final = 3
 ASKING: Final = request_bytes(
     ApiVersionsRequest(client_software_name="a", client_software_version="1"), API_VERSIONS, 1, "w"
@@ -34,19 +34,20 @@ ASKING: Final = request_bytes(
 
 
 class NoAnswer(Exception):
-    """The other client was not answered."""
+    """The client did not get a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """For each request the seconds until its answer, and the seconds of CPU that the broker used until then; sorted."""
+    """For each request, the seconds until its response, and the seconds of CPU that the broker used until then; both
+    sorted."""
 
     wall: list[float]
     cpu: list[float]
 
 
 class HasProcess(Protocol):
-    """Broker that is asked: its address, and the process whose CPU is looked at."""
+    """A broker: its address, and the process whose CPU time is measured."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -55,10 +56,10 @@ class HasProcess(Protocol):
 
 
 class Bystander:
-    """The client, in a process of its own from `__enter__` to `__exit__`."""
+    """The client. It runs in its own process between `__enter__` and `__exit__`."""
 
     def __init__(self, subject: HasProcess, used_s: Callable[[int], float] = cpu_seconds) -> None:
-        """used_s: CPU time of a process, or of a part of it"""
+        """Creates the client. `used_s` returns the CPU time of a process, or of one of its threads."""
         fork = multiprocessing.get_context("fork")
         self._wall: Any = RawArray("d", MOST_WAITS)
         self._cpu: Any = RawArray("d", MOST_WAITS)
@@ -76,11 +77,11 @@ class Bystander:
 
     @property
     def count(self) -> int:
-        """Answers so far."""
+        """The number of responses so far."""
         return int(self._count.value)
 
     def since(self, count: int) -> Waits:
-        """From that answer to the next one to come. Raises NoAnswer."""
+        """Returns the waits after response number `count`, up to the next response from now. Raises NoAnswer."""
         self._wait_for_one()
         end = self.count
         return Waits(sorted(self._wall[count:end]), sorted(self._cpu[count:end]))
@@ -105,13 +106,13 @@ class Bystander:
 
 
 def highest_but(share: float, values: list[float]) -> float:
-    """Of sorted ones; 0.99: the highest but one in a hundred."""
+    """Returns the quantile `share` of sorted values: with 0.99, one in a hundred is higher."""
     return values[int(len(values) * share)]
 
 
 @contextmanager
 def with_known_topic(name: str, work: Path) -> Iterator[Subject]:
-    """A broker with a topic of the known name. Raises NotThere."""
+    """Yields a broker that has the topic KNOWN_TOPIC. Raises NotThere."""
     subject = Subject(name, maker(name), work)
     try:
         topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)

@@ -1,4 +1,4 @@
-"""Instructions of a broker that runs under callgrind: repeatable figures, whatever else the machine is doing."""
+"""Counts the instructions of a broker with callgrind: repeatable figures, whatever else the machine does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNTED_REQUESTS = 300
 
 
 class CountedBroker(BrokerProcess):
-    """A broker under callgrind, which counts its instructions while it is told to."""
+    """A broker under callgrind, which counts its instructions on request."""
 
     @property
     def counts(self) -> Path:
@@ -28,9 +28,10 @@ class CountedBroker(BrokerProcess):
 
 
 def instructions(broker: BrokerProcess, turn: Callable[[], int], requests: int = COUNTED_REQUESTS) -> float:
-    """Returns how many instructions one operation takes, as the mean of so many.
+    """Returns the mean number of instructions per operation.
 
-    turn   does some operations, and returns how many
+    turn      performs some operations, and returns their number
+    requests  the least number of operations
     """
     assert isinstance(broker, CountedBroker)
     found = f"{broker.counts.name}*"

@@ -1,4 +1,4 @@
-"""Throughput and latency as an application sees them through confluent-kafka (librdkafka)."""
+"""Measures throughput and latency as an application sees them, with confluent-kafka (librdkafka)."""
 
 import time
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from bench.subjects import Subject
 from bench.topics import topic
 
 PARTITIONS = 4
-PER_CALL = 10_000  # messages that one call of consume() may bring
+PER_CALL = 10_000  # most messages that one call of consume() returns
 CLIENT_TIMEOUT_S = 60.0
 QUICK_CONSUMER = {"fetch.queue.backoff.ms": 2, "queued.min.messages": 1_000_000}
 
@@ -21,7 +21,7 @@ def incompressible(size_bytes: int) -> bytes:
 
 
 def like_json(size_bytes: int) -> bytes:
-    """Text that compresses about as well as what applications send (lz4 2.5 times, zstd 4 times)."""
+    """Returns text that compresses about as well as typical application data (lz4 2.5 times, zstd 4 times)."""
     random, text = Random(1), ""
     while len(text) < size_bytes:
         text += f'{{"id":{random.randrange(10**9)},"name":"customer","amount":{random.randrange(10**6) / 100}}},'
@@ -37,7 +37,8 @@ class Throughput:
     compression: str = "none"
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """`share` of the messages. Figures: MB/s, and seconds of the broker's CPU per GB, each for both ways."""
+        """Returns MB/s, and seconds of the broker's CPU per GB, for producing and consuming. `share` scales the number
+        of messages."""
         count = int(self.messages * share)
         gigabytes = count * self.value_bytes / 1e9
         with topic(subject.bootstrap, PARTITIONS) as name:
@@ -64,7 +65,7 @@ class Throughput:
                 **subject.client_settings,
             }
         )
-        producer.list_topics(name, CLIENT_TIMEOUT_S)  # connected, and the leaders known
+        producer.list_topics(name, CLIENT_TIMEOUT_S)  # connects, and fetches the leaders
         value = incompressible(self.value_bytes) if self.compression == "none" else like_json(self.value_bytes)
         produce = producer.produce
         started = time.perf_counter()
@@ -108,7 +109,8 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class ProduceLatency:
-    """One message of 100 bytes after the other, linger=0, acks=all: from produce() to its delivery report."""
+    """Sends messages of 100 bytes one at a time, with linger=0 and acks=all. Measures the time from produce() to the
+    delivery report."""
 
     messages: int
     is_synced: bool = False
@@ -135,7 +137,7 @@ def _until_delivered(producer: Producer, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EndToEndLatency:
-    """One message after the other: from produce() with linger=0 to poll() in a consumer that waits for it."""
+    """Sends messages one at a time, with linger=0. Measures the time from produce() to poll() in a waiting consumer."""
 
     messages: int
 

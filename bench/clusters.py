@@ -1,11 +1,12 @@
-"""What a cluster of `odradek serve --control` costs: `python -m bench clusters [--alive N] [--lives N] [--kafka]`.
+"""Measures clusters of `odradek serve --control`: `python -m bench clusters [--alive N] [--lives N] [--kafka]`.
 
-calls       create, fork, checkpoint, rewind, delete by HTTP, and the first answer of a new cluster
-memory      so many clusters alive at a time, each used by a producer and a consumer of librdkafka, forked, deleted
-others      a start of kfake and of Apache Kafka 4.3.1, until the first answer
-control     CPU of requests with control on and no rule, with and without the last ones kept, beside a broker without it
-neighbours  how long a client of one cluster waits at most, and for how much CPU of the loop, beside each call of
-            another cluster: median and maximum of twelve calls
+calls       create, fork, checkpoint, rewind, delete by HTTP, and the first response of a new cluster
+memory      N clusters alive at a time, each used by a producer and a consumer of librdkafka, forked, deleted
+others      a start of kfake and of Apache Kafka 4.3.1, until the first response
+control     CPU of requests with control on and no rule, with and without recent requests kept, compared with a
+            broker without control
+neighbours  the longest wait of a client of one cluster during each call of another cluster, and the CPU of the loop
+            meanwhile: median and maximum of twelve calls
 """
 
 from __future__ import annotations
@@ -37,31 +38,31 @@ from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import HAS_JAVA, IS_THERE
 from tests.support.wire import Wire
 
-CALLS = 100  # of each kind
-PARTITIONS, FILLED_BYTES = 100, 10_000_000  # of the cluster that is copied
-NEIGHBOURS = (100, 1_000)  # partitions of clusters beside which another one waits
+CALLS = 100  # number of calls of each kind
+PARTITIONS, FILLED_BYTES = 100, 10_000_000  # size of the cluster that is copied
+NEIGHBOURS = (100, 1_000)  # numbers of partitions of the clusters that disturb another one
 CALLS_BESIDE = 12
 SETTLING_S = 0.02
 TURNS, FIRST_TURNS = 60, 5
-CONTROLLED = ("Produce of 1 KiB", "Fetch", "transaction")  # what operations of the guard are called, from their start
+CONTROLLED = ("Produce of 1 KiB", "Fetch", "transaction")  # prefixes of names of the guard's operations
 STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Controlled:
-    """A process with control. `pid`: its own."""
+    """A process with the control interface, and its process id."""
 
     odradek: Odradek
     pid: int
 
     def left(self) -> tuple[int, int]:
-        """Its descriptors and threads."""
+        """Returns its number of descriptors and of threads."""
         return len(os.listdir(f"/proc/{self.pid}/fd")), len(os.listdir(f"/proc/{self.pid}/task"))
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `Bystander` asks."""
+    """The broker that `Bystander` queries."""
 
     bootstrap: str
     pid: int
@@ -76,7 +77,7 @@ def controlled(work: Path) -> Iterator[Controlled]:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """Returns the duration of the call in milliseconds."""
     begun = time.perf_counter()
     action()
     return (time.perf_counter() - begun) * 1000
@@ -105,7 +106,7 @@ def fill(cluster: Cluster, partitions: int = PARTITIONS) -> None:
 def calls(process: Controlled) -> None:
     odradek = process.odradek
     made: list[Cluster] = []
-    odradek.cluster().delete()  # imports
+    odradek.cluster().delete()  # the first cluster also imports modules, so it does not count
     creates = [timed(lambda: made.append(odradek.cluster())) for _ in range(CALLS)]
     say("create", creates)
     firsts = [timed(partial(first_answer, each.bootstrap)) for each in made]
@@ -122,7 +123,7 @@ def calls(process: Controlled) -> None:
 
 
 def use(cluster: Cluster) -> None:
-    """A record goes in and comes out."""
+    """Writes a record and reads it again."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
     producer.produce("orders", b"a")
     if producer.flush(30):
@@ -136,7 +137,7 @@ def use(cluster: Cluster) -> None:
 
 
 def alive(process: Controlled, count: int, lives: int) -> None:
-    """lives: of the clusters, so many are used."""
+    """Measures the memory of `count` clusters, of which `lives` are used."""
     odradek = process.odradek
     before, left = rss_bytes(process.pid), process.left()
     made = [odradek.cluster() for _ in range(count)]
@@ -150,7 +151,7 @@ def alive(process: Controlled, count: int, lives: int) -> None:
         odradek.cluster(fork=cluster).delete()
     for cluster in made:
         cluster.delete()
-    time.sleep(1)  # librdkafka's sockets
+    time.sleep(1)  # until librdkafka has closed its sockets
     print(f"all deleted: RSS {rss_bytes(process.pid) / MIB:.0f} MiB; descriptors, threads {left} → {process.left()}")
 
 
@@ -174,7 +175,7 @@ def others(work: Path, with_kafka: bool) -> None:
 
 
 def control(work: Path) -> None:
-    """The brokers take turns; the quietest turns of each are compared."""
+    """Compares brokers with and without control. They take turns, and the quietest turns of each are compared."""
     with ExitStack() as stack:
         sides = [
             stack.enter_context(
@@ -208,7 +209,7 @@ def control(work: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """prepare, tidy: not measured"""
+    """Something that may disturb another cluster. `prepare` and `tidy` are not measured."""
 
     name: str
     make: Callable[[], object]
@@ -217,7 +218,7 @@ class Noise:
 
 
 def noises(odradek: Odradek) -> Iterator[Noise]:
-    """Each is over when the next one is asked for."""
+    """Yields the noises. Each is cleaned up when the next one is requested."""
     with odradek.cluster() as written, Wire(written.bootstrap) as wire:
         create(wire, ["noise"])
         wait_until_led(wire, ["noise"])
@@ -256,7 +257,7 @@ def noises_of(odradek: Odradek, busy: Cluster, size: str) -> Iterator[Noise]:
 
 
 def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
-    """One topic of so many partitions, and so many topics of one."""
+    """Yields noises that create and delete one topic with many partitions, and many topics with one."""
     numbers = count()
     made: list[list[str]] = []
 
@@ -275,7 +276,7 @@ def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
 
 
 def neighbours(process: Controlled, only: str) -> None:
-    """only: noises whose name has it"""
+    """Measures the waits of a client of another cluster during each noise whose name contains `only`."""
     with (
         process.odradek.cluster() as quiet,
         Bystander(Asked(quiet.bootstrap, process.pid), loop_seconds) as bystander,
@@ -296,7 +297,7 @@ def beside(noise: Noise, bystander: Bystander) -> Waits:
 
 
 def tell_waits(name: str, waits: Sequence[Waits]) -> None:
-    """The longest of each call. Without the first one, which imports."""
+    """Prints the median and maximum of each call's longest wait."""
     wall, cpu = (
         f"{statistics.median(longest) * 1e3:5.1f} max {max(longest) * 1e3:5.1f} ms"
         for longest in ([each.wall[-1] for each in waits], [each.cpu[-1] for each in waits])

@@ -1,4 +1,4 @@
-"""Codec times, next to construct compiled on the same machine: `python -m bench.codec`.
+"""Measures the codec, and compares it with construct compiled on the same machine: `python -m bench.codec`.
 
 Each figure is the best of several rounds, in microseconds. Gate: at least five times as fast as compiled construct.
 """
@@ -122,7 +122,7 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def build_milliseconds() -> list[float]:
-    """The time to build each codec of a few messages, both ways, newest version."""
+    """Returns the time to build the reader and the writer of some messages, in their newest versions."""
     found: list[float] = []
     for message_type in (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse, MetadataResponse):
         for build in (codec.compile_reader, codec.compile_writer):

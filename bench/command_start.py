@@ -1,7 +1,7 @@
-"""What a command costs until its first byte is sent to a broker: `python -m bench.command_start`.
+"""Measures a command until its first byte is sent to a broker: `python -m bench.command_start`.
 
-The time on the CPU is the one to compare: on a machine that does other work the elapsed time says little. The first row
-is Python alone, with asyncio and a connection: what no command can do without.
+Compare the CPU times: on a busy machine the elapsed times mean little. The first row is Python alone, with asyncio and
+a connection, which no command can do without.
 """
 
 import socket
@@ -39,7 +39,7 @@ class Start(NamedTuple):
 
 
 def start(words: tuple[str, ...]) -> Start:
-    """words: after `python`."""
+    """Runs `python` with these arguments until its first byte arrives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         begin = time.perf_counter()

@@ -1,7 +1,7 @@
-"""What commands cost where there are many of everything: `python -m bench commands`.
+"""Measures commands on a cluster with very many objects: `python -m bench commands`.
 
-One broker has so many topics, partitions of one topic, groups, offsets of one group, ACLs and transactional ids; then
-each command is run against it. `first` is when it has printed something; `wait` is the worst of another client.
+One broker gets N topics, N partitions of one topic, N groups, N offsets of one group, N ACLs and N transactional ids;
+then each command is run on it. `first` is the time of the first output; `wait` is the longest wait of another client.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cost:
 
 
 def commands(items: int) -> Iterator[tuple[str, Sequence[str], str | None]]:
-    """Name, words and standard input."""
+    """Yields name, arguments, and standard input of each command."""
     few = [f"g{number:06}" for number in range(items // 100)]
     made = [f"m{number:05}" for number in range(items // 10)]
     yield "produce, from a file", ("produce", "-t", LINES), "lines"
@@ -110,7 +110,7 @@ def fill_groups(bootstrap: str, items: int) -> None:
 
 @contextmanager
 def watched(bootstrap: str) -> Iterator[list[float]]:
-    """The waits of another client in ms, once it is left."""
+    """Runs another client during the block. Afterwards the list holds its waits in ms."""
     fork = multiprocessing.get_context("fork")
     is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
     watcher = fork.Process(target=watch, args=(bootstrap, is_over, told))
@@ -128,7 +128,7 @@ def watched(bootstrap: str) -> Iterator[list[float]]:
 
 
 def cost(bootstrap: str, words: Sequence[str], stdin: Path) -> Cost:
-    """Raises RuntimeError where the command fails."""
+    """Runs a command. Raises RuntimeError if it fails."""
     with watched(bootstrap) as waits, open(stdin, "rb") as lines:
         begun = time.perf_counter()
         command = subprocess.Popen(

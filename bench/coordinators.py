@@ -1,4 +1,4 @@
-"""Waits for coordinators: the first question makes a broker create their topics, which takes a while."""
+"""Waits for coordinators: the first FindCoordinator makes a broker create their topics, which takes a while."""
 
 import time
 
@@ -7,7 +7,7 @@ from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRe
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from tests.support.wire import Wire
 
-GROUP, TRANSACTION = 0, 1  # the key types of FindCoordinator
+GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
 FIND_COORDINATOR_VERSION = 4
 RETRY_S = 0.05
 

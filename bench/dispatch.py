@@ -1,6 +1,6 @@
-"""The cost of dispatching besides the handler: `python -m bench.dispatch` prints µs of CPU per request.
+"""Measures the dispatcher without the handler: `python -m bench.dispatch` prints µs of CPU per request.
 
-The handler answers a Heartbeat at once, so that header, body, context, counters and encoding are measured.
+The handler answers a Heartbeat immediately, so header, body, context, counters and encoding are measured.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ VERSION = 4
 
 
 def measure() -> float:
-    """The best round, since every disturbance only adds."""
+    """Returns the time of the best round. Disturbances only add time, so the least is the most accurate."""
     answer = HeartbeatResponse()
     dispatcher = Dispatcher(None, SystemClock(), lambda _: lambda *_: answer)
     request = HeartbeatRequest(group_id="readers", generation_id=1, member_id="member")

@@ -1,10 +1,11 @@
-"""Logs read from their files: `odradek inspect check`, and records as columns.
+"""Measures reading logs from their files: `odradek inspect check`, and records as columns.
 
     python -m bench.files [--gigabytes 5] [--batch-bytes 16384] [--spark] [--keep DIR]
 
-Writes a topic of four partitions in 256 MiB segments, records of 100 bytes in transactions of which every tenth is
-aborted, and reads it: headers and CRCs, then all records into Arrow on one core, and with --spark the same end to end
-with the peak memory of every process. Everything is removed again, unless --keep names a directory for it.
+Writes a topic of four partitions in segments of 256 MiB, with records of 100 bytes in transactions, of which every
+tenth is aborted. Then reads headers and CRCs, then all records into Arrow on one core. With --spark, also reads it with
+Spark, and measures the peak memory of all processes. The files are removed afterwards, unless --keep names a directory
+for them.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def measured(what: str, size_bytes: int) -> Iterator[None]:
 
 
 def write(data: Path, size_bytes: int, batch_bytes: int) -> int:
-    """How many records were written. What is there already is left as it is."""
+    """Writes the topic, and returns its number of records. If the directory already has logs, writes nothing and
+    returns -1."""
     if any(data.glob("*/*.log")):
         return -1
     values = batch_bytes // (RECORD_BYTES + 15)
@@ -143,7 +145,7 @@ def _partition(folder: Path, size_bytes: int, template: bytearray, values: int) 
 
 
 def end_to_end(data: Path, size_bytes: int) -> None:
-    """A session of its own reads every record; memory is that of the JVM and all its Python workers together."""
+    """Reads every record in a Spark session. Memory is the sum of the JVM and all its Python workers."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession

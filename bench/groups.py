@@ -1,4 +1,4 @@
-"""Groups with heartbeats: how soon a large consumer group (KIP-848) is stable, and what a heartbeat costs."""
+"""Measures groups: how soon a large consumer group (KIP-848) is stable, and what a heartbeat costs."""
 
 import time
 import uuid
@@ -23,16 +23,16 @@ from tests.support.wire import Wire
 HEARTBEAT_VERSION = 1
 DESCRIBE_VERSION = 1
 REBALANCE_TIMEOUT_MS = 60_000
-MEMBERS = 8  # that send heartbeats
+MEMBERS = 8  # members that send heartbeats
 SECONDS = 1.5
-ERROR_AT = 9  # in the answers to both heartbeats, behind the length: correlation id, tags, throttle time
-ROUND_S = 0.005  # between heartbeats when a round of them has brought nothing new
+ERROR_AT = 9  # in the responses to both heartbeats, after the length: correlation id, tags, throttle time
+ROUND_S = 0.005  # pause before the next heartbeats if a round has changed nothing
 Frames: TypeAlias = bytes
 
 
 @dataclass(slots=True)
 class Member:
-    """owned: by topic id; None where the broker knows already what it owns"""
+    """A member. `owned` lists its partitions by topic id. `to_be_told` is None if the broker already knows them."""
 
     member_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     epoch: int = 0
@@ -41,7 +41,7 @@ class Member:
 
 
 class ConsumerGroup:
-    """The members' side of the protocol of KIP-848, heartbeat by heartbeat."""
+    """The members' side of KIP-848, one heartbeat at a time."""
 
     def __init__(self, wire: Wire, group_id: str, name: str, count: int) -> None:
         self.members = [Member() for _ in range(count)]
@@ -50,7 +50,7 @@ class ConsumerGroup:
         self._name = name
 
     def until_stable(self, partitions: int) -> None:
-        """All members join, then send heartbeats round by round until everything is assigned and owned."""
+        """Makes all members join, then sends heartbeats in rounds until all partitions are assigned and owned."""
         deadline = time.monotonic() + CLIENT_TIMEOUT_S
         while time.monotonic() < deadline:
             has_news = sum(self._heartbeat(member) for member in self.members) > 0
@@ -61,16 +61,16 @@ class ConsumerGroup:
         raise RuntimeError(f"{self._group_id} was not stable in {CLIENT_TIMEOUT_S:g} s")
 
     def heartbeats(self) -> Frames:
-        """One of each member, with nothing new in it."""
+        """Returns a heartbeat of each member, with no changes."""
         return b"".join(request_bytes(self._request(member), HEARTBEAT_VERSION, 1, "bench") for member in self.members)
 
     def _heartbeat(self, member: Member) -> bool:
-        """Whether it changed anything."""
+        """Sends a heartbeat. Returns whether it changed anything."""
         answer = self._wire.ask(self._request(member), HEARTBEAT_VERSION, ConsumerGroupHeartbeatResponse)
         if answer.error_code:
             if member.epoch:
                 raise RuntimeError(f"a heartbeat was refused: {answer.error_message}")
-            time.sleep(ROUND_S)  # the coordinator loads
+            time.sleep(ROUND_S)  # the coordinator is still loading
             return True
         has_news = answer.member_epoch != member.epoch or member.to_be_told is not None
         member.epoch = answer.member_epoch
@@ -106,13 +106,14 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Stabilisation:
-    """Members join one after the other; then each sends heartbeats until the group is stable."""
+    """Members join one after the other, and then send heartbeats until the group is stable."""
 
     members: int
     partitions: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """seconds, from the first join until the group says that it is stable; cpu_ms of the broker."""
+        """Returns the seconds from the first join until the group is stable, and the milliseconds of the broker's
+        CPU."""
         with topic(subject.bootstrap, self.partitions) as name, Wire(subject.bootstrap) as wire:
             group = ConsumerGroup(wire, f"{name}-group", name, max(2, int(self.members * share)))
             await_coordinator(wire, GROUP, f"{name}-group")
@@ -140,12 +141,12 @@ def share_heartbeats(wire: Wire, name: str) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """Of a stable group, each member on its connection, as fast as they are answered."""
+    """Members of a stable group send heartbeats as fast as the broker responds, each on its own connection."""
 
     frames: Callable[[Wire, str], Frames]
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """heartbeats_s, and cpu_us_per_heartbeat of the broker."""
+        """Returns heartbeats per second, and the broker's CPU per heartbeat in µs."""
         with topic(subject.bootstrap, MEMBERS) as name:
             with Wire(subject.bootstrap) as wire:
                 frames = self.frames(wire, name)

@@ -1,10 +1,10 @@
-"""Hostile requests, and what they cost another client: its waits and the broker's memory, attack by attack.
+"""Measures hostile requests: the waits of another client and the broker's memory, for each attack.
 
-    make hostile                       both, beside Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
-    make hostile ARGS=--quick          this broker alone, a tenth of the work, and each array of each API: in .ci/run
+    make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
+    make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API: in .ci/run
 
-It fails where a broker stops to answer. How long the others waited is a figure, which no machine but a quiet one shows;
-how much CPU time the broker used meanwhile is judged, for the arrays.
+It fails if a broker stops responding. The waits of the other client are only shown, because they mean something on a
+quiet machine only. For the arrays, the CPU time that the broker used during the waits is judged.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from tests.support.long_requests import (
 from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
-PATIENCE_S = 120.0  # for an answer; a broker without one in this time does not answer
-PAUSE_S = 0.002  # between two requests of the client that is watched
+PATIENCE_S = 120.0  # for a response; a broker that takes longer counts as not responding
+PAUSE_S = 0.002  # between two requests of the other client
 SETTLES_S = 1.0
 API_VERSIONS = 3
-PRODUCE = 9  # by names
+PRODUCE = 9  # a version with topic names
 BOMB_BYTES = 500 * MIB
-BOMBERS = 4  # connections, of which a broker that opens two batches at a time lets two wait
+BOMBERS = 4  # connections; a broker that opens two batches at a time makes two of them wait
 GZIP = 1
 SLOW_CONNECTIONS = 250
-HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # whose end never comes
-LIVE = b"GET /live/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"  # whose answer never ends
+HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # a request that never ends
+LIVE = b"GET /live/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"  # a request whose response never ends
 
-# Of APIs that only look, since others would leave things behind.
+# APIs that only read, since others would leave state behind.
 ASKED = (
     ApiKey.METADATA,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
@@ -84,7 +84,7 @@ CROWDED_ENTRIES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """crowd: connections that ask at the same time"""
+    """The amount of work. `crowd` is the number of connections that send requests at the same time."""
 
     entries: int
     most_entries: int
@@ -106,10 +106,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`prepare` makes what takes the attacker's time, and returns what is measured.
+    """An attack. `prepare` does the attacker's own slow work, and returns the part that is measured.
 
-    settings  of a broker of its own; None: the broker that most attacks share
-    is_ours   Kafka does not serve it, or cannot be set up alike
+    settings  settings for a broker of its own; None for the broker that most attacks share
+    is_ours   Kafka does not support the request, or cannot be set up in the same way
     """
 
     name: str
@@ -121,7 +121,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Waits of the other client in ms; memory in MiB beyond what it was before."""
+    """The waits of the other client in ms, and the growth of the memory in MiB."""
 
     p50: float
     p99: float
@@ -207,7 +207,8 @@ def pipelined(seconds: float) -> Callable[[Target], Callable[[], None]]:
 
 
 def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
-    """Each is refused: it opens to more than may be, and its header has one record more than there are."""
+    """Sends batches that are refused: they decompress to more than is allowed, and their header counts one record too
+    many."""
 
     def prepare(target: Target) -> Callable[[], None]:
         batch = build_batch([NewRecord(None, bytes(BOMB_BYTES), time.time_ns() // 1_000_000, ())])
@@ -235,7 +236,7 @@ def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
 
 
 def slow_http(sent: bytes) -> Callable[[Target], Callable[[], None]]:
-    """While they are open, /healthz and /readyz answer."""
+    """Opens slow connections, and checks that /healthz and /readyz still respond."""
 
     def prepare(target: Target) -> Callable[[], None]:
         port = target.http_port
@@ -264,7 +265,7 @@ def asking() -> bytes:
 
 
 def watch(bootstrap: str, is_over: Event, told: multiprocessing.connection.Connection) -> None:
-    """What another client sees, in a process of its own: the seconds of each answer."""
+    """Runs the other client, in its own process. Sends the waits in seconds, or an error, through `told`."""
     waits = []
     try:
         with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
@@ -281,12 +282,12 @@ def watch(bootstrap: str, is_over: Event, told: multiprocessing.connection.Conne
 
 
 def cost(attack: Attack, target: Target) -> Cost:
-    """Raises RuntimeError where the other client got no answer."""
+    """Measures one attack. Raises RuntimeError if the other client got no response."""
     run = attack.prepare(target)
     fork = multiprocessing.get_context("fork")
     is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
     before = rss_bytes(target.pid)
-    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # the peak is counted from here
+    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # resets the peak
     watcher = fork.Process(target=watch, args=(target.bootstrap, is_over, told))
     watcher.start()
     time.sleep(0.2)
@@ -306,14 +307,14 @@ def cost(attack: Attack, target: Target) -> Cost:
 
 
 def peak_bytes(pid: int) -> int:
-    """0 of a process that has ended."""
+    """Returns the peak memory of a process, or 0 if it has ended."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 @contextmanager
 def own_target(name: str, work: Path, settings: Mapping[str, object]) -> Iterator[Target]:
-    """A broker with these settings. Raises NotThere."""
+    """Yields a broker with these settings. Raises NotThere."""
     subject = Subject(name, maker(name), Path(tempfile.mkdtemp(dir=work)))
     try:
         ports = [int(each.rpartition(":")[2]) for each in str(settings.get("listeners", "")).split(",") if each]
@@ -325,7 +326,7 @@ def own_target(name: str, work: Path, settings: Mapping[str, object]) -> Iterato
 
 @contextmanager
 def target_of(name: str, work: Path) -> Iterator[Target]:
-    """A broker with a topic of the known name. Raises NotThere."""
+    """Yields a broker that has the topic KNOWN_TOPIC. Raises NotThere."""
     subject = Subject(name, maker(name), work)
     try:
         broker = subject.broker

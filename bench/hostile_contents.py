@@ -1,7 +1,7 @@
-"""Hostile requests by what is in them, not by how long their arrays are: patterns, names, ranges.
+"""Requests that are hostile because of their contents rather than long arrays: patterns, names, ranges.
 
-Each attack is prepared on a broker of its own, whose settings it may ask for, since it leaves topics, ids or groups
-behind. What is measured is another client of that broker (`bench.hostile`).
+Each attack gets its own broker, with settings of its choice, because it leaves topics, ids or groups behind.
+`bench.hostile` measures another client of that broker.
 """
 
 from __future__ import annotations
@@ -52,28 +52,29 @@ from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0
-HOSTILE_PATTERN = ".*a.{%d}"  # a state for each position, in sets that never repeat
+HOSTILE_PATTERN = ".*a.{%d}"  # has a state for each position, in sets that never repeat
 STATES = 100
 NAMES = 2_000
 NAME_LENGTH = 240
 LONG_TEXT = 30_000
 LOCKS = 10_000
 FORBIDDEN = 80_000
-SHARE_KEY = 2  # of FindCoordinator
+SHARE_KEY = 2  # key type of FindCoordinator
 HANDSHAKES = 20
-RULE = "RULE:CN=((a+)+)b/$1/"  # a backtracking matcher tries 2^60 ways through the name below
+RULE = "RULE:CN=((a+)+)b/$1/"  # a backtracking matcher would try 2^60 ways through the name below
 BACKTRACKED_NAME = "a" * 60
 
 Run: TypeAlias = Callable[[], None]
-Prepare: TypeAlias = Callable[[str, float], Run]  # from the address of a broker and the seconds that it may go on
+# Takes the address of a broker, and the seconds that the attack may last.
+Prepare: TypeAlias = Callable[[str, float], Run]
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """An attack.
 
-    settings  of the broker
-    is_ours   Kafka does not serve it, or cannot be set up alike
+    settings  settings of the broker
+    is_ours   Kafka does not support the request, or cannot be set up in the same way
     """
 
     name: str
@@ -123,7 +124,7 @@ def names() -> list[str]:
 
 
 def colons(bootstrap: str, seconds: float) -> Run:
-    with Wire(bootstrap, timeout_s=PATIENCE_S) as first:  # which has the state topic created
+    with Wire(bootstrap, timeout_s=PATIENCE_S) as first:  # makes the broker create the state topic
         first.ask(FindCoordinatorRequest(key_type=SHARE_KEY, coordinator_keys=["g"]), 6)
 
     def run() -> None:
@@ -156,7 +157,7 @@ def subscriptions(bootstrap: str, seconds: float) -> Run:
                     topic_partitions=[],
                 )
                 wire.ask(request, 1)
-            time.sleep(max(seconds, 3.0))  # the expressions are resolved beside the heartbeats
+            time.sleep(max(seconds, 3.0))  # the expressions are resolved in the background
 
     return run
 
@@ -186,7 +187,8 @@ def backslashes(bootstrap: str, seconds: float) -> Run:
 
 
 def alternating(bootstrap: str, seconds: float) -> Run:
-    """Acquires all records before, so that only the acknowledgement and the end of its transaction are measured."""
+    """Attacks with alternating acknowledgements. Acquires all records beforehand, so that only the acknowledgement and
+    the end of its transaction are measured."""
     name, group_id, transactional_id = "alternating", "hostile", "pay"
     wire = Wire(bootstrap, timeout_s=PATIENCE_S)
     finalise_share_transactions(wire)
@@ -258,7 +260,7 @@ class Tls:
 
 @cache
 def certificates() -> Tls:
-    """An authority, the broker's certificate, and that of a client whose name the rule backtracks on."""
+    """Creates an authority, the broker's certificate, and that of a client whose name makes the rule backtrack."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-hostile-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)
@@ -282,6 +284,6 @@ def handshakes(bootstrap: str, seconds: float) -> Run:
                 context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
             ):
                 secured.sendall(request)
-                secured.recv(1)  # the broker closes: no rule is for this subject
+                secured.recv(1)  # returns when the broker closes the connection, because no rule matches this subject
 
     return run

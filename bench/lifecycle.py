@@ -1,4 +1,4 @@
-"""Start-up time, the use of resources when idle, and the cost of many topics."""
+"""Measures the start-up time, the idle use of resources, and the cost of many topics."""
 
 import socket
 import time
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def started(broker: Broker) -> tuple[Wire, Thread]:
-    """Starts it; returns the first connection it accepts, and the thread that waits for the ready file."""
+    """Starts the broker. Returns the first accepted connection, and the thread that waits for the ready file."""
     starting = Thread(target=broker.start)
     starting.start()
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -47,10 +47,8 @@ def started(broker: Broker) -> tuple[Wire, Thread]:
 
 
 def first_produce(subject: Subject, share: float) -> Mapping[str, float]:
-    """From the start of the process, on a directory that another start has formatted, to the first acknowledged record.
-
-    The directory has the topic already; creating topics is a row of its own.
-    """
+    """Measures from the start of the process to the first acknowledged record. An earlier start has formatted the
+    directory and created the topic, because creating topics is a row of its own."""
     broker = subject.fresh(free_port())
     broker.start()
     with Wire(broker.bootstrap) as wire:
@@ -75,9 +73,9 @@ def _is_written(answer: ProduceResponse) -> bool:
 
 
 def idle(subject: Subject, share: float) -> Mapping[str, float]:
-    """A broker that nobody talks to."""
+    """Measures a broker without clients."""
     subject.rss_bytes()
-    time.sleep(2)  # what follows a start is not idleness yet
+    time.sleep(2)  # let the work that follows a start finish
     seconds = max(1.0, 4 * share)
     cpu_before = subject.cpu_seconds()
     time.sleep(seconds)
@@ -88,12 +86,12 @@ def idle(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 def memory(subject: Subject, share: float) -> Mapping[str, float]:
-    """As it is now: behind the rows with load."""
+    """Returns the present memory; runs after the rows with load."""
     return {"rss_mib": subject.rss_bytes() / MIB}
 
 
 def idle_connections(subject: Subject, share: float) -> Mapping[str, float]:
-    """Peers that have asked for ApiVersions, as every client does first, and then say nothing more."""
+    """Measures connections that have sent ApiVersions, as every client does first, and then nothing more."""
     count = int(CONNECTIONS * share)
     with ExitStack() as stack:
         stack.enter_context(_greeted(subject))
@@ -111,7 +109,8 @@ def _greeted(subject: Subject) -> Wire:
 
 
 def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
-    """1,000 topics of one partition each made with one request; then until all have leaders again after a restart."""
+    """Creates 1,000 topics of one partition with one request, and measures the time until all have leaders, also after
+    a restart."""
     names = [f"topic-{number}" for number in range(int(TOPICS * share))]
     broker = subject.fresh(free_port())
     broker.start()
@@ -140,7 +139,7 @@ def _until_led(broker: Broker, names: list[str]) -> float:
             try:
                 wait_until_led(wire, names)
                 break
-            except ClosedByBroker:  # it accepts, but is not ready for requests yet
+            except ClosedByBroker:  # it accepts connections, but does not yet process requests
                 time.sleep(0.001)
     took_s = time.perf_counter() - begun
     starting.join()
@@ -148,7 +147,7 @@ def _until_led(broker: Broker, names: list[str]) -> float:
 
 
 def _write_to_each(wire: Wire, names: list[str]) -> None:
-    """One record, so that there is something to recover."""
+    """Writes one record to each topic, so that there is something to recover."""
     batch = build_batch([NewRecord(None, b"x" * 100, time.time_ns() // 1_000_000)])
     topics = [
         TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)]) for name in names

@@ -1,9 +1,9 @@
-"""The cost of one append inside the log, and of opening a directory of many logs.
+"""Measures an append inside the log, and opening a directory of many logs.
 
     python -m bench.log_append [--partitions 1000]
 
-Prints microseconds of CPU per batch for staging and for writing, and for reading back at the tail and from the page
-cache; then seconds to open the partitions again after a clean stop and after a kill.
+Prints microseconds of CPU per batch for staging and for writing, and for reading back from the tail cache and from the
+page cache; then the seconds to open the partitions again after a clean stop and after a kill.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from odradek.storage.staging import TailCache
 IDENTITY = DirectoryId(1, None, "bench", "bench")
 TOPIC_ID = b"bench-topic-id-0"
 NOW_MS = 1_700_000_000_000
-TAIL_BYTES = 8 * 1024 * 1024  # less than is written, so that the rest comes from the page cache
+TAIL_BYTES = 8 * 1024 * 1024  # less than is written, so that the rest is read from the page cache
 
 
 def main() -> None:
@@ -96,7 +96,7 @@ def opening(partitions: int) -> None:
         for at, log in enumerate(directory.logs.values()):
             log.append(batches(1, is_idempotent=at % 2 == 0)[0], now_ms=NOW_MS)
             log.write_staged()
-        directory._lock.release()  # as a kill would
+        directory._lock.release()  # simulates a kill
         open_all(path, "killed").close()
         open_all(path, "clean").close()
     finally:

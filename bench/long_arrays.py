@@ -1,7 +1,8 @@
-"""Each array of each API that is served, with very many entries: CPU for each entry, and waits of another client.
+"""Measures each array of each served API with very many entries: CPU per entry, and waits of another client.
 
-The cost of an entry may not grow with their number; else a request of N entries would take N² of time. CPU time is that
-of all threads of the broker, which other load on the machine hardly changes, unlike waits.
+The cost per entry must not grow with the number of entries; otherwise a request of N entries would take time
+proportional to N². CPU time is that of all threads of the broker. Unlike waits, it hardly depends on other load of the
+machine.
 
     .venv/bin/python -m bench.long_arrays --only METADATA
     .venv/bin/python -m bench.long_arrays --sizes 10000 --kinds unknown --judge     a part of make hostile ARGS=--quick
@@ -26,17 +27,18 @@ from tests.support.long_requests import KINDS, LongArray, long_arrays, long_requ
 from tests.support.wire import ClosedByBroker, Wire
 
 FEW: Final = 2_000
-MOST_FRAME_BYTES: Final = 100 * 1024 * 1024  # socket.request.max.bytes
-MOST_GROWTH: Final = 4.0  # of the CPU time for each entry, from one size to the next, ten times the size or five
-NOTHING_S: Final = 0.1  # of CPU time, that tells nothing
-BY_THREADS_S: Final = 2e-6  # more for each entry of a long request, which threads decode
+MOST_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.bytes
+MOST_GROWTH: Final = 4.0  # of the CPU time per entry, from one size to the next, which is five or ten times as large
+NOTHING_S: Final = 0.1  # a CPU time so short that it proves nothing
+BY_THREADS_S: Final = 2e-6  # extra cost per entry of a long request, which threads decode
 TRIES: Final = 3  # before growth is believed
 MOST_WAIT_S: Final = 0.25
 
 
 @dataclass(slots=True)
 class ArrayCost:
-    """Seconds of CPU, by the kind of the entries and their number; the longest wait of all, in CPU and as it was."""
+    """Seconds of CPU, by the kind of the entries and their number; and the longest wait, as CPU time and as elapsed
+    time."""
 
     array: LongArray
     cpu: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -53,7 +55,7 @@ class ArrayCost:
         ]
 
     def of_each(self, kind: str, entries: int) -> float:
-        """µs"""
+        """Returns the CPU time per entry in µs."""
         return self.cpu[kind][entries] / entries * 1e6
 
     def __str__(self) -> str:
@@ -70,7 +72,7 @@ def is_too_fast(few: int, few_s: float, many: int, many_s: float) -> bool:
 def costs(
     subject: Subject, bystander: Bystander, sizes: Sequence[int], kinds: Sequence[str], only: str
 ) -> Iterator[ArrayCost]:
-    """Raises NoAnswer."""
+    """Measures the arrays whose name contains `only`. Raises NoAnswer."""
     own_s = seconds_of_one(subject, bystander)
     for array in long_arrays():
         if only not in str(array):
@@ -83,7 +85,7 @@ def costs(
 
 
 def seconds_of_one(subject: Subject, bystander: Bystander) -> float:
-    """CPU time of an answer to the other client."""
+    """Returns the CPU time of one response to the other client."""
     count, before_s = bystander.count, subject.cpu_seconds()
     time.sleep(1.0)
     return (subject.cpu_seconds() - before_s) / max(1, bystander.count - count)

@@ -1,7 +1,7 @@
 """Compiles load.c and sink.c on first use, and runs them.
 
-In Python the load would cost more CPU than the broker it measures. Compiled programs are kept in the cache directory of
-the user, by the hash of their source.
+In Python, generating the load would cost more CPU than the measured broker. Compiled programs are kept in the user's
+cache directory, named by the hash of their source.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class NoCompiler(Exception):
 
 
 def compiled(name: str) -> Path:
-    """The program made of `name`.c. Raises NoCompiler."""
+    """Compiles `name`.c if necessary, and returns the program's path. Raises NoCompiler."""
     source = SOURCES / f"{name}.c"
     program = CACHE / f"{name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     if program.exists():
@@ -49,7 +49,7 @@ def run_load(
     error_at: int,
     pid: int,
 ) -> Mapping[str, float]:
-    """requests_s, p50_us, p99_us, and the CPU cores that `pid` used meanwhile. See load.c for the arguments."""
+    """Returns requests_s, p50_us, p99_us, and the CPU cores that `pid` used. load.c describes the arguments."""
     with tempfile.NamedTemporaryFile(prefix="bench-frames-") as file:
         file.write(frames)
         file.flush()
@@ -63,7 +63,7 @@ def run_load(
 
 @contextmanager
 def running_sink(answer: bytes) -> Iterator[tuple[int, int]]:
-    """A process that keeps every request and answers it with the same bytes; gives its port and process id."""
+    """Runs a process that stores every request and answers it with the same bytes. Yields its port and process id."""
     with tempfile.NamedTemporaryFile(prefix="bench-answer-") as file:
         file.write(answer)
         file.flush()

@@ -1,7 +1,8 @@
-"""What a request to another process costs: `python -m bench.process_hop`.
+"""Measures a request to another process: `python -m bench.process_hop`.
 
-Two processes on asyncio and uvloop, as the broker is one, with a Unix socket between them: 1 KiB there, 50 bytes back,
-one after the other and 32 at a time. A broker of several processes would pay this wherever one of them needs another.
+Two processes with asyncio and uvloop, like the broker, are connected by a Unix socket. Requests have 1 KiB and
+responses 50 bytes, one at a time and 32 at a time. A broker of several processes would pay this whenever one of them
+needs another.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HOPS, ROUNDS = 20_000, 5
 
 
 class Answering(asyncio.BufferedProtocol):
-    """Answers each whole request."""
+    """Responds to each complete request."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(1 << 16)
@@ -31,7 +32,7 @@ class Answering(asyncio.BufferedProtocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's, which inherits from nothing
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not inherit from asyncio's
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)
@@ -45,7 +46,7 @@ class Answering(asyncio.BufferedProtocol):
 
 
 class Asking(asyncio.BufferedProtocol):
-    """Keeps so many requests under way, until HOPS have been answered."""
+    """Keeps `in_flight` requests in progress, until HOPS have been answered."""
 
     def __init__(self, in_flight: int) -> None:
         self._buffer = bytearray(1 << 16)
@@ -56,7 +57,7 @@ class Asking(asyncio.BufferedProtocol):
         self.is_done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's, which inherits from nothing
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not inherit from asyncio's
         for _ in range(self._in_flight):
             self._transport.write(REQUEST)
 
@@ -90,7 +91,7 @@ async def ask(path: str, in_flight: int) -> None:
 
 
 def measure(path: str, server: int, in_flight: int) -> tuple[float, float, float]:
-    """µs for each request: elapsed, CPU of who asks, CPU of who answers; the quietest round of each."""
+    """Returns µs per request: elapsed, the client's CPU, and the server's CPU, each of its quietest round."""
     clocks: tuple[Callable[[], float], ...] = (
         time.perf_counter,
         time.process_time,

@@ -1,23 +1,21 @@
-"""The resources of a process, as Linux counts them."""
+"""Reads the resources that a process uses, as Linux counts them."""
 
 import time
 from pathlib import Path
 
 KIB = 1024
 MIB = 1024 * KIB
-CPU_CLOCK = 2  # CPUCLOCK_SCHED: user and system time, exact where /proc/PID/stat counts ticks of 10 ms
+CPU_CLOCK = 2  # CPUCLOCK_SCHED: user and system time, exact, whereas /proc/PID/stat counts ticks of 10 ms
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads, also of those that have ended.
-
-    Raises OSError for a process that has ended. Source: clock_getcpuclockid(3).
-    """
+    """Returns the user and system time of all threads, including ended ones. Raises OSError if the process has ended.
+    Source: clock_getcpuclockid(3)."""
     return time.clock_gettime_ns(~pid << 3 | CPU_CLOCK) / 1e9
 
 
 def loop_seconds(pid: int) -> float:
-    """CPU time of its first thread, in which a broker's loop runs. Raises OSError for a process that has ended."""
+    """Returns the CPU time of the first thread, which runs a broker's loop. Raises OSError if the process has ended."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -1,6 +1,7 @@
-"""Odradek's producer beside the other two in Python that need no C library of Kafka's: same work, same batching.
+"""Compares Odradek's producer with the two other Python producers that need no C library of Kafka's: same work, same
+batching.
 
-The asyncio clients run on uvloop. Records go to one partition, so that the client's own work is compared.
+The asyncio clients run on uvloop. All records go to one partition, so that the client's own work is compared.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LINGER_MS = 5
 def produce_ours(bootstrap: str, name: str, value: bytes, count: int) -> float:
     async def work() -> float:
         async with Producer(bootstrap_servers=bootstrap, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
-            await (await producer.send(name, value))  # connected, and the leader known
+            await (await producer.send(name, value))  # connects, and finds the leader
             started = time.perf_counter()
             sent = [await producer.send(name, value) for _ in range(count)]
             await producer.flush()
@@ -85,13 +86,13 @@ PRODUCE: Mapping[str, Produce] = {
 
 @dataclass(frozen=True, slots=True)
 class PythonProduce:
-    """Until everything is acknowledged by acks=all, each record with its own future."""
+    """Produces records until all are acknowledged with acks=all. Each record has its own future."""
 
     value_bytes: int
     messages: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Thousands of records a second for each library, and how often ours does what the best of the others does."""
+        """Returns thousands of records per second for each library, and our rate relative to the best of the others."""
         count, value = int(self.messages * share), incompressible(self.value_bytes)
         figures = {}
         for library, produce in PRODUCE.items():

@@ -1,4 +1,5 @@
-"""Odradek's consumer beside the other two in Python that need no C library of Kafka's: the same log, read to its end.
+"""Compares Odradek's consumer with the two other Python consumers that need no C library of Kafka's: all read the same
+log.
 
 The asyncio clients run on uvloop; all use their defaults. The time begins with the assignment of the partition.
 """
@@ -143,7 +144,7 @@ class PythonConsume:
     ways: Mapping[str, Consume]
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Thousands of records a second for each library, and how often ours does what the best of the others does."""
+        """Returns thousands of records per second for each library, and our rate relative to the best of the others."""
         count, value = int(self.messages * share), incompressible(self.value_bytes)
         with topic(subject.bootstrap, 1) as name:
             uvloop.run(fill(subject.bootstrap, name, value, count))

@@ -1,4 +1,4 @@
-"""Produce requests as fast as a broker answers them, from a program that itself costs next to nothing."""
+"""Sends Produce requests as fast as a broker responds, from a program that costs next to nothing itself."""
 
 import os
 import time
@@ -16,19 +16,19 @@ from tests.support.requests import produce_request
 PRODUCE_VERSION = 9
 PARTITIONS = 8
 SECONDS = 1.5
-# In the answer, behind its length: correlation id, tags, count of topics, the name (with its length), count of
-# partitions, index; then the error code.
+# Position of the error code in the response, after its length: correlation id, tags, number of topics, length of the
+# name, number of partitions, index; the name's bytes come on top.
 ERROR_AT_WITHOUT_NAME = 4 + 1 + 1 + 1 + 1 + 4
 
 
 @dataclass(frozen=True, slots=True)
 class RawLoad:
-    """One valid record of `value_bytes` per request, acks=all."""
+    """A load of requests with one valid record of `value_bytes`, acks=all."""
 
     value_bytes: int
     connections: int
     in_flight: int
-    is_synced: bool = False  # flush.messages=1: no answer before an fdatasync
+    is_synced: bool = False  # flush.messages=1: each response requires an fdatasync
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
         configs = {"flush.messages": "1"} if self.is_synced else {}
@@ -36,7 +36,7 @@ class RawLoad:
             return self._run(subject.broker.port, subject.pid, name, SECONDS * share)
 
     def baseline(self, share: float) -> Mapping[str, float]:
-        """The same load on a sink: what the load generator and the sockets allow."""
+        """Runs the same load on a sink, which shows the limit of the load generator and the sockets."""
         name = "bench"
         response = ProduceResponse(
             responses=[TopicProduceResponse(name=name, partition_responses=[PartitionProduceResponse()])]

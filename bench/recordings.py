@@ -1,14 +1,20 @@
-"""What recordings, and control itself, cost a broker: `python -m bench recordings [--samples | [--control]
-[--instructions] [--turns N]]`.
+"""Measures the cost of recordings, and of control itself, for a broker: `python -m bench recordings [--samples |
+[--control] [--instructions] [--turns N]]`.
 
-Turns alternate: of a broker that nobody watches, of the same one while `odradek judge --attach` listens, and of another
-one with `--record FILE`. With `--control`: of one without control, one with it, and one that keeps requests. The CPU of
-the whole process counts, its threads included. Each turn is compared with the first one beside it; told are the median
-and the 95 % confidence interval of the median, which knows nothing of what two processes have lastingly different: some
-5 %. The load comes from this process, 16 requests at a time, or each after the answer to the last one, and at last from
-librdkafka. With `--instructions` callgrind counts those of 300 requests in each turn: less noise than CPU time has, by
-which 1 % cannot be told. With `--samples` perf looks 1,500 times in a second of CPU whether a broker with a judge
-attached is at its recording (compiled only; what then sends the blocks, twenty times a second, is not seen).
+Three cases take turns: a broker that nobody watches, the same broker while `odradek judge --attach` listens, and
+another broker with `--record FILE`. With `--control`, the cases are a broker without control, one with control, and one
+that also keeps requests. The CPU time is that of the whole process with its threads. Each turn is compared with the
+turn of the first case next to it. Printed are the median and its 95 % confidence interval. The interval does not cover
+lasting differences between two processes, which are about 5 %.
+
+The load comes from this process, with 16 requests at a time and then one at a time, and finally from librdkafka.
+
+With `--instructions`, callgrind counts the instructions of 300 requests per turn. This is less noisy than CPU time,
+which cannot resolve 1 %.
+
+With `--samples`, perf takes 1,500 samples per second of CPU, and shows the share of samples in which a broker with a
+judge attached works on its recording. This needs the compiled variant, and does not include the code that sends the
+blocks twenty times a second.
 """
 
 from __future__ import annotations
@@ -39,11 +45,11 @@ from tests.support.broker_process import BrokerProcess
 FIRST_TURNS = 1
 RECORDS = 2_000
 TURN_S = 0.2
-LEAD_S = 0.06  # of load before a turn counts: blocks of its recording leave then at the pace at which they are made
+LEAD_S = 0.06  # seconds of load before a turn counts, so that recorded blocks are sent as fast as they are made
 
 
 def librdkafka(bootstrap: str, stack: ExitStack) -> Turn:
-    """Records of 100 B on their way from a producer to the member of a group, with the clients' own settings."""
+    """Sends records of 100 B from a producer to a group member, with the clients' default settings."""
     name = stack.enter_context(topic(bootstrap, 6))
     producer = Producer({"bootstrap.servers": bootstrap})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name, "auto.offset.reset": "earliest"})
@@ -79,7 +85,7 @@ CONTROL, KEPT = {"odradek.control.enable": "true"}, {"odradek.control.requests.e
 Z_95 = 1.96
 SAMPLED_S = 5
 SAMPLES_OF_A_SECOND = 1500
-# The functions of a recording in a stack, as mypyc names them.
+# Functions of a recording, by the names that mypyc gives them.
 AT_ITS_RECORDING = re.compile(
     r"CPy(Def|Py)_(recorder|recording|recording_writer|recording_cuts|recording_masks|"
     r"controlled_connection___ControlledConnection____tell$)"
@@ -102,7 +108,7 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
     )
     assert judge.stderr is not None
     with judge.stderr:
-        judge.stderr.readline()  # it is attached
+        judge.stderr.readline()  # returns once the judge is attached
         try:
             yield
         finally:
@@ -111,7 +117,7 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
 
 
 def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
-    """Prints the part of the broker's CPU that its recording takes. Raises OSError where there is no perf."""
+    """Prints the share of the broker's CPU that its recording takes. Raises OSError if perf is missing."""
     how = ["--event=cpu-clock", f"--freq={SAMPLES_OF_A_SECOND}", "--call-graph=dwarf,16384"]
     words = ["perf", "record", "--quiet", *how, f"--pid={broker.pid}", f"--output={samples}"]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as perf:
@@ -139,7 +145,7 @@ def sample_all(work: Path) -> None:
 
 
 def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
-    """Returns the CPU that one request takes under load."""
+    """Returns the CPU time of one request under load."""
     assert broker.pid is not None
     ends_s = time.monotonic() + LEAD_S
     while time.monotonic() < ends_s:
@@ -151,7 +157,7 @@ def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
 
 
 def ways(name: str, turns: Sequence[Turn]) -> Iterator[tuple[str, Sequence[Turn]]]:
-    """Yields the name and the turns of a row: as they are, and with each request after the answer to the last one."""
+    """Yields the name and the turns of a row: as given, and then with one request at a time."""
     yield name, turns
     singly = [turn.one_by_one for turn in turns if isinstance(turn, Bursts)]
     if singly:
@@ -159,7 +165,7 @@ def ways(name: str, turns: Sequence[Turn]) -> Iterator[tuple[str, Sequence[Turn]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median, and the 95 % confidence interval of it, by the order of the values."""
+    """Returns the median and its 95 % confidence interval, computed from order statistics."""
     ordered = sorted(values)
     first = max(0, math.floor((len(ordered) - Z_95 * math.sqrt(len(ordered))) / 2))
     return statistics.median(ordered), ordered[first], ordered[-1 - first]
@@ -167,7 +173,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is compared. watched: entered for each of its turns"""
+    """One case of the comparison. `watched` is entered for each of its turns."""
 
     name: str
     broker: BrokerProcess

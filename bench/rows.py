@@ -1,4 +1,4 @@
-"""The rows of the bench: what is measured, and the goals. One `Measurement` gives the figures of several `Row`s."""
+"""The rows of the benchmark, with their goals. One `Measurement` produces the figures of several `Row`s."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ Figures = Mapping[str, float]
 
 
 class Against(Enum):
-    """What a goal compares our figure with."""
+    """What a goal compares our figure with. The value is the unit of the goal in the table."""
 
-    KAFKA = "×"  # the value is the unit of the goal in the table
+    KAFKA = "×"
     KFAKE = "× kfake"
     ITSELF = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound for our figure, or for its ratio to another broker's of the same run."""
+    """A limit for our figure, or for its ratio to another broker's figure in the same run."""
 
     bound: float
     at_least: bool
     against: Against = Against.KAFKA
 
     def is_met(self, value: float) -> bool:
-        """value   the ratio, or the figure itself"""
+        """Returns whether the goal is met. `value` is the ratio, or the figure itself."""
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ def no_less_than(figure: float) -> Goal:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    figure: str  # its name among those that the measurement gives
+    figure: str  # name of the figure in the measurement's result
     title: str
     unit: str
     goal: Goal | None = None
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`measure` and `baseline` take the share of the full work that is to be done: 1, or less for a quick look."""
+    """`measure` and `baseline` accept the share of the full work to be done: 1, or less for a quick check."""
 
     name: str
     measure: Callable[[Subject, float], Figures]
@@ -81,8 +81,8 @@ class Measurement:
     rounds: int = 3
     kafka_rounds: int = 3
     kfake_rounds: int = 0
-    warms_up: bool = False  # a round before the others does not count
-    is_raw: bool = False  # needs the programs in C
+    warms_up: bool = False  # an extra first round does not count
+    is_raw: bool = False  # needs the C programs
 
 
 def throughput(name: str, load: Throughput, title: str, produce: Goal | None, consume: Goal | None) -> Measurement:
@@ -133,7 +133,8 @@ def share_consumers(name: str, load: ShareConsumers, title: str) -> Measurement:
 
 
 def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str) -> Measurement:
-    """The load of `share_consumers` with explicit acknowledgements, each of them in a transaction: their price."""
+    """Like `share_consumers` with explicit acknowledgements, but each in a transaction, which shows the price of
+    transactions."""
     return Measurement(
         name,
         load.measure,
@@ -141,7 +142,7 @@ def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str)
             Row("records_s", f"share consumers, {title}", "records/s"),
             Row("cpu_us_per_record", "· broker CPU per record", "µs"),
         ),
-        kafka_rounds=0,  # no release has it
+        kafka_rounds=0,  # no release of Kafka supports it
         warms_up=True,
         is_raw=True,
     )
@@ -155,7 +156,7 @@ def share_transactions(name: str, load: ShareTransactions, title: str) -> Measur
             Row("transactions_s", f"TxnShareAcknowledge of one record, {title}", "transactions/s", no_less_than(1500)),
             Row("cpu_us_per_transaction", "· broker CPU per transaction", "µs"),
         ),
-        kafka_rounds=0,  # no release has it
+        kafka_rounds=0,  # no release of Kafka supports it
         warms_up=True,
         is_raw=True,
     )
@@ -185,7 +186,7 @@ def python_clients(name: str, load: PythonProduce | PythonConsume, title: str) -
             Row("ahead", "· odradek.client against the better of them", "×", no_less_than(1)),
         ),
         rounds=2,
-        kafka_rounds=1,  # what differs here is the client
+        kafka_rounds=1,  # the client makes the difference here, not the broker
     )
 
 
@@ -345,7 +346,8 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     transactions("txn_8", LibrdkafkaTransactions(8), "transactions, librdkafka × 8", at_least(3), at_most(0.12)),
     transactions("txn_tv1_1", RawTransactions(1, 1), "transactions, raw TV1 × 1", at_least(3.3)),
     transactions("txn_tv1_8", RawTransactions(8, 1), "transactions, raw TV1 × 8", at_least(4.3)),
-    # Kafka waits 20 ms for the end of each before it begins the next: kfake, in memory, is what to compare with.
+    # Kafka waits 20 ms for the end of each transaction before it begins the next, so compare with kfake, which works in
+    # memory.
     transactions("txn_tv2_1", RawTransactions(1, 2), "transactions, raw TV2 × 1", at_least_of_kfake(1)),
     transactions("txn_tv2_8", RawTransactions(8, 2), "transactions, raw TV2 × 8", at_least_of_kfake(1)),
     transactions("txn_tv2_64", RawTransactions(64, 2), "transactions, raw TV2 × 64", None),

@@ -1,12 +1,12 @@
-"""The broker's budget, row by row: goal, figure, and the comparison with this machine at this moment.
+"""Measures the broker's budget row by row: goal, figure, and a comparison with this machine at the moment.
 
     python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
 
-Measures the sources as they are (pure), what `make compile` has built of them (compiled), kfake where Go is installed,
-and with --kafka Apache Kafka 4.3.1, all in one run and in turns; figures are medians of the rounds. What is not there
-is named and left out; goals are judged by the compiled variant where it is there. The last columns divide by a trivial
-program that does the same work (bench/baselines.py), so that figures of different machines can be compared. Names
-of rows are those in bench/rows.py.
+Measures the present sources (pure), the result of `make compile` (compiled), kfake if Go is installed, and with --kafka
+Apache Kafka 4.3.1, all in one run and in turns. Figures are medians of the rounds. Brokers that are not available are
+named and left out. Goals apply to the compiled variant if it is available. The last columns divide by a trivial program
+that does the same work (bench/baselines.py), so that figures of different machines can be compared. The names of rows
+are those in bench/rows.py.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from bench.variants import NotThere
 DEFAULT = frozenset({PURE, COMPILED, KFAKE})
 QUICK_SHARE = 0.25
 WARM_UP_SHARE = 0.5
-WARM_UP_OF_A_BROKER = 6.0  # before its first load: what is compiled while it runs is to be compiled
+WARM_UP_OF_A_BROKER = 6.0  # before its first load, so that just-in-time compilers have compiled the hot code
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are to end too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the brokers are stopped as with Ctrl-C
     options = parse()
     chosen = [one for one in MEASUREMENTS if options.rows is None or one.name in options.rows]
     results = Results()
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def found_subjects(wanted: Collection[str], work: Path) -> list[Subject]:
-    """In the order of the columns, without those that are not there."""
+    """Returns the available brokers, in the order of the columns."""
     found = []
     for name in (PURE, COMPILED, KAFKA, KFAKE):
         if name in wanted:
@@ -108,7 +108,7 @@ def warm_up(subject: Subject, measurement: Measurement) -> None:
 
 
 def measure(measurement: Measurement, subjects: Sequence[Subject], results: Results, *, is_quick: bool) -> None:
-    """All rounds of one measurement; the subjects and the baseline take turns."""
+    """Runs all rounds of one measurement. The brokers and the baseline take turns."""
     share = QUICK_SHARE if is_quick else 1.0
     begun = time.monotonic()
     try:
@@ -119,7 +119,8 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
                 if not rounds(measurement, subject.name):
                     continue
                 say(f"{subject.name} warms up")
-                with nullcontext() if subject.name in OURS else suppress(RuntimeError):  # its turns will say so
+                # The measured rounds will report the error.
+                with nullcontext() if subject.name in OURS else suppress(RuntimeError):
                     warm_up(subject, measurement)
         most = max(rounds(measurement, subject.name) for subject in subjects)
         for turn in range(min(1, most) if is_quick else most):
@@ -131,14 +132,14 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
                     except RuntimeError as error:
                         if subject.name in OURS:
                             raise
-                        say(f"failed ({error})")  # our own figures are still worth having
+                        say(f"failed ({error})")  # our own figures are still useful
             if measurement.baseline is not None and turn < measurement.rounds:
                 say(BASELINE)
-                with suppress(NoCompiler):  # of a row that itself can be measured without
+                with suppress(NoCompiler):  # the row itself can be measured without a compiler
                     results.add(measurement, BASELINE, measurement.baseline(share / 2))
     except NoCompiler as reason:
         results.failures[measurement.name] = str(reason)
-    except Exception as error:  # the other rows are still worth having
+    except Exception as error:  # the other rows are still useful
         results.failures[measurement.name] = f"failed: {error}"
     told = results.failures.get(measurement.name) or "; ".join(
         " ".join(cell for cell in line.cells() if cell) for line in lines(results, measurement)
@@ -147,7 +148,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
 
 
 def say(what: str) -> None:
-    """What is going on, on the line of its row."""
+    """Prints the current activity, on the line of its row."""
     print(f" {what}", end="", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What security costs: records over TLS, logins with SCRAM, and the question for each request whether it is allowed."""
+"""Measures security: records over TLS, logins with SCRAM, and the authorization of each request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KAFKA = "kafka"
 MODULES = "org.apache.kafka.common.security"
 LOGINS_AT_ONCE = 8
 LOGIN_SECONDS = 3.0
-STRANGERS = 100  # whose ACLs the authorizer holds besides
+STRANGERS = 100  # users whose ACLs the authorizer has in addition
 USER, PASSWORD = "alice", "pw"
 
 
@@ -40,7 +40,7 @@ class Secured:
 
 @cache
 def certificates() -> tuple[Path, Path]:
-    """The authority's, and the broker's with its key."""
+    """Returns the authority's certificate, and the broker's certificate with its key."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-tls-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)
@@ -53,7 +53,8 @@ _authorized: dict[str, Subject] = {}
 
 
 def secured(subject: Subject) -> Secured:
-    """A broker with listeners of every kind, open to everybody on the first; one for each kind of broker."""
+    """Returns a broker with listeners of every kind, whose first is open to everybody. Each kind of broker is started
+    once."""
     if subject.name in _secured:
         return _secured[subject.name]
     ca_file, certificate = certificates()
@@ -97,7 +98,7 @@ async def add_user(bootstrap: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TlsThroughput:
-    """`load` over TLS 1.3, by librdkafka."""
+    """Runs `load` over TLS 1.3 with librdkafka."""
 
     load: Throughput
 
@@ -106,8 +107,9 @@ class TlsThroughput:
 
 
 def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
-    """Connections that log in with SCRAM-SHA-256 and are closed, eight at a time. The clients salt the password anew
-    each time, 4096 iterations, which is most of the work on this machine: the CPU of the broker compares brokers."""
+    """Opens connections that log in with SCRAM-SHA-256 and are closed, eight at a time. The clients hash the password
+    anew for each login, with 4096 iterations, which is most of the work on this machine. To compare brokers, compare
+    their CPU time."""
     made = secured(subject)
     cpu_before = made.subject.cpu_seconds()
     logins, seconds = asyncio.run(log_in_for(made.sasl, LOGIN_SECONDS * share))
@@ -116,7 +118,7 @@ def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
-    """How many logins, in how many seconds."""
+    """Returns the number of logins, and the seconds they took."""
     host, _, port = address.rpartition(":")
     security = Security("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username=USER, sasl_password=PASSWORD)
     begun = time.perf_counter()
@@ -138,8 +140,8 @@ async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedProduce:
-    """`load` by a client that ACLs allow it, beside the same load where everything is allowed. Not for Kafka: its
-    controller's listener makes the load's principal a super user, who is asked nothing."""
+    """Compares `load` by a client that ACLs allow with the same load on a broker that allows everything. Not for Kafka:
+    with its controller listener, the load's principal is a super user, for whom no ACL is looked up."""
 
     load: RawLoad
 
@@ -155,7 +157,7 @@ class AuthorizedProduce:
 
 
 def authorized(subject: Subject) -> Subject:
-    """A broker whose open listener is allowed what the load needs, by ACLs among those of others."""
+    """Returns a broker on which ACLs, among many for other users, allow the load on its open listener."""
     if subject.name in _authorized:
         return _authorized[subject.name]
     ports = [free_port(), free_port()]
@@ -169,7 +171,7 @@ def authorized(subject: Subject) -> Subject:
         "super.users": "User:admin",
     }
     variant = subject.variant("authorized", settings, ports[0])
-    _ = variant.broker  # started
+    _ = variant.broker  # starts the broker
     asyncio.run(add_acls(f"127.0.0.1:{ports[1]}"))
     _authorized[subject.name] = variant
     return variant

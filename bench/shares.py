@@ -1,6 +1,7 @@
-"""Share groups: records fetched and acknowledged, plainly and in transactions, by members that cost next to nothing.
+"""Measures share groups: records fetched and acknowledged, with and without transactions, by members that cost next to
+nothing.
 
-The members are those of shares.c. They join here, through heartbeats, and each fetches the partitions assigned to it.
+The members are those of shares.c. They join here, through heartbeats, and each fetches its assigned partitions.
 """
 
 import json
@@ -45,13 +46,13 @@ PARTITIONS = 8
 VALUE = b"x" * 100
 RECORDS_PER_BATCH = 100
 PRODUCES_IN_FLIGHT = 8
-MAX_RECORDS = 500  # of one ShareFetch, as clients ask by default
-MAX_RECORDS_STAGED_ONE_BY_ONE = 100  # so that on a crowded machine no lock runs out before its record's turn
+MAX_RECORDS = 500  # of one ShareFetch, the clients' default
+MAX_RECORDS_STAGED_ONE_BY_ONE = 100  # few enough that no lock expires before its record's turn on a busy machine
 MAX_BYTES = 50 * 1024 * 1024
 MAX_WAIT_MS = 500
-SOME_SESSION_EPOCH = 0x5A5B5C5D  # is looked for in requests, and replaced
+SOME_SESSION_EPOCH = 0x5A5B5C5D  # a marker that is found in requests and replaced
 SESSION_EPOCH = struct.Struct(">i")
-IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER = range(4)  # as shares.c has them
+IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER = range(4)  # as in shares.c
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION, END_TXN_VERSION = 1, 2, 2, 0, 5
 GROUP_CONFIGS, SET = 32, 0  # resource type and operation of IncrementalAlterConfigs
 UPGRADE = 1
@@ -70,9 +71,10 @@ class Member:
 class ShareConsumers:
     """Members read a topic of eight partitions to its end, at most 500 records at a time, and accept every record.
 
-    is_explicit   with a ShareAcknowledge for each fetch and a type for each record; else with the next ShareFetch
-    records       that are measured; a quarter as many are read before
-    is_in_transactions  like `is_explicit`, but a transaction (TxnShareAcknowledge and EndTxn) takes the place of each
+    is_explicit         with a ShareAcknowledge for each fetch, and a type for each record; otherwise with the next
+                        ShareFetch
+    records             the number of measured records; a quarter of it is read before
+    is_in_transactions  like `is_explicit`, but with a transaction (TxnShareAcknowledge and EndTxn) in place of each
                         ShareAcknowledge: the same load, so that the two can be compared
     """
 
@@ -82,7 +84,7 @@ class ShareConsumers:
     is_in_transactions: bool = False
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """records_s, and cpu_us_per_record of the broker."""
+        """Returns records per second, and the broker's CPU per record in µs."""
         measured = int(self.records * share)
         mode = EXPLICIT if self.is_explicit else IMPLICIT
         with topic(subject.bootstrap, PARTITIONS) as name, Wire(subject.bootstrap) as wire:
@@ -99,13 +101,13 @@ class ShareConsumers:
 
 @dataclass(frozen=True, slots=True)
 class ShareTransactions:
-    """Members accept each record in a transaction of its own: TxnShareAcknowledge and EndTxn (KIP-1289)."""
+    """Members accept each record in its own transaction: TxnShareAcknowledge and EndTxn (KIP-1289)."""
 
     members: int
     transactions: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """transactions_s, and cpu_us_per_transaction of the broker."""
+        """Returns transactions per second, and the broker's CPU per transaction in µs."""
         measured = int(self.transactions * share)
         with topic(subject.bootstrap, PARTITIONS) as name, Wire(subject.bootstrap) as wire:
             finalise_share_transactions(wire)
@@ -125,7 +127,7 @@ def finalise_share_transactions(wire: Wire) -> None:
 
 
 def fill(wire: Wire, name: str, records: int) -> None:
-    """At least so many records, in batches of a hundred, spread over the partitions."""
+    """Writes at least this number of records, in batches of a hundred, spread over the partitions."""
     now_ms = time.time_ns() // 1_000_000
     batch = bytes(build_batch([NewRecord(None, VALUE, now_ms)] * RECORDS_PER_BATCH))
     requests = [produce_request(name, batch, partition=index) for index in range(PARTITIONS)]
@@ -141,7 +143,7 @@ def fill(wire: Wire, name: str, records: int) -> None:
 
 
 def joined(wire: Wire, group_id: str, name: str, count: int, partitions: int) -> list[Member]:
-    """The members of a share group that has every partition of the topic assigned."""
+    """Returns the members of a share group once every partition of the topic is assigned."""
     await_coordinator(wire, GROUP, group_id)
     read_from_the_start(wire, group_id)
     members = [Member(str(uuid.uuid4())) for _ in range(count)]
@@ -150,7 +152,7 @@ def joined(wire: Wire, group_id: str, name: str, count: int, partitions: int) ->
         for member in members:
             answer = wire.ask(heartbeat_of(group_id, name, member), HEARTBEAT_VERSION, ShareGroupHeartbeatResponse)
             if answer.error_code:
-                time.sleep(ROUND_S)  # the coordinator loads
+                time.sleep(ROUND_S)  # the coordinator is still loading
                 continue
             member.epoch = answer.member_epoch
             if answer.assignment is not None:
@@ -205,7 +207,7 @@ def _run(
 
 
 def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> bytes:
-    """What shares.c puts before the topics of each request."""
+    """Returns the part of each request that shares.c puts before its topics."""
     max_records = MAX_RECORDS_STAGED_ONE_BY_ONE if mode == TRANSACTIONAL else MAX_RECORDS
     fetch = ShareFetchRequest(
         group_id=group_id,
@@ -232,7 +234,8 @@ def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> b
         transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
     )
     session_epoch, pair = SESSION_EPOCH.pack(SOME_SESSION_EPOCH), PLACE.pack(SOME_ID, SOME_EPOCH)
-    # What follows the count of topics, all of it one byte each: the count, for ShareFetch that of forgotten ones; tags.
+    # The bytes after the number of topics are left out. Each has one byte: the number itself, for ShareFetch the number
+    # of forgotten topics, and tags.
     return b"".join(
         (
             _head(fetch, FETCH_VERSION, session_epoch, left_out=3),

@@ -1,8 +1,8 @@
-"""`format("odradek")` beside Spark's own Kafka source and sink, against one broker: `make bench ARGS=spark`.
+"""Compares `format("odradek")` with Spark's own Kafka source and sink, on one broker: `make bench ARGS=spark`.
 
-Spark's connector runs in Spark 4.0, in an environment of its own (`make .make/spark-connector/jars`); ours in the one
-of this process. Both read the same topic, write the same rows, and write micro-batches of 100 rows, one after the
-other. Spark's sink is at-least-once; ours writes exactly once. Figures are the least of the rounds.
+Spark's connector runs in Spark 4.0, in an environment of its own (`make .make/spark-connector/jars`); ours runs in this
+environment. Both read the same topic, write the same rows, and write micro-batches of 100 rows, one after the other.
+Spark's sink is at-least-once; ours writes exactly once. Figures are the lowest of the rounds.
 """
 
 from __future__ import annotations

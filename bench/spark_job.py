@@ -1,9 +1,10 @@
-"""One format of Spark, measured: `python spark_job.py JOB`. Runs in any environment with pyspark, and needs no more.
+"""Measures one format of Spark: `python spark_job.py JOB`. Runs in any environment with pyspark, and needs no other
+package.
 
 JOB is JSON: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks, what (of read, write,
-batch), checkpoint, jars, repository. Answers with a line of JSON: seconds of each round from the second one on, since
-the first one compiles and starts workers. It has to lead a session of its own, whose processes are those whose CPU is
-counted.
+batch), checkpoint, jars, repository. Prints a line of JSON: the seconds of each round except the first, which compiles
+code and starts workers. Must be started as a session leader, because the CPU time is that of all processes in its
+session.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from pyspark.sql import SparkSession
 
 TINY_ROWS = 100
 TINY_BATCHES = 40
-WARM_BATCHES = 10  # before anything is counted
+WARM_BATCHES = 10  # before anything is measured
 LOOK_EVERY_S = 0.25
 
 
 def main() -> None:
     job = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Spark talks
+    os.dup2(2, 1)  # Spark also prints to standard output
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if job["repository"]:
         os.environ["PYTHONPATH"] = job["repository"]
@@ -69,8 +70,8 @@ def main() -> None:
 
 
 def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[dict[str, float]]:
-    """Seconds of each round by the clock, and of CPU: Spark's (`jvm` and all, with the workers in Python), and the
-    broker's."""
+    """Returns, for each round, the elapsed seconds and the seconds of CPU: of Spark (`jvm` alone, and with its Python
+    workers), and of the broker."""
     session = Session()
 
     def now() -> dict[str, float]:
@@ -89,8 +90,8 @@ def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[di
 
 
 def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> dict[str, float]:
-    """The median of whole batches of TINY_ROWS rows, in ms, and of the sink's part of it; and the CPU of a batch, of
-    Spark and the broker, in ms."""
+    """Returns in ms the median duration of batches of TINY_ROWS rows and of the sink's part of it, and the CPU of Spark
+    and the broker per batch."""
     commits = Path(job["checkpoint"], "commits")
     session = Session()
 
@@ -119,12 +120,12 @@ def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> d
 
 
 class Session:
-    """The CPU time of all processes of this session. It looks all the time, since the daemon that forks Spark's workers
-    does not wait for them: what they have used is told nowhere once they have ended."""
+    """The CPU time of all processes of this session. It polls continuously, because the daemon that forks Spark's
+    workers does not wait for them: after a worker has ended, nothing reports its CPU time."""
 
     def __init__(self) -> None:
         self._own = os.getsid(0)
-        self._jvms: dict[str, float] = {}  # by process id: seconds
+        self._jvms: dict[str, float] = {}  # seconds by process id
         self._others: dict[str, float] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -132,7 +133,7 @@ class Session:
         self._thread.start()
 
     def cpu_s(self) -> tuple[float, float]:
-        """Of the JVM, and of all others."""
+        """Returns the seconds of the JVM, and of all other processes."""
         with self._lock:
             for folder in Path("/proc").iterdir():
                 if folder.name.isdecimal():
@@ -152,7 +153,7 @@ class Session:
 
 
 def cpu_s(folder: Path) -> float:
-    """User and system time of a process, without its children."""
+    """Returns the user and system time of a process, without its children."""
     fields = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 

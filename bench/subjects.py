@@ -10,18 +10,18 @@ from bench.variants import PURE_ENVIRONMENT, NotThere, VariantProcess, compiled_
 from tests.support.broker_process import Broker, KafkaProcess
 from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 
-# Deleted topics leave the page cache soon, so that one row's data is not written back during the next row.
+# Deleted topics leave the page cache soon, so that the data of one row is not written back during the next.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
-KAFKA_HEAP = "-Xmx1G -Xms1G"  # as Kafka's own start script
+KAFKA_HEAP = "-Xmx1G -Xms1G"  # like Kafka's own start script
 
 
 PURE, COMPILED, KAFKA, KFAKE = "pure", "compiled", "kafka", "kfake"
 OURS = (PURE, COMPILED)
-Make: TypeAlias = Callable[[Path, int], Broker]  # from a data directory and a port
+Make: TypeAlias = Callable[[Path, int], Broker]  # takes a data directory and a port
 
 
 def maker(name: str) -> Make:
-    """Of brokers of this kind. Raises NotThere."""
+    """Returns a function that creates brokers of this kind. Raises NotThere."""
     match name:
         case "pure":
             return _variant(PURE, PURE_ENVIRONMENT)
@@ -43,12 +43,12 @@ def _variant(name: str, environment: Mapping[str, str]) -> Make:
 
 
 class Subject:
-    """One kind of broker: a process that most rows share, and fresh ones for those that start and stop."""
+    """One kind of broker: a process that most rows share, and fresh ones for rows that start and stop brokers."""
 
     def __init__(self, name: str, make: Make, work: Path) -> None:
         self.name = name
         self.is_warm = False  # whether the shared process has had load
-        self.client_settings: Mapping[str, str] = {}  # of librdkafka, where they are not those of any client
+        self.client_settings: Mapping[str, str] = {}  # settings for librdkafka, if the broker requires any
         self._make = make
         self._work = work
         self._made: list[Broker] = []
@@ -57,7 +57,7 @@ class Subject:
 
     @property
     def broker(self) -> Broker:
-        """The shared process; it is started when a row first asks for it."""
+        """The shared process. It is started on first use."""
         if self._running is None:
             self._running = self.fresh().start()
         return self._running
@@ -79,13 +79,13 @@ class Subject:
         return rss_bytes(self.pid)
 
     def fresh(self, port: int = 0) -> Broker:
-        """A broker on a new directory, not started."""
+        """Returns a broker on a new directory, which is not started."""
         broker = self._make(self._work / f"{self.name}-{len(self._made)}", port)
         self._made.append(broker)
         return broker
 
     def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
-        """The same kind of broker with further settings, which lives as long: one for each name."""
+        """Returns a subject of the same kind with further settings, one per name. It ends together with this one."""
         if name not in self._variants:
 
             def make(data_dir: Path, _port: int) -> Broker:
@@ -97,16 +97,16 @@ class Subject:
         return self._variants[name]
 
     def discard(self, broker: Broker) -> None:
-        """End a broker that `fresh` made. Its directory stays until the run ends.
+        """Ends a broker that `fresh` made. Its directory stays until the run ends.
 
-        ext4 passes over each inode that was freed within the last minutes when it looks for a free one, so that a row
-        that creates many files would pay for directories that rows before it have removed.
+        When ext4 looks for a free inode, it skips inodes that were freed within the last minutes. A row that creates
+        many files would otherwise pay for directories that earlier rows have removed.
         """
         if broker.is_running():
             broker.kill9()
 
     def end(self) -> None:
-        """Also of those that a failed row has left behind."""
+        """Ends all brokers, including those that a failed row has left behind."""
         for variant in self._variants.values():
             variant.end()
         for broker in self._made:

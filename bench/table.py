@@ -1,4 +1,4 @@
-"""The figures as a table for people, and as JSON."""
+"""Formats the figures as a table, and as JSON."""
 
 import json
 import os
@@ -18,7 +18,7 @@ BASELINE = "baseline"
 
 @dataclass(slots=True)
 class Results:
-    """samples[measurement name][who][figure]: one value for each round, in the order of the rounds."""
+    """The samples: samples[measurement name][broker][figure] lists a value for each round, in order."""
 
     samples: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the table; None where nothing was measured, or nothing is to be compared."""
+    """One row of the table. None means not measured, or nothing to compare."""
 
     row: Row
     pure: float | None
@@ -46,12 +46,12 @@ class Line:
 
     @property
     def ours(self) -> float | None:
-        """The variant that the goals are for: the compiled one, where it was measured."""
+        """The figure of the variant to which the goals apply: the compiled one, if it was measured."""
         return self.pure if self.compiled is None else self.compiled
 
     @property
     def ratio(self) -> float | None:
-        """To the broker that the goal names, or else to Kafka."""
+        """The ratio to the broker that the goal names, or otherwise to Kafka."""
         goal = self.row.goal
         return _ratio(self.ours, self.kfake if goal is not None and goal.against is Against.KFAKE else self.kafka)
 
@@ -111,7 +111,7 @@ def write_json(results: Results, path: Path) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Returns the facts of the machine on which the figures were measured."""
     models = {
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

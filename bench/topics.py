@@ -1,4 +1,4 @@
-"""Creates the topics of the rows, with the simplest requests."""
+"""Creates the topics of the rows, with minimal requests."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _numbers = count(1)
 
 @contextmanager
 def topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A new topic, for as long as it is measured; its partitions have leaders."""
+    """Yields a new topic whose partitions have leaders, and deletes it after the block."""
     name = f"bench-{next(_numbers)}"
     with Wire(bootstrap) as wire:
         create(wire, [name], partitions, configs or {})
@@ -55,7 +55,8 @@ def create(wire: Wire, names: Sequence[str], partitions: int = 1, configs: Mappi
 
 
 def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
-    """Until every partition has a leader in Metadata, and this leader knows it: it tells where the log ends."""
+    """Waits until every partition has a leader in Metadata, and until the leader itself knows: it answers
+    ListOffsets."""
     _repeat(names, lambda waiting: _unnamed(wire, waiting))
     metadata = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
     partitions = {one.name or "": len(one.partitions) for one in metadata.topics}
@@ -63,7 +64,7 @@ def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
 
 
 def _repeat(names: Sequence[str], still_waiting: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """Asks more seldom as time passes: on two cores the questions would keep a broker from what they wait for."""
+    """Repeats the request less often as time passes: on two cores, frequent requests would delay the broker."""
     begun = time.monotonic()
     while names := still_waiting(names):
         waited_s = time.monotonic() - begun
@@ -73,7 +74,7 @@ def _repeat(names: Sequence[str], still_waiting: Callable[[Sequence[str]], Seque
 
 
 def _unnamed(wire: Wire, names: Sequence[str]) -> Sequence[str]:
-    """Topics without leaders in Metadata."""
+    """Returns the topics without leaders in Metadata."""
     answer = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
     return [
         one.name or ""
@@ -83,7 +84,7 @@ def _unnamed(wire: Wire, names: Sequence[str]) -> Sequence[str]:
 
 
 def _unanswered(wire: Wire, partitions: Mapping[str, int]) -> Sequence[str]:
-    """Topics with partitions that do not answer ListOffsets yet."""
+    """Returns the topics with partitions that do not answer ListOffsets yet."""
     asked = [
         ListOffsetsTopic(
             name=name,

@@ -1,8 +1,8 @@
-"""What transactional ids cost that are used once: `python -m bench.transactional_ids`.
+"""Measures transactional ids that are used only once: `python -m bench.transactional_ids`.
 
-Each task of a Spark query that writes exactly once takes an id of its own (docs/spec/spark.md#s2). The records that so
-many finished transactions leave are written into `__transaction_state`; then the broker is started with them, and once
-more with a rule by which they expire.
+Each task of a Spark query that writes exactly once uses its own transactional id (docs/spec/spark.md#s2). The records
+of N finished transactions are written into `__transaction_state`. Then the broker is started with them, and once more
+with a rule by which they expire.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.broker_process import BrokerProcess
 TOPIC = "__transaction_state"
 PARTITIONS = 4
 SETTINGS: dict[str, object] = {"transaction.state.log.num.partitions": PARTITIONS}
-ADMIN_CLIENT = "__admin_client"  # may write into internal topics
+ADMIN_CLIENT = "__admin_client"  # a client id that may write into internal topics
 CHUNK = 2_000
 TASKS = 200
 FIRST_PRODUCER_ID = 1_000_000
@@ -40,7 +40,7 @@ EXPIRED = "spark.=1000"
 
 
 def records_of(count: int) -> dict[int, list[tuple[bytes, bytes]]]:
-    """The last record of each id, by partition."""
+    """Returns the last record of each id, by partition."""
     found: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
     sink = Sink("spark", "6f0d7e0c-6dd1-4a5d-9d5b-0f1c63b4c1a2")
     now_ms = time.time_ns() // 1_000_000
@@ -56,7 +56,7 @@ def records_of(count: int) -> dict[int, list[tuple[bytes, bytes]]]:
 
 def fill(bootstrap: str, count: int) -> None:
     with Producer(bootstrap_servers=bootstrap, transactional_id="first") as producer:
-        producer.init_transactions()  # makes the topic
+        producer.init_transactions()  # creates the topic
     with Producer(bootstrap_servers=bootstrap, client_id=ADMIN_CLIENT) as producer:
         for partition, records in records_of(count).items():
             for begin in range(0, len(records), CHUNK):
@@ -66,14 +66,14 @@ def fill(bootstrap: str, count: int) -> None:
 
 
 def known(bootstrap: str, count: int) -> int:
-    """How many of SAMPLES ids."""
+    """Returns how many of SAMPLES ids the coordinators know."""
     asked = range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + count, count // SAMPLES)
     with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000) as admin:
         return len(admin.list_transactions(producer_ids=asked))
 
 
 def loaded_s(bootstrap: str, count: int) -> float:
-    """Seconds until all are known; while a partition is being loaded its coordinator knows none."""
+    """Returns the seconds until all ids are known. The coordinator of a partition knows none while it is loading."""
     began = time.monotonic()
     wait_for("the ids", lambda: known(bootstrap, count) >= SAMPLES, PATIENCE_S)
     return time.monotonic() - began

@@ -1,6 +1,7 @@
-"""Transactions: as applications see them through librdkafka, and raw, in the old and in the new protocol.
+"""Measures transactions: with librdkafka, as applications see them, and with plain requests, in the old and the new
+protocol.
 
-A transaction is one record of 100 bytes into a partition of the producer's own, acks=all, and its commit.
+A transaction writes one record of 100 bytes with acks=all into the producer's own partition, and commits.
 """
 
 import json
@@ -31,18 +32,18 @@ from tests.support.wire import Wire
 
 SECONDS = 2.0
 VALUE = b"x" * 100
-PLACE = struct.Struct(">qh")  # producer id and epoch, as they stand in requests; these values are looked for
+PLACE = struct.Struct(">qh")  # producer id and epoch as in requests; these values are found and replaced
 SOME_ID, SOME_EPOCH = 0x1122334455667788, 0x5A5B
 
 
 @dataclass(frozen=True, slots=True)
 class LibrdkafkaTransactions:
-    """Producers in threads of one process: what librdkafka does runs beside the interpreter."""
+    """Producers in threads of one process; librdkafka's own work runs outside the interpreter lock."""
 
     producers: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """transactions_s, and p50_us and p99_us of commit_transaction()."""
+        """Returns transactions_s, p50_us and p99_us of commit_transaction(), and the broker's CPU per transaction."""
         with topic(subject.bootstrap, self.producers) as name:
             clients = [_librdkafka(subject.bootstrap, f"{name}-{number}") for number in range(self.producers)]
             for partition, client in enumerate(clients):
@@ -74,7 +75,7 @@ def _librdkafka(bootstrap: str, transactional_id: str) -> Producer:
 
 
 def _transaction(producer: Producer, name: str, partition: int) -> float:
-    """Seconds that the commit took."""
+    """Returns the seconds that the commit took."""
     producer.begin_transaction()
     producer.produce(name, VALUE, partition=partition)
     producer.flush(CLIENT_TIMEOUT_S)
@@ -90,17 +91,17 @@ def _run(producer: Producer, name: str, partition: int, until: float, times: lis
 
 @dataclass(frozen=True, slots=True)
 class RawTransactions:
-    """The bare requests, one after the other on each connection, by a program in C.
+    """Sends plain requests, one at a time on each connection, with a C program.
 
-    version   2: Produce v12, which adds its partition, and EndTxn v5, which tells the next epoch; 1: AddPartitionsToTxn
-              v3, Produce v11, EndTxn v4
+    version  2: Produce v12, which adds its partition, and EndTxn v5, whose response contains the next epoch; 1:
+             AddPartitionsToTxn v3, Produce v11, EndTxn v4
     """
 
     producers: int
     version: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """transactions_s, p50_us and p99_us of EndTxn, and the broker's cores and CPU."""
+        """Returns transactions_s, p50_us and p99_us of EndTxn, and the broker's cores and CPU."""
         with topic(subject.bootstrap, self.producers) as name, tempfile.NamedTemporaryFile() as file:
             file.write(struct.pack("=i", self.producers))
             with Wire(subject.bootstrap) as wire:
@@ -135,8 +136,9 @@ class RawTransactions:
         end = EndTxnRequest(
             transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
         )
-        # Answers, behind their length: correlation id (4), tags (1), but for Produce the throttle time (4); then for
-        # EndTxn the code; for the others count of topics (1), name with length, count of partitions (1), index (4).
+        # Responses, after their length: correlation id (4), tags (1), the throttle time (4; not in Produce). Then
+        # EndTxn has the error code; the others have the number of topics (1), the name with its length, the number of
+        # partitions (1), and the index (4).
         steps = [_step(end, 5, error_at=9, told_at=11)] if self.version == 2 else [_step(end, 4, error_at=9)]
         steps.insert(0, _step(produce, 12 if self.version == 2 else 11, error_at=12 + len(name), batch=bytes(batch)))
         if self.version == 1:
@@ -152,12 +154,12 @@ def new_pair(wire: Wire, transactional_id: str) -> tuple[int, int]:
         answer = wire.ask(init, 4, InitProducerIdResponse)
         if answer.error_code == 0:
             return answer.producer_id, answer.producer_epoch
-        time.sleep(RETRY_S)  # the coordinator loads
+        time.sleep(RETRY_S)  # the coordinator is still loading
     raise RuntimeError(f"no producer id for {transactional_id}")
 
 
 def _step(request: Message, version: int, *, error_at: int, told_at: int = -1, batch: bytes | None = None) -> bytes:
-    """As transactions.c reads it."""
+    """Packs a request in the format that transactions.c reads."""
     frame = request_bytes(request, version, 1, "bench")
     batch_at = -1 if batch is None else frame.index(batch)
     pair_at = frame.find(PLACE.pack(SOME_ID, SOME_EPOCH)) if batch is None else -1

@@ -1,4 +1,4 @@
-"""The cost of checking produced records: `python -m bench.validation`. Prints medians, no assertions."""
+"""Measures the check of produced records: `python -m bench.validation`. Prints medians, and asserts nothing."""
 
 import statistics
 import time

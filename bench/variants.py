@@ -1,4 +1,4 @@
-"""Both variants of this broker as the bench starts them: the sources as they are, and what `make compile` has built."""
+"""Both variants of this broker as the benchmark starts them: the present sources, and the result of `make compile`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from pathlib import Path
 from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
-# Bytecode is kept, as `make run` does, whatever the environment says.
+# Bytecode is kept, as with `make run`, whatever the environment says.
 PURE_ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
-# Runs a command with the compiled variant, and fails if that is not of exactly these sources (docs/variants.md).
+# Runs a command with the compiled variant, and fails unless it was built from exactly these sources (docs/variants.md).
 WITH_COMPILED = (str(REPOSITORY / ".ci" / "compiled"), "only")
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 class NotThere(Exception):
-    """What was to be measured beside the sources is not here; the message says why."""
+    """Something that was to be measured is not available. The message gives the reason."""
 
 
 def compiled_environment() -> Mapping[str, str]:
-    """Raises NotThere. Asked once: to compare the sources takes longer than to start a broker."""
+    """Returns the environment for the compiled variant. Raises NotThere. Called once, because comparing the sources
+    takes longer than starting a broker."""
     words = [*WITH_COMPILED, sys.executable, "-c", PRINT_ENVIRONMENT]
     environment = {**os.environ, "ODRADEK_PURE": ""}
     try:
@@ -38,7 +39,7 @@ def compiled_environment() -> Mapping[str, str]:
 
 
 class VariantProcess(BrokerProcess):
-    """Whose ready file has to name the variant that was asked for."""
+    """A broker whose ready file must name the requested variant."""
 
     def __init__(
         self,

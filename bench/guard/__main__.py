@@ -1,14 +1,14 @@
-"""Does an operation cost more CPU than at the commit before? `make bench ARGS=guard`, a step of CI.
+"""Does an operation cost more CPU than at the previous commit? `make bench ARGS=guard`, a step of CI.
 
     python -m bench.guard [--base COMMIT] [--margin 1.25] [--only WORDS] [--instructions]
 
-Starts two brokers, one with the code of the base (the parent of HEAD, or where HEAD left --base) and one with the code
-as it is now, gives both the same requests in short turns, and compares the CPU of the broker per operation. Only the
-ratio counts, so that the machine does not matter; see bench/guard/comparison.py for what makes it steady. Where
-there is nothing to compare with it says so, and that is no failure.
+Starts two brokers: one with the code of the base (the parent of HEAD, or the commit where HEAD branched off --base),
+and one with the present code. Sends both the same requests in short turns, and compares the broker's CPU per operation.
+Only the ratio counts, so the machine does not matter; bench/guard/comparison.py explains why it is stable. If there is
+nothing to compare with, the guard says so and succeeds.
 
-Status 1: an operation costs more than the margin allows. If that is meant, say so in the commit message, and run with a
-larger --margin.
+Status 1: an operation costs more than the margin allows. If this is intended, explain it in the commit message, and run
+with a larger --margin.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
 COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # with --instructions
-TURNS, FIRST_TURNS = 100, 5  # of each broker and operation; the first ones warm up and do not count
-# The sources as they are, compiled or not; bytecode is kept, as `make run` keeps it.
+TURNS, FIRST_TURNS = 100, 5  # turns per broker and operation; the first ones are a warm-up and do not count
+# Run the sources as they are, whether or not they are compiled. Bytecode is kept, as with `make run`.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "ODRADEK_PURE": "1",
@@ -53,7 +53,8 @@ class Side:
 
     @classmethod
     def of(cls, source: Path, work: Path, name: str, kind: type[BrokerProcess] = BrokerProcess) -> Side:
-        """Raises RuntimeError where the code that runs would be another's."""
+        """Returns a broker for the code in `source`. Raises RuntimeError if Python would import the code from
+        elsewhere."""
         words = [sys.executable, "-c", WHERE]
         done = subprocess.run(
             words, cwd=source, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=True
@@ -63,7 +64,7 @@ class Side:
         return cls(kind(work / name, environment=ENVIRONMENT, source=source))
 
     def cpu_us(self, turn: Turn) -> float:
-        """CPU of the broker per operation of this turn."""
+        """Returns the broker's CPU per operation in this turn."""
         assert self.broker.pid is not None
         before = cpu_seconds(self.broker.pid)
         operations = turn()
@@ -71,7 +72,8 @@ class Side:
 
 
 def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
-    """The two brokers take turns, each is the first one every other time. Raises NoBase if only `before` refuses."""
+    """Measures both brokers in turns; which one begins alternates. Raises NoBase if only `before` refuses the
+    operation."""
     with ExitStack() as stack:
         new = operation.begin(after.broker.bootstrap, stack)
         try:
@@ -107,7 +109,7 @@ def compare(operation: Operation, before: Side, after: Side, margin: float) -> V
 
 
 def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Operation]:
-    """Those that have become slower than the code in `source`."""
+    """Returns the operations that cost more than with the code in `source`."""
     with tempfile.TemporaryDirectory(prefix="odradek-guard-") as folder, ExitStack() as stack:
         before = Side.of(source, Path(folder), "before")
         after = Side.of(REPOSITORY, Path(folder), "after")
@@ -120,7 +122,7 @@ def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Op
 
 
 def count(source: Path, operations: Sequence[Operation]) -> None:
-    """Prints the instructions of each operation, with the code in `source` and with the code as it is."""
+    """Prints the instructions of each operation, with the code in `source` and with the present code."""
     with tempfile.TemporaryDirectory(prefix="odradek-guard-") as folder, ExitStack() as stack:
         sides = [
             Side.of(root, Path(folder), name, CountedBroker)
@@ -134,7 +136,7 @@ def count(source: Path, operations: Sequence[Operation]) -> None:
             for number in range(COUNTED_TURNS + 1):
                 for side, turn, found in zip(sides, turns, counts, strict=True):
                     counted = instructions(side.broker, turn, COUNTED_OPERATIONS)
-                    if number:  # the first turn warms up
+                    if number:  # the first turn is a warm-up
                         found.append(counted)
             before, after = map(statistics.median, counts)
             print(f"{operation.name:32} {before:10,.0f} → {after:10,.0f}  {after / before - 1:+6.1%}", flush=True)

@@ -1,4 +1,4 @@
-"""The commit to compare with, and its code in a directory of its own."""
+"""Finds the commit to compare with, and unpacks its code."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from tests.support.oracle import REPOSITORY
 
-PACKAGE = "odradek"  # all that a broker runs
+PACKAGE = "odradek"  # contains all code that a broker runs
 
 
 class NoBase(Exception):
-    """There is nothing to compare with; the message says why."""
+    """There is nothing to compare with. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """commit   its full name"""
+    """The commit to compare with, by its full hash."""
 
     commit: str
     subject: str
@@ -30,10 +30,8 @@ class Base:
 
 
 def find_base(wanted: str | None, repository: Path = REPOSITORY) -> Base:
-    """The parent of HEAD, or where HEAD left `wanted`, a branch or commit. Raises NoBase.
-
-    `wanted` = HEAD compares what has not been committed with the last commit.
-    """
+    """Returns the parent of HEAD, or the commit where HEAD branched off `wanted`, a branch or commit. Raises NoBase.
+    With `wanted` = HEAD, uncommitted changes are compared with the last commit."""
     if wanted is None:
         try:
             commit = git(repository, "rev-parse", "--verify", "--quiet", "HEAD^")
@@ -48,13 +46,13 @@ def find_base(wanted: str | None, repository: Path = REPOSITORY) -> Base:
 
 
 def differs(repository: Path, commit: str) -> bool:
-    """Whether the code in the working tree is not that of the commit."""
+    """Returns whether the code in the working tree differs from that of the commit."""
     changed = git(repository, "diff", "--name-only", commit, "--", PACKAGE)
     return any(name.endswith((".py", ".json")) for name in changed.splitlines())
 
 
 def unpack(base: Base, into: Path, repository: Path = REPOSITORY) -> Path:
-    """The package as it was at that commit, below `into`."""
+    """Unpacks the package as of that commit below `into`."""
     archive = git_bytes(repository, "archive", "--format=tar", base.commit, PACKAGE)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(into, filter="data")

@@ -1,7 +1,8 @@
-"""Whether an operation costs more CPU than before: the guard's verdict on what was measured, without a clock.
+"""Decides whether an operation costs more CPU than before, given the measurements. Uses no clock.
 
-The two brokers take short turns. Whatever else the machine does only adds to the CPU time of a turn (caches, a core
-that is shared), so the quietest turns of each are compared; and what seems slower is measured again before it counts.
+The two brokers take short turns. Other work on the machine can only increase the CPU time of a turn (caches, a shared
+core), so the quietest turns of each broker are compared. If an operation seems slower, it is measured again before that
+counts.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-MARGIN = 1.25  # the most that an operation may cost, in units of what it cost before
-ATTEMPTS = 3  # an operation is slower if each of so many measurements says so
+MARGIN = 1.25  # the highest cost that is accepted, relative to the cost before
+ATTEMPTS = 3  # an operation counts as slower if each of these measurements shows it
 QUIETEST = 0.2  # the share of the turns that count
 
 
@@ -23,7 +24,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """CPU of the broker per operation in µs, one value for each turn."""
+    """The broker's CPU per operation in µs, for each turn."""
 
     before: Sequence[float]
     after: Sequence[float]
@@ -34,7 +35,7 @@ class Attempt:
 
 
 def cost(turns: Sequence[float]) -> float:
-    """The mean of the quietest turns, at least one of them. Raises ValueError if there are none."""
+    """Returns the mean of the quietest turns, at least one. Raises ValueError if there are none."""
     if not turns:
         raise ValueError("no turns were measured")
     quietest = sorted(turns)[: max(1, int(len(turns) * QUIETEST))]
@@ -42,8 +43,8 @@ def cost(turns: Sequence[float]) -> float:
 
 
 def verdict(attempts: Sequence[Attempt], margin: float = MARGIN) -> Verdict:
-    """One attempt within the margin is enough: what disturbs a measurement comes and goes, and a slower operation is
-    slower each time."""
+    """Returns the verdict. A single attempt within the margin suffices: disturbances come and go, but a slower
+    operation is slower in each attempt."""
     if any(attempt.ratio <= margin for attempt in attempts):
         return Verdict.AS_BEFORE
     return Verdict.SLOWER if len(attempts) >= ATTEMPTS else Verdict.AGAIN

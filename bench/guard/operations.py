@@ -1,6 +1,7 @@
-"""The operations that the guard compares: requests on sockets, since two commits have the wire in common and no code.
+"""The operations that the guard compares. They are requests on sockets, because two commits share the protocol but no
+code.
 
-Requests go out in bursts, so that the broker's own work is most of what is measured, and every answer is checked.
+Requests are sent in bursts, so that most of the measured work is the broker's own. Every response is checked.
 """
 
 from __future__ import annotations
@@ -56,29 +57,29 @@ PRODUCE_VERSION, TRANSACTIONAL_PRODUCE_VERSION, END_TXN_VERSION = 9, 12, 5
 FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERSION = 12, 3, 3, 4, 8
 BURST = 16  # requests that are sent at once
 PRODUCERS = 8
-TRANSACTIONS = 2  # of each producer in a turn
-SHARED_RECORDS = 2_000  # more than all turns of a row take
+TRANSACTIONS = 2  # per producer and turn
+SHARED_RECORDS = 2_000  # more than all turns of a row consume
 SHARE_FETCH_VERSION = 2
 SESSION_TIMEOUT_MS = 600_000
 
-Turn: TypeAlias = Callable[[], int]  # sends, waits for all answers, and returns the number of operations
+Turn: TypeAlias = Callable[[], int]  # sends requests, waits for all responses, and returns the number of operations
 
 
 class Refused(Exception):
-    """A request was answered with an error, so that its cost says nothing."""
+    """A request was answered with an error, so its cost means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`begin` prepares it on a broker, given as host:port; what it opens is closed with the stack."""
+    """An operation. `begin` prepares it on a broker, given as host:port; the stack closes what it opens."""
 
     name: str
     begin: Callable[[str, ExitStack], Turn]
 
 
 class Bursts:
-    """A turn of so many bursts of one request; of each answer the error code is read at its place, counted behind the
-    answer's length."""
+    """A turn that sends bursts of one request. Checks the error code of each response, at `error_at` bytes after the
+    length."""
 
     def __init__(self, wire: Wire, frame: bytes, error_at: int, bursts: int) -> None:
         self._wire = wire
@@ -96,7 +97,7 @@ class Bursts:
         return self._bursts * BURST
 
     def one_by_one(self) -> int:
-        """Sends as many, each after the answer to the last one, which is not looked at."""
+        """Sends the same number of requests one at a time, and does not check the responses."""
         frame = self._burst[: len(self._burst) // BURST]
         for _ in range(self._bursts * BURST):
             self._wire.send_bytes(frame)
@@ -105,7 +106,7 @@ class Bursts:
 
 
 def produced(name: str, partitions: Sequence[int], value_bytes: int, acks: int = -1) -> bytes:
-    """A Produce of one record for each partition."""
+    """Returns a Produce with one record for each partition."""
     batches = [
         PartitionProduceData(
             index=index,
@@ -125,14 +126,14 @@ def produce(
     def begin(bootstrap: str, stack: ExitStack) -> Turn:
         name = stack.enter_context(topic(bootstrap, len(partitions)))
         wire = stack.enter_context(Wire(bootstrap))
-        # correlation id, tags, count of topics, name with its length, count of partitions, index
+        # correlation id, tags, number of topics, name with its length, number of partitions, index
         return Bursts(wire, produced(name, partitions, value_bytes, acks), 4 + 1 + 1 + 1 + len(name) + 1 + 4, bursts)
 
     return begin
 
 
 def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack], Turn]:
-    """The last batch of a partition, without a session."""
+    """Fetches the last batch of a partition, without a session."""
 
     def begin(bootstrap: str, stack: ExitStack) -> Turn:
         name = stack.enter_context(topic(bootstrap, 1))
@@ -146,14 +147,14 @@ def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack
         wire.send_bytes(frame)
         if len(wire.receive_bytes()) < value_bytes:
             raise Refused("nothing was fetched")
-        # correlation id, tags, throttle time; the error code of the whole
+        # correlation id, tags, throttle time; then the error code of the whole response
         return Bursts(wire, frame, 4 + 1 + 4, bursts)
 
     return begin
 
 
 def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Of the only member of a classic group."""
+    """Heartbeats of the only member of a classic group."""
     wire = stack.enter_context(Wire(bootstrap))
     group_id = f"guard-{time.monotonic_ns()}"
     await_coordinator(wire, GROUP, group_id)
@@ -166,7 +167,7 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
     )
     deadline = time.monotonic() + CLIENT_TIMEOUT_S
     while (joined := wire.ask(join, JOIN_VERSION, JoinGroupResponse)).error_code and time.monotonic() < deadline:
-        time.sleep(RETRY_S)  # the coordinator loads
+        time.sleep(RETRY_S)  # the coordinator is still loading
     sync = SyncGroupRequest(
         group_id=group_id,
         generation_id=joined.generation_id,
@@ -182,7 +183,7 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Of the only member of a consumer group (KIP-848), with nothing new in it."""
+    """Heartbeats of the only member of a consumer group (KIP-848), with no changes."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -193,7 +194,7 @@ def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
-    """Of one partition, without a member, as administrators commit."""
+    """Commits the offset of one partition without a member, as administrators do."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -201,13 +202,14 @@ def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
         group_id=f"{name}-group",
         topics=[OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition(committed_offset=7)])],
     )
-    # correlation id, tags, throttle time, count of topics, name with its length, count of partitions, index
+    # correlation id, tags, throttle time, number of topics, name with its length, number of partitions, index
     error_at = 4 + 1 + 4 + 1 + 1 + len(name) + 1 + 4
     return Bursts(wire, request_bytes(request, OFFSET_COMMIT_VERSION, 1, "guard"), error_at, 4)
 
 
 class TransactionalProducer:
-    """transaction.version 2: a Produce that adds its partition, and an EndTxn that gives the next epoch."""
+    """A producer with transaction.version 2: a Produce that adds its partition, and an EndTxn whose response contains
+    the next epoch."""
 
     def __init__(self, wire: Wire, name: str, partition: int) -> None:
         self._wire, self._name, self._partition = wire, name, partition
@@ -273,7 +275,7 @@ def transactions(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 class ShareMember:
-    """The only member of a share group, which has one partition of a topic full of records."""
+    """The only member of a share group, with one partition that is full of records."""
 
     def __init__(self, bootstrap: str, stack: ExitStack, records: int) -> None:
         self.name = stack.enter_context(topic(bootstrap, 1))
@@ -285,15 +287,15 @@ class ShareMember:
         self.group_id = f"{name}-group"
         self.member = joined(wire, self.group_id, name, 1, 1)[0]
         self._epoch = 0
-        self.next_offset = 0  # of the first record that is not acquired yet
+        self.next_offset = 0  # offset of the first record that is not acquired yet
 
     def stay(self) -> None:
-        """Sends a heartbeat, without which the group would forget the member in the midst of a slow row."""
+        """Sends a heartbeat; without it, the group would drop the member during a slow row."""
         answer = self.wire.ask(heartbeat_of(self.group_id, self.name, self.member), 1, ShareGroupHeartbeatResponse)
         check(answer.error_code)
 
     def fetch(self, max_records: int, accepted: range = range(0)) -> range:
-        """Accepts the records at these offsets, and returns the offsets of those that are acquired."""
+        """Accepts the records at these offsets, and returns the offsets of newly acquired records."""
         batch = AcknowledgementBatch(first_offset=accepted.start, last_offset=accepted.stop - 1, acknowledge_types=[1])
         partition = ShareFetchPartition(acknowledgement_batches=[batch] if accepted else [])
         request = ShareFetchRequest(
@@ -316,7 +318,7 @@ class ShareMember:
 
 
 def share_fetches(bootstrap: str, stack: ExitStack) -> Turn:
-    """ShareFetch of one record, which accepts the record before."""
+    """Sends a ShareFetch for one record, which also accepts the previous record."""
     member = ShareMember(bootstrap, stack, SHARED_RECORDS)
     held = [range(0)]
 
@@ -329,7 +331,7 @@ def share_fetches(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def share_transactions(bootstrap: str, stack: ExitStack) -> Turn:
-    """TxnShareAcknowledge of one record, and EndTxn."""
+    """Accepts one record with TxnShareAcknowledge, and commits with EndTxn."""
     with Wire(bootstrap) as wire:
         finalise_share_transactions(wire)
     member = ShareMember(bootstrap, stack, SHARED_RECORDS)

@@ -1,6 +1,7 @@
-"""kfake, franz-go's broker in memory, as a process: what is possible without a disk, in a compiled language.
+"""Runs kfake, franz-go's in-memory broker, as a process. It shows what is possible without a disk, in a compiled
+language.
 
-Its server is main.go beside this file, built once with Go and kept in the cache directory of the user.
+Its server is main.go in this folder. It is built with Go on first use, and kept in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FILES = ("main.go", "go.mod", "go.sum")
 
 
 def built() -> Path:
-    """The server. Raises NotThere."""
+    """Builds the server if necessary, and returns its path. Raises NotThere."""
     digest = hashlib.sha256(b"".join((SOURCES / name).read_bytes() for name in FILES)).hexdigest()
     program = CACHE / f"kfake-{digest[:16]}"
     if program.exists():
@@ -39,7 +40,7 @@ def built() -> Path:
 
 
 class KfakeProcess(Broker):
-    """It keeps nothing on the disk, and knows no settings."""
+    """A kfake server. It stores nothing on disk, and has no settings."""
 
     name = "kfake"
 

@@ -1,10 +1,12 @@
-"""How cost grows: `make bench ARGS=scale`. Connections, partitions, producers, the size of a log, groups.
+"""Measures how cost grows: `make bench ARGS=scale`. Axes: connections, partitions, producers, the size of a log,
+groups.
 
     python -m bench.scale [--only connections,log] [--largest 1000] [--json FILE] [--charts docs/scale]
 
-Every size has a broker of its own: CPU per request, p99, RSS after the load, and what a restart costs after a stop and
-after a kill, in CPU time, which other work on the machine changes least. Prints a table, and where each cost has
-doubled; --charts writes an SVG for each axis, and the table. --charts with --from FILE draws what --json has kept.
+Every size gets its own broker. Measured are CPU per request, p99, RSS after the load, and the cost of a restart after a
+stop and after a kill, in CPU time, which depends least on other work of the machine. Prints a table, and where each
+cost has doubled. --charts writes an SVG for each axis, and the table. --charts with --from FILE draws the figures that
+--json has stored.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def measure(axis: Axis, size: int, work: Path) -> Point:
 
 
 def restarted(broker: Broker, end: Callable[[Broker], None], is_back: Callable[[Wire], None]) -> float:
-    """CPU seconds of the new process until it serves again."""
+    """Restarts the broker. Returns the CPU seconds of the new process until it serves again."""
     end(broker)
     broker.start()
     with Wire(broker.bootstrap, timeout_s=300) as wire:
@@ -61,7 +63,7 @@ def restarted(broker: Broker, end: Callable[[Broker], None], is_back: Callable[[
 
 
 def run(axis: Axis, largest: int | None) -> Curve:
-    """A size that fails ends the curve, and is told."""
+    """Measures all sizes of an axis. A size that fails is reported, and ends the curve."""
     points: list[Point] = []
     curve = Curve(axis.name, axis.title, axis.request, ())
     for size in axis.sizes:

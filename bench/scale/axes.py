@@ -1,4 +1,4 @@
-"""What is there in growing numbers, and the requests that are measured meanwhile."""
+"""The axes along which numbers grow, and the requests that are measured at each size."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 PRODUCE_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 9, 3, 3, 4
-PER_TOPIC = 1_000  # partitions
-CONNECTIONS = 32  # where their number is not what grows
+PER_TOPIC = 1_000  # partitions in one topic
+CONNECTIONS = 32  # on the axes that do not vary it
 IN_FLIGHT = 32
-TURNS, PER_TURN = 40, 192  # requests for the CPU, many at a time; the quietest turns count
-ROUNDS, PER_ROUND = 8, 500  # requests for p99, one after the other; the quietest round counts
+TURNS, PER_TURN = 40, 192  # requests for the CPU time, many at a time; the quietest turns count
+ROUNDS, PER_ROUND = 8, 500  # requests for p99, one at a time; the quietest round counts
 SESSION_TIMEOUT_MS = 1_800_000
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """CPU of the broker per request, and p99 of its answers."""
+    """The broker's CPU per request, and the p99 of its responses."""
 
     cpu_us: float
     p99_us: float
@@ -46,8 +46,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`measure` sets up so many of them on the subject's broker, and measures; `is_back` waits after a restart until
-    the broker serves them again."""
+    """An axis. `measure` creates `size` objects on the subject's broker, and measures requests. `is_back` waits until a
+    restarted broker serves them again."""
 
     name: str
     title: str
@@ -58,7 +58,8 @@ class Axis:
 
 
 class Requests:
-    """Request number i goes over connection i; the error code of each answer stands at `error_at` behind its length."""
+    """Sends requests round robin over the connections. The error code of each response is at `error_at` bytes after its
+    length."""
 
     def __init__(self, wires: Sequence[Wire], frames: Sequence[bytes], error_at: int) -> None:
         self._wires, self._frames, self._error_at = wires, frames, error_at
@@ -66,7 +67,7 @@ class Requests:
 
     def measure(self, broker: Broker) -> Load:
         assert broker.pid is not None
-        self._run(max(len(self._wires), len(self._frames)))  # each connection and each request once
+        self._run(max(len(self._wires), len(self._frames)))  # uses each connection and each request once
         turns = []
         for _ in range(TURNS):
             before = cpu_seconds(broker.pid)
@@ -116,13 +117,14 @@ def partitions(subject: Subject, count: int) -> Load:
 
 
 def producers(subject: Subject, count: int) -> Load:
-    """As many transactions at a time, each producer on its connection: p99 is that of EndTxn, queueing included."""
+    """Runs as many transactions at a time as there are producers, each on its own connection. p99 is that of EndTxn,
+    including queueing."""
     runs = [RawTransactions(count, 2).measure(subject, 0.5) for _ in range(3)]
     return Load(min(run["cpu_us_per_transaction"] for run in runs), min(run["p99_us"] for run in runs))
 
 
 def log(subject: Subject, size_mb: int) -> Load:
-    """The log is written beside a stopped broker, which recovers it before anything is measured."""
+    """Writes the log while the broker is stopped; the broker recovers it before the measurement."""
     broker = subject.broker
     with Wire(broker.bootstrap) as wire:
         _create(wire, 1)
@@ -137,14 +139,14 @@ def log(subject: Subject, size_mb: int) -> Load:
 
 
 def forget_cached(directory: Path) -> None:
-    """The page cache is not to stay full of zeros."""
+    """Removes a log from the page cache, so that its zeros do not fill the cache."""
     for path in directory.glob("*.log"):
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def groups(subject: Subject, count: int) -> Load:
-    """Classic groups of one member each."""
+    """Creates classic groups with one member each."""
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(subject.bootstrap)) for _ in range(CONNECTIONS)]
         frames = [_member(wires[0], f"group-{number}") for number in range(count)]
@@ -153,12 +155,12 @@ def groups(subject: Subject, count: int) -> Load:
 
 
 def _topic(number: int) -> str:
-    """They all have names of one length."""
+    """Returns the name of a topic. All names have the same length."""
     return f"scale-{number:03d}"
 
 
 def _create(wire: Wire, count: int) -> None:
-    """So many partitions, in topics of no more than PER_TOPIC: a request may not make 10,000 partitions."""
+    """Creates partitions, in topics of at most PER_TOPIC: one request may not create 10,000 partitions."""
     for number, first in enumerate(range(0, count, PER_TOPIC)):
         create(wire, [_topic(number)], min(PER_TOPIC, count - first))
     _await_partitions(wire, count)
@@ -169,7 +171,7 @@ def _await_partitions(wire: Wire, count: int) -> None:
 
 
 def _produce(wires: Sequence[Wire], count: int) -> Requests:
-    """1 KiB, acks=all, to one partition after the other."""
+    """Returns Produce requests of 1 KiB with acks=all, for one partition after the other."""
     batch = build_batch([NewRecord(None, os.urandom(1024), time.time_ns() // 1_000_000)])
     frames = [
         request_bytes(
@@ -180,12 +182,12 @@ def _produce(wires: Sequence[Wire], count: int) -> Requests:
         )
         for index in range(count)
     ]
-    # correlation id, tags, count of topics, name with its length, count of partitions, index
+    # correlation id, tags, number of topics, name with its length, number of partitions, index
     return Requests(wires, frames, 4 + 1 + 1 + 1 + len(_topic(0)) + 1 + 4)
 
 
 def _member(wire: Wire, group_id: str) -> bytes:
-    """Joins; returns the heartbeat."""
+    """Joins a group, and returns the member's heartbeat."""
     await_coordinator(wire, GROUP, group_id)
     join = JoinGroupRequest(
         group_id=group_id,
@@ -196,7 +198,7 @@ def _member(wire: Wire, group_id: str) -> bytes:
     )
     deadline = time.monotonic() + 60
     while (joined := wire.ask(join, JOIN_VERSION, JoinGroupResponse)).error_code and time.monotonic() < deadline:
-        time.sleep(0.01)  # the coordinator loads
+        time.sleep(0.01)  # the coordinator is still loading
     assignments = [SyncGroupRequestAssignment(member_id=joined.member_id)]
     sync = SyncGroupRequest(
         group_id=group_id,

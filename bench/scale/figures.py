@@ -1,16 +1,17 @@
-"""What was measured at each size, where the knee is, and the table. No clock, no broker."""
+"""The figures measured at each size, their knees, and the table. Uses no clock and no broker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-KNEE = 2.0  # times the cost at the smallest size
+KNEE = 2.0  # in multiples of the cost at the smallest size
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One size. `cpu_us`: CPU of the broker per request; the restarts: its CPU until every partition answers."""
+    """The figures of one size. `cpu_us` is the broker's CPU per request. The restarts are its CPU seconds until every
+    partition responds."""
 
     size: int
     cpu_us: float
@@ -22,7 +23,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`fields`: of a point, each with its name in the legend."""
+    """A metric. `fields` lists fields of Point, each with its name in the legend."""
 
     title: str
     unit: str
@@ -39,7 +40,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points in the order of their sizes, of one axis. `request` says what was measured."""
+    """The points of one axis, ordered by size. `request` describes the measured request."""
 
     name: str
     title: str
@@ -52,7 +53,7 @@ class Curve:
 
 
 def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
-    """The smallest size from which on the cost stays at twice that of the smallest size or more; None: nowhere."""
+    """Returns the smallest size from which the cost stays at least twice that of the smallest size, or None."""
     found = None
     for size, value in zip(sizes, values, strict=True):
         if value < KNEE * values[0]:
@@ -63,7 +64,7 @@ def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
 
 
 def knees(curve: Curve) -> list[str]:
-    """A sentence part for each metric."""
+    """Returns a phrase for each metric."""
     sizes = [point.size for point in curve.points]
     told = []
     for metric in METRICS:
@@ -87,7 +88,7 @@ def shown(value: float) -> str:
 
 
 def table(curves: Sequence[Curve]) -> str:
-    """Markdown."""
+    """Formats the figures as a Markdown table."""
     lines = [
         "| | size | CPU per request | p99 | RSS | restart, stopped | restart, killed |",
         "|---|---|---|---|---|---|---|",

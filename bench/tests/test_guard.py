@@ -1,4 +1,4 @@
-"""The guard calls an operation slower when it is, and never because the machine was busy."""
+"""The guard calls an operation slower if it is slower, and never because the machine was busy."""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +13,8 @@ TURNS = 40
 
 
 def measured(random: Random, cost_us: float, *, disturbed: float = 0.6) -> list[float]:
-    """Turns of a broker on a busy machine: a share of them cost up to three times as much, the others a little more."""
+    """Returns turns of a broker on a busy machine: some of them cost up to three times as much, the others a little
+    more."""
     return [
         cost_us * (random.uniform(1.2, 3.0) if random.random() < disturbed else random.uniform(1.0, 1.08))
         for _ in range(TURNS)
