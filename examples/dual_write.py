@@ -1,9 +1,9 @@
-"""A database and Kafka stay consistent although processes are killed between the two commits.
+"""Keeps a database and Kafka consistent although processes are killed between the two commits.
 
     make example-dual-write        or: python examples/dual_write.py
 
 Starts a broker in a temporary directory, with a SQLite database beside it. Separate processes write orders to both. Two
-of them are killed: one after the database has committed and before Kafka has, one before either has.
+of them are killed: one after the commit of the database and before that of Kafka, the other before both commits.
 """
 
 import argparse
@@ -28,22 +28,22 @@ TRANSACTIONAL_ID = "order-service-1"
 START_TIMEOUT_S = 30
 
 
-# --- The application: this is all that a program of your own needs.
+# --- The application: this is all that your own program needs.
 
 
 def place_order(database: str, bootstrap: str, item: str, killed_after: str | None) -> None:
-    """A row and a message, together."""
+    """Writes a row and a message together."""
 
     def watch(step: Step, result: Result | None) -> None:
         if result is not None and step.name == killed_after:
-            os.kill(os.getpid(), signal.SIGKILL)  # as if somebody had pulled the plug
+            os.kill(os.getpid(), signal.SIGKILL)  # like a power failure
 
     with (
         DualWrite(
             connect=lambda: sqlite3.connect(database),
             bootstrap_servers=bootstrap,
             transactional_id=TRANSACTIONAL_ID,
-            observe=watch,  # for this show only
+            observe=watch,  # only for this demonstration
         ) as dual,
         dual.transaction() as transaction,
     ):
@@ -51,7 +51,7 @@ def place_order(database: str, bootstrap: str, item: str, killed_after: str | No
         transaction.send(TOPIC, item.encode())
 
 
-# --- The show.
+# --- The demonstration.
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def run(database: str, bootstrap: str, item: str, *, killed_after: Step | None =
 
 
 def recover(database: str, bootstrap: str) -> None:
-    """What every program does when it starts: `with DualWrite(...)` does it by itself."""
+    """Recovers as every program does when it starts: `with DualWrite(...)` does this automatically."""
     dual = DualWrite(
         connect=lambda: sqlite3.connect(database), bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID
     )
@@ -117,7 +117,7 @@ def rows(database: str) -> list[str]:
 
 
 def messages(bootstrap: str) -> list[str]:
-    """As readers of committed records see them."""
+    """Returns the messages that readers of committed records see."""
     partition = TopicPartition(TOPIC, 0)
     found: list[str] = []
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
@@ -131,7 +131,7 @@ def messages(bootstrap: str) -> list[str]:
 
 @contextmanager
 def broker(folder: Path) -> Iterator[str]:
-    """A broker on a free port; gives its address."""
+    """Starts a broker on a free port, and yields its address."""
     ready = folder / "ready.json"
     words = [sys.executable, "-m", "odradek", "serve", "--port", "0", "--ready-file", str(ready)]
     words += ["--data-dir", str(folder / "log"), "--override", "transaction.two.phase.commit.enable=true"]

@@ -1,10 +1,10 @@
-"""A queue whose jobs each give exactly one result, although workers and the broker are killed at random.
+"""A queue whose jobs each produce exactly one result, although workers and the broker are killed at random.
 
     make example-queue        or: python examples/exactly_once_queue.py [--jobs 1200] [--kills 12] [--seed 1]
 
-Starts a broker in a temporary directory and four workers of one share group. Each takes jobs from one topic, writes the
-results to another one, and acknowledges the jobs in the same transaction (KIP-1289). Meanwhile workers and the broker
-are killed with kill -9 and started again.
+Starts a broker in a temporary directory, and four workers of one share group. Each worker takes jobs from one topic,
+writes the results to another, and acknowledges the jobs in the same transaction (KIP-1289). Meanwhile, workers and the
+broker are killed with kill -9 and started again.
 """
 
 import argparse
@@ -41,33 +41,34 @@ PATIENCE_S = 120
 BEGAN = time.monotonic()
 
 
-# --- The application: this is all that a program of your own needs.
+# --- The application: this is all that your own program needs.
 
 
 def set_up(bootstrap: str) -> None:
-    """Once for the cluster, as an administrator."""
+    """Sets up the cluster once, as an administrator."""
     with Admin(bootstrap_servers=bootstrap) as admin:
-        # Or: odradek features upgrade --feature odradek.share.transactions=1
+        # On the command line: odradek features upgrade --feature odradek.share.transactions=1
         admin.update_features({"odradek.share.transactions": 1})
         admin.create_topics([NewTopic(JOBS), NewTopic(RESULTS)])  # the workers share even a single partition
         settings = {
             "share.auto.offset.reset": "earliest",
-            "share.delivery.count.limit": "10",  # then a job is given up; each worker that dies over it counts
+            # After this many deliveries a job is given up; each worker that dies while processing it counts.
+            "share.delivery.count.limit": "10",
         }
         changes = [ConfigChange(AlterOperation.SET, name, value) for name, value in settings.items()]
         admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): changes})
 
 
 class Worker:
-    """Works until it is killed. `name` is its transactional id: no two workers have the same one at a time, and the one
-    that is started in place of a dead one has the dead one's. `more`: settings of both clients."""
+    """Processes jobs until it is killed. `name` is its transactional id. No two running workers have the same name, and
+    a replacement for a dead worker has the dead worker's name. `more` contains settings for both clients."""
 
     def __init__(self, bootstrap: str, name: str, **more: float) -> None:
         self.consumer = ShareConsumer(
             JOBS,
             bootstrap_servers=bootstrap,
             group_id=GROUP,
-            share_acknowledgement_mode="transactional",  # nobody but the producer acknowledges
+            share_acknowledgement_mode="transactional",  # only the producer acknowledges
             share_acquire_mode="record_limit",
             max_poll_records=10,  # jobs in one transaction
             bootstrap_timeout_ms=START_TIMEOUT_S * 1000,
@@ -82,17 +83,19 @@ class Worker:
 
     def run(self) -> None:
         with self.consumer, self.producer:
-            until_done(self.producer.init_transactions)  # aborts what the dead one left open: its jobs come again
+            # Aborts the dead worker's open transaction, so its jobs are delivered again.
+            until_done(self.producer.init_transactions)
             while True:
                 for jobs in self.consumer.getmany().values():
                     self.process(jobs)
 
     def process(self, jobs: list[ShareRecord]) -> bool:
-        """The results and the acknowledgements of the jobs become final together, or not at all. Whether they did.
+        """Commits the results and the acknowledgements of the jobs together, or neither. Returns whether they were
+        committed.
 
-        A FatalError is not caught: the process ends, and the one in its place begins with `init_transactions`. So it is
-        with ProducerFenced, which comes when the jobs took longer than their locks last: the broker has ended the
-        transaction, and then given them to somebody else.
+        A FatalError is not caught: the process ends, and its replacement begins with `init_transactions`. The same
+        applies to ProducerFenced, which is raised if the jobs took longer than their locks last: the broker has then
+        ended the transaction and given the jobs to another worker.
         """
         try:
             until_done(self.producer.begin_transaction)
@@ -100,21 +103,23 @@ class Worker:
                 self.producer.send(RESULTS, self.result_of(job), key=job.value)
             self.producer.send_share_acknowledgements_to_transaction(jobs, self.consumer.share_group_metadata())
             until_done(self.producer.commit_transaction)
-        except AbortableError:  # a job is no longer ours, or something was not written
+        except AbortableError:  # a job no longer belongs to this worker, or a write failed
             until_done(self.producer.abort_transaction)
-            for job in jobs:  # so that they come again now, and not when their locks run out
+            for job in jobs:  # makes the jobs available now, rather than when their locks expire
                 self.consumer.acknowledge(job, AcknowledgeType.RELEASE)
             return False
         return True
 
     def result_of(self, job: ShareRecord) -> bytes:
-        """The work itself. It may be done more than once, since workers die over it; its result counts once."""
+        """Does the work itself. It may run more than once, because workers die while they do it; only one result
+        counts."""
         time.sleep(0.02)
         return b"%s, %d. delivery" % (job.value, job.delivery_count)
 
 
 def until_done(step: Callable[[], object]) -> None:
-    """After a RetriableError nobody knows: even a commit may have been carried out. So the same again, nothing else."""
+    """Repeats a step until it succeeds. After a RetriableError the outcome is unknown: even a commit may have
+    succeeded. So the same step must be repeated, before anything else."""
     while True:
         try:
             step()
@@ -123,7 +128,7 @@ def until_done(step: Callable[[], object]) -> None:
             time.sleep(0.1)
 
 
-# --- The show.
+# --- The demonstration.
 
 
 def main(jobs: int, kills: int, seed: int) -> None:
@@ -141,7 +146,7 @@ def main(jobs: int, kills: int, seed: int) -> None:
 
 
 def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
-    """Until there are so many results, or more."""
+    """Kills workers and the broker until there is a result for every job, or more."""
     with workers(broker.address) as running:
         began = time.monotonic()
         while (done := len(results(broker.address, "read_committed"))) < jobs:
@@ -165,7 +170,8 @@ def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
                 kills -= 1
             replace_dead(running, broker.address)
             time.sleep(rng.uniform(0.2, 1.0))
-        # Results are seen before the queue has every marker, and a dead worker's transaction waits for its successor.
+        # Results become visible before the queue has every marker, and a dead worker's transaction waits for its
+        # replacement.
         while left(broker.address) != (0, 0) and time.monotonic() - began < PATIENCE_S:
             replace_dead(running, broker.address)
             time.sleep(0.1)
@@ -185,7 +191,7 @@ def give_verdict(bootstrap: str, jobs: int) -> None:
 
 
 def left(bootstrap: str) -> tuple[int | None, int]:
-    """How many jobs are not done, which None leaves unknown, and how many transactions are open."""
+    """Returns the number of unfinished jobs (None if unknown), and the number of open transactions."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         (queue,) = admin.list_share_group_offsets(GROUP).values()
         return queue.lag, len(admin.list_transactions(states=["Ongoing"]))
@@ -199,7 +205,7 @@ def fill(bootstrap: str, jobs: int) -> None:
 
 
 def results(bootstrap: str, isolation_level: str) -> list[tuple[bytes | None, bytes]]:
-    """Key (the job) and value of every result that such a reader sees."""
+    """Returns key (the job) and value of every result that a reader with this isolation level sees."""
     partition = TopicPartition(RESULTS, 0)
     found: list[tuple[bytes | None, bytes]] = []
     with Consumer(bootstrap_servers=bootstrap, isolation_level=isolation_level) as consumer:
@@ -215,7 +221,7 @@ def results(bootstrap: str, isolation_level: str) -> list[tuple[bytes | None, by
 
 
 class Broker:
-    """On a data directory that it finds again; it keeps its port."""
+    """A broker that keeps its data directory and its port when it is restarted."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -247,7 +253,7 @@ class Broker:
 
 @contextmanager
 def workers(bootstrap: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A list in which dead ones may be replaced."""
+    """Yields a list of running workers. The caller may replace dead ones in it."""
     running = [start_worker(bootstrap, number) for number in range(WORKERS)]
     try:
         yield running
@@ -286,5 +292,5 @@ if __name__ == "__main__":
     if given.work is None:
         main(given.jobs, given.kills, given.seed)
     else:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the show, which kills its workers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the demonstration, which kills its workers
         Worker(given.bootstrap, given.work).run()

@@ -1,12 +1,12 @@
-"""A data directory moves from Odradek to Apache Kafka and back; nothing is copied, converted or lost.
+"""Moves a data directory from Odradek to Apache Kafka and back. Nothing is copied, converted or lost.
 
-    make example-graduation      or: python examples/graduation.py --kafka kafka_2.13-4.3.1/libs [--payments 1000]
+    make example-graduation        or: python examples/graduation.py --kafka kafka_2.13-4.3.1/libs [--payments 1000]
 
-Starts Odradek on a new directory and writes payments in transactions, some of which are aborted. A consumer group reads
-a part of them, and one transaction is left open. Then Odradek is stopped, and Apache Kafka 4.3.1 is started on the same
-directory and the same address: the group goes on where it was, and the open transaction is committed by the client that
-began it. Kafka writes as much again, leaves a transaction open too, and hands the directory back. In the end each
-payment is counted. Needs Java 17; `make` fetches the jars of Kafka with Maven.
+Starts Odradek on a new directory, and writes payments in transactions, some of which are aborted. A consumer group
+reads some of them, and one transaction is left open. Then Odradek is stopped, and Apache Kafka 4.3.1 is started on the
+same directory and address. The group continues from its position, and the client that began the open transaction
+commits it. Kafka writes as many payments again, also leaves a transaction open, and hands the directory back. At the
+end every payment is counted. Needs Java 17; `make` downloads Kafka's jars with Maven.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def set_up(bootstrap: str) -> None:
 
 
 def pay(bootstrap: str, numbers: range) -> int:
-    """Writes these payments, and others that are aborted; returns the number of those."""
+    """Writes these payments, and others that are aborted. Returns the number of aborted payments."""
     aborted = 0
     with Producer(bootstrap_servers=bootstrap, transactional_id="shop") as producer:
         until_done(producer.init_transactions)
@@ -64,7 +64,7 @@ def pay(bootstrap: str, numbers: range) -> int:
 
 
 class OpenTransaction:
-    """A transaction that one broker begins and another one ends; the client lives as long as the transaction."""
+    """A transaction that begins on one broker and ends on another. The client lives as long as the transaction."""
 
     def __init__(self, bootstrap: str, name: str, payments: range) -> None:
         self._producer = Producer(
@@ -87,7 +87,7 @@ def send(producer: Producer, payments: Iterable[int]) -> None:
 
 
 def book(bootstrap: str, count: int) -> list[bytes | None]:
-    """The group reads so many payments further, and commits how far it has come."""
+    """Reads further payments as a member of the group, and commits the group's position."""
     found: list[bytes | None] = []
     ends_at = time.monotonic() + PATIENCE_S
     with Consumer(
@@ -108,7 +108,8 @@ def book(bootstrap: str, count: int) -> list[bytes | None]:
 
 
 def until_done(step: Callable[[], object]) -> None:
-    """After a RetriableError nobody knows whether it was done: the same again, nothing else."""
+    """Repeats a step until it succeeds. After a RetriableError the outcome is unknown, so the same step must be
+    repeated, before anything else."""
     ends_at = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -121,17 +122,15 @@ def until_done(step: Callable[[], object]) -> None:
 
 
 def seen(look: Callable[[], Seen], expected: Seen) -> Seen:
-    """The last look, which is the expected one if it comes in time.
-
-    A commit is answered before its markers are written, and Kafka lists transactions before it has loaded them all.
-    """
+    """Calls `look` until it returns the expected value, or time is up. Returns the last value. This is needed because a
+    commit is answered before its markers are written, and because Kafka lists transactions before it has loaded all."""
     ends_at = time.monotonic() + PATIENCE_S
     while (found := look()) != expected and time.monotonic() < ends_at:
         time.sleep(0.1)
     return found
 
 
-# --- The show.
+# --- The demonstration.
 
 
 def main(kafka_jars: Path, payments: int) -> None:
@@ -169,7 +168,7 @@ def show(odradek: "Broker", kafka: "Broker", payments: int) -> None:
 
 
 class Ledger:
-    """What has been done so far, whichever broker did it; every method tells what it saw."""
+    """Keeps account of what was done so far, on either broker. Every method prints what it saw."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -180,7 +179,7 @@ class Ledger:
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def fill(self, broker: str, count: int) -> None:
-        """Writes payments; the group reads half of what it has not read yet."""
+        """Writes payments. The group reads half of the payments that it has not read yet."""
         aborted = pay(self._address, self._take(count, self._committed))
         say(f"{broker}: {count:,} more payments are committed, {aborted:,} others were aborted.")
         self._book((len(self._committed) - len(self._booked)) // 2)
@@ -201,7 +200,7 @@ class Ledger:
         self._compare()
 
     def check(self, broker: str) -> None:
-        """After a change of brokers: everything is as it was."""
+        """Checks, after a change of brokers, that everything is as it was."""
         self._compare()
         state = (1, self._offsets)
         assert seen(self._state, state) == state, "the open transaction or the group's offsets differ"
@@ -226,12 +225,12 @@ class Ledger:
         _, self._offsets = self._state()
 
     def _state(self) -> tuple[int, dict[TopicPartition, OffsetAndMetadata]]:
-        """How many transactions are open, and what the group has committed."""
+        """Returns the number of open transactions, and the group's committed offsets."""
         with Admin(bootstrap_servers=self._address) as admin:
             return len(admin.list_transactions(states=["Ongoing"])), admin.list_group_offsets(GROUP)
 
     def _compare(self) -> None:
-        """Whether a new reader finds each committed payment once, and nothing else."""
+        """Checks that a new reader finds each committed payment once, and nothing else."""
         committed: Counter[bytes | None] = Counter(b"payment %d" % number for number in self._committed)
         assert seen(lambda: Counter(committed_values(self._address)), committed) == committed, "the payments differ"
 
@@ -242,7 +241,8 @@ def committed_values(bootstrap: str) -> list[bytes | None]:
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
-        ends = consumer.end_offsets(partitions)  # of such a reader: where the first open transaction begins
+        # With read_committed, the end is where the first open transaction begins.
+        ends = consumer.end_offsets(partitions)
         while any(consumer.position(each) < ends[each] for each in partitions):
             for records in consumer.getmany(timeout_ms=200).values():
                 found += [record.value for record in records]
@@ -253,7 +253,7 @@ def committed_values(bootstrap: str) -> list[bytes | None]:
 
 
 class Broker(ABC):
-    """On a data directory that another broker has left, or that is new."""
+    """A broker on a data directory that is new, or that another broker has left."""
 
     name: str
 
@@ -299,7 +299,7 @@ class Odradek(Broker):
 
 
 class Kafka(Broker):
-    """With the node id and the cluster id that it finds in the directory; formatting is not needed."""
+    """Uses the node id and the cluster id that it finds in the directory, which need not be formatted."""
 
     name = "Apache Kafka"
 
@@ -322,7 +322,7 @@ class Kafka(Broker):
         }
         properties = self.folder / "kafka.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        options = ["-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # starts soon, on two cores
+        options = ["-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # start quickly, on two cores
         return ["java", *options, "-cp", f"{self._jars}/*", "kafka.Kafka", str(properties)]
 
 

@@ -1,14 +1,14 @@
-"""Orders are enriched by a streaming query of Spark, each exactly once, although drivers and the broker are killed.
+"""A streaming query of Spark enriches orders, each exactly once, although drivers and the broker are killed.
 
     make example-pipeline        or: python examples/pipeline.py [--orders 20000]
 
-Starts a broker in a temporary directory, and writes orders to it, some of them in transactions that are aborted. A
-query in a process of its own enriches them into a second topic. Its driver is killed twice: once when a batch is
-decided and Spark has not noted it, once when the tasks of a batch have written and nothing is decided; and the broker
-is killed once. In the end both topics are compared, record by record.
+Starts a broker in a temporary directory and writes orders to it, some of them in transactions that are aborted. A query
+in a separate process enriches them into a second topic. Its driver is killed twice: once when a batch is decided and
+Spark has not recorded that, and once when the tasks of a batch have written and nothing is decided. The broker is
+killed once. At the end, both topics are compared record by record.
 
-With --bootstrap-server the broker is one that runs already, is not killed, and gets two new topics; with --master the
-query runs on a cluster (docker/compose.spark.yaml has both).
+With --bootstrap-server, a broker that is already running is used instead: it gets two new topics, and is not killed.
+With --master, the query runs on a cluster (docker/compose.spark.yaml has both).
 """
 
 import argparse
@@ -32,19 +32,19 @@ from odradek.client.sync import Admin, Consumer, Producer
 from odradek.spark.ledger import LEDGER_TOPIC, LedgerEntry
 from odradek.spark.names import Sink, task_of
 
-MASTER = "local[2,4]"  # tries a task again, which plain local[2] does not
+MASTER = "local[2,4]"  # repeats failed tasks, unlike plain local[2]
 PARTITIONS = 2
 ITEMS = {"tea": 320, "coffee": 290, "milk": 110, "sugar": 85, "scone": 240}  # prices in cents
 PER_TRANSACTION = 250
-BATCHES = 8  # that the query takes, about
+BATCHES = 8  # the approximate number of batches of the query
 START_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 600
-MOST_FAILURES = 5  # of the query itself, as when a broker is away for too long
+MOST_FAILURES = 5  # of the query itself, for example because a broker was away for too long
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the query does."""
+    """The parameters of the query."""
 
     bootstrap: str
     master: str
@@ -54,17 +54,18 @@ class Job:
     most_per_batch: int
 
     def sink(self) -> str | None:
-        """The name of the query's sink; Spark chooses the query's id when it makes the checkpoint."""
+        """Returns the name of the query's sink, or None if Spark has not yet chosen the query's id, which it does when
+        it creates the checkpoint."""
         with suppress(FileNotFoundError, ValueError):
             return Sink("spark", json.loads(Path(self.checkpoint, "metadata").read_text())["id"]).name
         return None
 
 
-# --- The query: this is all that a program of your own needs.
+# --- The query: this is all that your own program needs.
 
 
 def enrich(job: Job) -> None:
-    """Reads what is there, and ends."""
+    """Reads all available orders, and returns."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
@@ -103,7 +104,7 @@ def enrich(job: Job) -> None:
     query.awaitTermination()
 
 
-# --- The show.
+# --- The demonstration.
 
 
 def main(orders: int, master: str, bootstrap: str | None) -> int:
@@ -115,7 +116,7 @@ def main(orders: int, master: str, bootstrap: str | None) -> int:
                 bootstrap = broker.start()
                 say(f"a broker serves on {bootstrap}")
             assert bootstrap is not None
-            # A broker that runs already may have topics from an earlier run.
+            # A broker that was already running may have topics from an earlier run.
             topic = "orders" if broker is not None else f"orders-{uuid.uuid4().hex[:8]}"
             most_per_batch = max(1, orders // BATCHES)
             job = Job(bootstrap, master, topic, f"{topic}-enriched", str(folder / "checkpoint"), most_per_batch)
@@ -129,7 +130,7 @@ def main(orders: int, master: str, bootstrap: str | None) -> int:
 
 
 def write_orders(job: Job, count: int) -> int:
-    """Returns how many more were written and aborted."""
+    """Writes orders. Returns the number of further orders in aborted transactions."""
     with Admin(bootstrap_servers=job.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, partitions=PARTITIONS) for topic in (job.orders, job.enriched)])
     rng = random.Random(7)
@@ -138,7 +139,7 @@ def write_orders(job: Job, count: int) -> int:
         producer.init_transactions()
         for first in range(0, count, PER_TRANSACTION):
             numbers = range(first, min(count, first + PER_TRANSACTION))
-            if first // PER_TRANSACTION % 5 == 1:  # a first try that comes to nothing, with other orders
+            if first // PER_TRANSACTION % 5 == 1:  # a first attempt with other orders, which is aborted
                 send(producer, job.orders, numbers, rng)
                 producer.flush()
                 producer.abort_transaction()
@@ -156,7 +157,7 @@ def send(producer: Producer, topic: str, numbers: range, rng: random.Random) -> 
 
 
 def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Killed":
-    """Until the query has ended by itself."""
+    """Runs the query and kills processes, until the query has ended by itself."""
     killed = Killed()
     with Ledger(job) as ledger:
         query.start()
@@ -187,7 +188,7 @@ def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Kil
 
 
 def verify(job: Job, killed: "Killed") -> int:
-    """With a session of Spark in this process, which knows nothing of the query."""
+    """Compares both topics, in a Spark session in this process that has nothing to do with the query."""
     from odradek.spark.audit import compare
     from odradek.spark.inputs import input_of
     from odradek.spark.jobs.session import session
@@ -240,14 +241,14 @@ class Query:
         say(f"the query starts, run {self._runs}")
 
     def kill(self) -> None:
-        """SIGKILL to Python and JVM. Workers of Spark that outlive them end by themselves."""
+        """Sends SIGKILL to Python and the JVM. Spark's workers, which outlive them, end by themselves."""
         process = self._running()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def wait(self, ledger: "Ledger") -> None:
-        """Until it has ended well."""
+        """Waits until the query has ended successfully."""
         ends_at = time.monotonic() + RUN_TIMEOUT_S
         while self._running().poll() != 0:
             self.keep_running()
@@ -257,7 +258,7 @@ class Query:
                 raise RuntimeError(f"the query does not end:\n{self.log_text()}")
 
     def keep_running(self) -> None:
-        """As a supervisor does: start it again when it has failed by itself."""
+        """Restarts the query if it has failed by itself, as a supervisor does."""
         status = self._running().poll()
         if status is None:
             return
@@ -276,7 +277,7 @@ class Query:
 
 
 class Ledger:
-    """What the query's sink decides, as it does so."""
+    """Follows the decisions of the query's sink."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -300,7 +301,7 @@ class Ledger:
         raise RuntimeError(f"the query decides nothing:\n{query.log_text()}")
 
     def look(self) -> None:
-        """Says what is new, and waits a little for it."""
+        """Waits briefly for new decisions, and prints them."""
         consumer = self._consumer or self._opened()
         if consumer is None:
             time.sleep(0.05)
@@ -319,7 +320,7 @@ class Ledger:
                 self._last = entry
 
     def _opened(self) -> Consumer | None:
-        """None as long as there is no ledger: the first decision makes it."""
+        """Returns a consumer, or None if there is no ledger yet: the first decision creates it."""
         with Admin(bootstrap_servers=self._job.bootstrap) as admin:
             if LEDGER_TOPIC not in admin.list_topics(include_internal=True):
                 return None
@@ -332,7 +333,7 @@ class Ledger:
 
 
 def wait_for_open(job: Job, query: Query) -> int:
-    """Until tasks have transactions of which nothing is decided: how many."""
+    """Waits until tasks have open transactions of an undecided batch. Returns their number."""
     ends_at = time.monotonic() + RUN_TIMEOUT_S
     with Admin(bootstrap_servers=job.bootstrap) as admin:
         before = open_tasks(admin, job)
@@ -345,14 +346,14 @@ def wait_for_open(job: Job, query: Query) -> int:
 
 
 def open_tasks(admin: Admin, job: Job) -> set[str]:
-    """Transactional ids of the query's tasks whose transactions are open."""
+    """Returns the transactional ids of the query's tasks whose transactions are open."""
     sink = job.sink()
     ids = {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
     return {each for each in ids if (task := task_of(each)) is not None and task.sink == sink}
 
 
 class Broker:
-    """On a port that it keeps when it is killed and started again."""
+    """A broker that keeps its port when it is killed and started again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -360,7 +361,7 @@ class Broker:
         self._port = 0
 
     def start(self) -> str:
-        """Returns its address."""
+        """Starts the broker, and returns its address."""
         ready = self._folder / "ready.json"
         ready.unlink(missing_ok=True)
         words = [sys.executable, "-m", "odradek", "serve", "--port", str(self._port), "--ready-file", str(ready)]

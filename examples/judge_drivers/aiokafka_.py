@@ -20,7 +20,7 @@ class Application:
     consumer: AIOKafkaConsumer | None = None
 
     def __init__(self) -> None:
-        self.asked: dict[str, object] = {}  # by `set`
+        self.asked: dict[str, object] = {}  # set by the command `set`
 
     async def set(self, name: str, value: str) -> dict[str, object]:
         if name == "max_poll_interval_ms":
