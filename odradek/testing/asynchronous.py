@@ -1,11 +1,11 @@
-"""Control of Odradek from tests on asyncio.
+"""Controls Odradek from tests that use asyncio.
 
     async with await Odradek.start() as odradek, await odradek.cluster() as kafka:
         await kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         await my_client(kafka.bootstrap)
 
-Each method is that of `odradek.testing.sync`, run by a thread, so that the loop goes on. A call that is cancelled goes
-on too, until the broker answers.
+Each method runs the method of the same name in `odradek.testing.sync` in a thread, so that the event loop is not
+blocked. A cancelled call also continues in its thread, until the broker responds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from odradek.testing import sync
 from odradek.testing.sync import Json
 
-MOST_CALLS = 256  # at a time; those beyond wait
+MOST_CALLS = 256  # concurrent calls; further ones wait
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,11 +31,11 @@ class RunsInThreads(Protocol):
 
     @property
     def plain(self) -> object:
-        """Object of the form without asyncio."""
+        """The corresponding object of the blocking interface."""
 
 
 class InThread(Generic[P, R]):
-    """Method of the form without asyncio, as a coroutine."""
+    """A method of the blocking interface, as a coroutine."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
@@ -53,7 +53,7 @@ async def run(threads: ThreadPoolExecutor, call: Callable[[], R]) -> R:
 
 
 class Odradek:
-    """A process with the control interface, at `host`:`port` of its HTTP port."""
+    """A process with the control interface. `host` and `port` are those of its HTTP port."""
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.plain = sync.Odradek(host, port, token=token)
@@ -61,7 +61,7 @@ class Odradek:
 
     @classmethod
     async def start(cls, **settings: str) -> Odradek:
-        """Starts `odradek serve --control` on free ports, with a directory that goes with it."""
+        """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed with it."""
         plain = await asyncio.to_thread(sync.Odradek.start, **settings)
         started = cls(plain.host, plain.port)
         started.plain = plain
@@ -107,7 +107,7 @@ class Odradek:
         listeners: Sequence[Mapping[str, Json]] | None = None,
         users: Mapping[str, str] | None = None,
     ) -> Cluster:
-        """Makes a fresh cluster, or a copy of `fork`; the arguments are those of `odradek.testing.sync`."""
+        """Creates a fresh cluster, or a copy of `fork`. The arguments are those of `odradek.testing.sync`."""
         source = None if fork is None else fork.plain
         make = partial(
             self.plain.cluster,
@@ -125,7 +125,8 @@ class Odradek:
 
 
 class Cluster:
-    """One broker of the process. In an `async with` it is deleted at the end, which raises `Unused`."""
+    """A cluster in the process. When used in an `async with` statement, it is deleted at the end, which may raise
+    `Unused`."""
 
     def __init__(self, threads: ThreadPoolExecutor, plain: sync.Cluster) -> None:
         self.plain = plain
@@ -183,7 +184,7 @@ class Cluster:
 
 
 class Clock:
-    """Times in milliseconds since the epoch."""
+    """The clock of a cluster. Times are in milliseconds since the epoch."""
 
     def __init__(self, threads: ThreadPoolExecutor, plain: sync.Clock) -> None:
         self.plain = plain

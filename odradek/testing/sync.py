@@ -1,10 +1,11 @@
-"""Control of Odradek from tests, without asyncio and without any library.
+"""Controls Odradek from tests, without asyncio and without any other library.
 
     with Odradek.start() as odradek, odradek.cluster() as kafka:
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         my_client(kafka.bootstrap)
 
-Each method makes a call of the table `odradek/control_calls/table.py` and raises `Refused` with the broker's words.
+Each method makes a call from the table `odradek/control_calls/table.py`, and raises `Refused` with the broker's message
+if the call is refused.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ LOOK_AGAIN_S = 0.005
 
 
 class Refused(Exception):
-    """The broker's refusal: `status`, and `problem`, its problem document. Older brokers refuse access with `error`
-    alone."""
+    """The broker refused a call. `status` is the HTTP status, and `problem` the problem document. If access is refused,
+    older brokers send a document that has only `error`."""
 
     def __init__(self, status: int, problem: Mapping[str, Json]) -> None:
         self.detail = str(problem.get("detail", problem.get("error", problem)))
@@ -43,7 +44,7 @@ class Refused(Exception):
 
 
 class Unmet(Exception):
-    """A condition that did not come true in time; `facts` is what was true instead."""
+    """A condition did not become true in time. `facts` shows the actual state."""
 
     def __init__(self, condition: Mapping[str, Json], facts: Mapping[str, Json]) -> None:
         super().__init__(f"{dict(condition)} did not come true: {dict(facts)}")
@@ -51,8 +52,8 @@ class Unmet(Exception):
 
 
 class Unused(Exception):
-    """Rules that nothing matched: the test did not bring about what it meant to. `rules` are their names; `unmade`
-    has the reason for those that matched requests whose answers could not be edited."""
+    """Fault rules had no effect, so the test did not produce the situation it was written for. `rules` contains their
+    names. `unmade` contains the reason for rules that matched requests whose responses could not be edited."""
 
     def __init__(self, rules: Sequence[str], unmade: Mapping[str, str] | None = None) -> None:
         self.rules = rules
@@ -64,7 +65,7 @@ class Unused(Exception):
 
 
 class Odradek:
-    """A process with the control interface, at `host`:`port` of its HTTP port."""
+    """A process with the control interface. `host` and `port` are those of its HTTP port."""
 
     def __init__(self, host: str, port: int, *, token: str | None = None, process: Process | None = None) -> None:
         self.host = host
@@ -74,7 +75,7 @@ class Odradek:
 
     @classmethod
     def start(cls, **settings: str) -> Odradek:
-        """Starts `odradek serve --control` on free ports, with a directory that goes with it."""
+        """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed with it."""
         process = Process(settings)
         return cls("127.0.0.1", process.ready["http_port"], process=process)
 
@@ -91,7 +92,8 @@ class Odradek:
     def call(
         self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
     ) -> tuple[int, Json]:
-        """One request below /control/v1. also: statuses that are answers too. Raises Refused, OSError."""
+        """Sends one request below /control/v1. Returns the status and the decoded response. `also` lists error statuses
+        that are returned rather than raised. Raises Refused, OSError."""
         connection = HTTPConnection(self.host, self.port, timeout=610)
         try:
             text = None if body is None else json.dumps(body)
@@ -105,11 +107,12 @@ class Odradek:
         return response.status, answer
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes the call with these values of its fields, and returns the answer."""
+        """Makes the call with these values of its fields, and returns the response."""
         return self.call(*call.request(values))[1]
 
     def stream(self, path: str) -> HTTPResponse:
-        """Returns the answer of a GET below /control/v1 before its body has come. Raises Refused, OSError."""
+        """Sends a GET below /control/v1, and returns its response before the body has arrived. Raises Refused,
+        OSError."""
         connection = HTTPConnection(self.host, self.port)
         connection.request("GET", BASE + path, headers={**self._headers, "Connection": "close"})
         response = connection.getresponse()
@@ -135,15 +138,15 @@ class Odradek:
         listeners: Sequence[Mapping[str, Json]] | None = None,
         users: Mapping[str, str] | None = None,
     ) -> Cluster:
-        """Makes a fresh cluster, or a copy of `fork`.
+        """Creates a fresh cluster, or a copy of `fork`.
 
-        ttl_s      seconds after which it is deleted; None: it stays
-        nodes      how many, or their ids
-        topics     how many partitions each has
-        preset     the name of a rare state to begin in, or that name and its parameters
+        ttl_s      the cluster is deleted after this many seconds; never if None
+        nodes      the number of nodes, or their ids
+        topics     topics to create, with their numbers of partitions
+        preset     the name of a rare state to begin in, or its name and parameters
         emulate    a release of Kafka, such as "4.0"
         listeners  chosen ports, TLS and logins: `[{"protocol": "SASL_SSL", "port": 9093}]`, see docs/testing.md
-        users      their passwords by name
+        users      passwords by user name
         """
         told = self._ask(
             table.CREATE,
@@ -161,12 +164,13 @@ class Odradek:
 
 
 class Cluster:
-    """One broker of the process. In a `with` it is deleted at the end, which raises `Unused`.
+    """A cluster in the process. When used in a `with` statement, it is deleted at the end, which may raise `Unused`.
 
-    bootstrap            of the first listener
+    bootstrap            address of the first listener
     listeners            by name: `name`, `protocol`, `bootstrap`, `mechanisms`
-    ca_certificate       PEM of the authority that clients trust; None if no certificate was made for this cluster
-    client_certificates  PEM of key and certificate, by user, where a listener asks for certificates
+    ca_certificate       PEM of the authority that clients must trust; None if no certificate was created for this
+                         cluster
+    client_certificates  PEM of key and certificate by user, if a listener requests client certificates
     """
 
     def __init__(self, odradek: Odradek, name: str, told: Mapping[str, Json]) -> None:
@@ -195,44 +199,42 @@ class Cluster:
         return self._odradek.call(method, f"/clusters/{self.id}{path}", body, also=also)
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes the call with these values of its fields, and returns the answer."""
+        """Makes the call with these values of its fields, and returns the response."""
         return self.call(*call.request(values))[1]
 
     def fault(self, rule: Mapping[str, Json]) -> str:
-        """Adds a rule; returns its name."""
+        """Adds a fault rule. Returns its name."""
         name: str = self._ask(table.FAULT, rule=rule)[0]["name"]
         return name
 
     def faults(self) -> list[Mapping[str, Json]]:
-        """The rules, with `matched` and `hits`."""
+        """Returns the fault rules, with `matched` and `hits`."""
         rules: list[Mapping[str, Json]] = self._ask(table.FAULTS)
         return rules
 
     def check_faults(self) -> None:
-        """Raises Unused where a rule matched nothing, or no answer had what its edits are about."""
+        """Raises Unused if a rule matched no request, or if its edits applied to no response."""
         unused = [each for each in self.faults() if each.get("unused") != "ok" and not each["matched"] - each["unmade"]]
         if unused:
             unmade = {each["name"]: each["unmade_because"] for each in unused if each["unmade"]}
             raise Unused([each["name"] for each in unused], unmade)
 
     def clear_faults(self, name: str | None = None) -> None:
-        """Whatever waits for holds of these rules goes on."""
+        """Removes one rule, or all. Requests that wait at their holds continue."""
         self._ask(table.CLEAR, name=name)
 
     def holds(self) -> dict[str, int]:
-        """How many wait, by the name of the hold."""
+        """Returns the number of requests that wait at each hold, by its name."""
         return {each["name"]: each["waiting"] for each in self._ask(table.HOLDS)}
 
     def release(self, hold: str) -> int:
-        """Returns how many went on."""
+        """Releases a hold. Returns the number of requests that continue."""
         count: int = self._ask(table.RELEASE, name=hold)["released"]
         return count
 
     def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
-        """Returns the facts once the condition is true, as in `wait(transaction="t", state="PrepareCommit")`.
-
-        Raises Unmet.
-        """
+        """Waits until the condition is true, as in `wait(transaction="t", state="PrepareCommit")`. Returns the facts.
+        Raises Unmet on timeout."""
         asked = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
         status, facts = self.call(*asked, also=frozenset({408}))
         if status == 408:
@@ -241,36 +243,38 @@ class Cluster:
         return answer
 
     def requests(self, /, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
-        """The last exchanges, decoded, the oldest first; `since`: behind this `number`; `api` or `client_id` choose."""
+        """Returns the last exchanges, decoded, oldest first. `since` selects those after that `number`; `api` and
+        `client_id` select further."""
         found: list[Mapping[str, Json]] = self._ask(table.REQUESTS, since=since, **where)
         return found
 
     def partitions(self) -> list[Mapping[str, Json]]:
-        """Leader, epoch and offsets of each partition."""
+        """Returns leader, epoch and offsets of each partition."""
         return self._rows(table.PARTITIONS)
 
     def transactions(self) -> list[Mapping[str, Json]]:
-        """Each transactional id, with `state`, producer and the `partitions` of its transaction."""
+        """Returns each transactional id, with `state`, producer, and the `partitions` of its transaction."""
         return self._rows(table.TRANSACTIONS)
 
     def groups(self) -> list[Mapping[str, Json]]:
-        """Groups of every type, with `state` and `members`."""
+        """Returns groups of every type, with `state` and `members`."""
         return self._rows(table.GROUPS)
 
     def share_partitions(self) -> list[Mapping[str, Json]]:
-        """Share partitions with their `records` in flight: in memory, or as stored if no member fetches from them."""
+        """Returns share partitions with their `records` in flight: from memory, or as stored if no member fetches
+        them."""
         return self._rows(table.SHARE_PARTITIONS)
 
     def producers(self) -> list[Mapping[str, Json]]:
-        """State of each producer id in each partition."""
+        """Returns the state of each producer id in each partition."""
         return self._rows(table.PRODUCERS)
 
     def sessions(self) -> list[Mapping[str, Json]]:
-        """Fetch sessions and share sessions, by `type`."""
+        """Returns fetch sessions and share sessions, by `type`."""
         return self._rows(table.SESSIONS)
 
     def connections(self) -> list[Mapping[str, Json]]:
-        """The open connections, with `client_id`, `software`, and how many requests are `in_flight`."""
+        """Returns the open connections, with `client_id`, `software`, and the number of requests `in_flight`."""
         return self._rows(table.CONNECTIONS)
 
     def _rows(self, call: ControlCall) -> list[Mapping[str, Json]]:
@@ -282,21 +286,20 @@ class Cluster:
                 return rows
 
     def preset(self, name: str, /, **parameters: Json) -> Mapping[str, Json]:
-        """Brings a rare state about, as in `preset("open-transaction", topic="orders")`; returns the facts of it."""
+        """Brings the cluster into a rare state, as in `preset("open-transaction", topic="orders")`. Returns facts about
+        it."""
         facts: Mapping[str, Json] = self._ask(table.PRESET, **parameters, name=name)
         return facts
 
     def presets(self) -> list[Mapping[str, Json]]:
-        """The rare states that there are, with their parameters."""
+        """Returns the available rare states, with their parameters."""
         presets: list[Mapping[str, Json]] = self._ask(table.PRESETS)
         return presets
 
     def odd(self, seed: int | None = None, percent: Mapping[str, int] | None = None) -> Mapping[str, Json]:
-        """Gives lawful answers that are rare from now on, as `seed` has them; 0: no more. None: tells of them.
-
-        percent: of those that are to come more or less often than usual. Returns `seed` and `oddities`, with `name`,
-        `percent` and how often each was `done`.
-        """
+        """Makes the broker give lawful but rare answers from now on, chosen by `seed`; 0 stops them. With None, changes
+        nothing. Returns `seed` and `oddities`, with `name`, `percent`, and how often each was `done`. `percent`
+        overrides the usual frequency of some of them."""
         if seed is None:
             answer: Mapping[str, Json] = self._ask(table.ODDITIES)
         else:
@@ -307,49 +310,51 @@ class Cluster:
         self._ask(table.CHECKPOINT, name=name)
 
     def rewind(self, name: str) -> None:
-        """Connections are cut; the port stays."""
+        """Returns to the state of a checkpoint. Closes all connections, and keeps the port."""
         self._ask(table.REWIND, name=name)
 
     def crash(self) -> None:
-        """Leaves what `kill -9` leaves."""
+        """Ends the broker like `kill -9`, without a clean shutdown."""
         self._ask(table.CRASH)
 
     def restart(self, *, clean: bool = True) -> None:
-        """On the same port."""
+        """Restarts the broker on the same port."""
         self._ask(table.RESTART, clean=clean)
 
     def nodes(self) -> list[Mapping[str, Json]]:
-        """`id`, `host`, `port`, `state`."""
+        """Returns `id`, `host`, `port` and `state` of each node."""
         nodes: list[Mapping[str, Json]] = self._ask(table.SHOW)["nodes"]
         return nodes
 
     def stop_node(self, node: int, *, clean: bool = True) -> None:
-        """clean: other nodes lead from now on; else metadata takes it for alive for 9 s of the cluster's time."""
+        """Stops a node. If `clean`, other nodes become leaders. Otherwise metadata treats the node as alive for 9 s of
+        the cluster's time."""
         self._ask(table.STOP_NODE, node=node, clean=clean)
 
     def start_node(self, node: int) -> None:
         self._ask(table.START_NODE, node=node)
 
     def cut_off(self, node: int, client_id: str) -> None:
-        """The node is unreachable for this client until the rule is deleted."""
+        """Makes the node unreachable for this client, until the rule is deleted."""
         self._ask(table.CUT_OFF, node=node, client_id=client_id)
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """A new leader epoch begins."""
+        """Makes the node the leader of the partition. This begins a new leader epoch."""
         self._ask(table.MOVE_LEADER, topic=topic, partition=partition, node=node)
 
     def put_in_rack(self, node: int, rack: str | None) -> None:
-        """Leaders tell consumers of this rack to read from this node (KIP-392)."""
+        """Puts the node into a rack. Leaders then tell consumers in this rack to read from it (KIP-392)."""
         self._ask(table.RACK, node=node, rack=rack)
 
     def follow(self, topic: str, partition: int, node: int, end: int | None) -> None:
-        """The node, a follower, has the log below the offset `end`; None: all of it."""
+        """Limits the log of a follower to offsets below `end`; None removes the limit."""
         self._ask(table.FOLLOWER, topic=topic, partition=partition, node=node, end=end)
 
     def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:
-        """An unclean election: what is not wholly below `offset` is lost, and a leader epoch begins.
+        """Simulates an unclean leader election: batches that are not completely below `offset` are lost, and a new
+        leader epoch begins.
 
-        node     who leads from then on; None for whoever leads
+        node     the new leader; None keeps the present one
         returns  the partition's offsets and `leader_epoch`
         """
         facts: Mapping[str, Json] = self._ask(
@@ -358,15 +363,14 @@ class Cluster:
         return facts
 
     def move_coordinator(self, kind: str, key: str, node: int) -> None:
-        """kind: `group` or `transaction`. The coordinator reads its log anew."""
+        """Moves the coordinator of a key to a node. `kind` is `group` or `transaction`. The new coordinator loads its
+        log."""
         self._ask(table.MOVE_COORDINATOR, type=kind, key=key, node=node)
 
     def record(self, file: Path | str) -> None:
-        """Writes what clients send and get from now on to a file, for `odradek judge`, until the cluster is deleted.
-
-        Raises OSError if the file cannot be made, Refused.
-        """
-        # The thread that copies closes both.
+        """Records requests and responses from now on to a file, for `odradek judge`, until the cluster is deleted.
+        Raises Refused; OSError if the file cannot be created."""
+        # The copying thread closes both.
         written = Path(file).open("wb")  # noqa: SIM115
         try:
             exchanges = self._odradek.stream(f"/clusters/{self.id}{table.RECORDING.path}")
@@ -389,18 +393,19 @@ class Cluster:
         Thread(target=copy, daemon=True).start()
 
     def lease(self, ttl_s: int | None) -> None:
-        """It is deleted after so many seconds from now on, unless it is leased again; None: it stays."""
+        """Deletes the cluster after this many seconds, unless it is leased again; None means never."""
         self._ask(table.LEASE, ttl_s=ttl_s)
 
     def delete(self) -> None:
-        """Cuts its connections and removes its files. Raises OSError if a recording could not be written."""
+        """Deletes the cluster: closes its connections, and removes its files. Raises OSError if a recording could not
+        be written."""
         self._ask(table.DELETE)
         for recording in self._recordings:
             recording.result()
 
 
 class Clock:
-    """Times in milliseconds since the epoch."""
+    """The clock of a cluster. Times are in milliseconds since the epoch."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -417,14 +422,15 @@ class Clock:
         self._cluster._ask(table.CLOCK, how="resume")
 
     def advance(self, ms: int) -> None:
-        """Returns when all that became due has happened."""
+        """Advances the clock. Returns when everything that became due has happened."""
         self._cluster._ask(table.CLOCK, how="advance", ms=ms)
 
     def set(self, now_ms: int) -> None:
         self._cluster._ask(table.CLOCK, how="set", ms=now_ms)
 
 
-# Ends with its standard input, whose other end closes however its parent dies; removes, then, what that one cannot.
+# Ends when its standard input is closed, which happens however its parent ends. Then removes the folder that the parent
+# could not remove.
 TETHERED = """
 import os, runpy, shutil, signal, sys, threading
 left = []
@@ -443,11 +449,11 @@ finally:
 
 
 class Process:
-    """`odradek serve --control --ephemeral`; it ends with the process that has started it, also when that one is
-    killed. Raises RuntimeError with its words if it does not start."""
+    """A process `odradek serve --control --ephemeral`. It ends together with the process that started it, even if that
+    is killed. Raises RuntimeError with its output if it does not start."""
 
     def __init__(self, settings: Mapping[str, str], record: Path | None = None) -> None:
-        """record: a file for what clients send and get."""
+        """Starts the process. `record` is a file that records requests and responses."""
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
         ready = Path(self._folder.name) / "ready.json"
         words = [sys.executable, "-c", TETHERED, self._folder.name]
@@ -462,7 +468,7 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                process_group=0,  # so that Ctrl-C in a terminal ends the tests first, and then `stop` the broker
+                process_group=0,  # so that Ctrl-C in a terminal first ends the tests, and then `stop` ends the broker
             )
         until_s = time.monotonic() + START_TIMEOUT_S
         while not ready.exists():

@@ -1,7 +1,7 @@
-"""`odradek control`: makes each call of a broker with `--control` from a shell.
+"""`odradek control`: makes each call of the control interface from a shell.
 
-Actions, arguments and options follow from the rows of `odradek/control_calls/table.py`; docs/testing.md says what each
-call does.
+The actions, arguments and options are derived from the rows of `odradek/control_calls/table.py`. docs/testing.md
+explains each call.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from odradek.testing.sync import Refused
 
 DEFAULT_ADDRESS = "localhost:9644"
-PAIRS = "values"  # the arguments of a call that may have any field
-ADDRESS, TOKEN = "ODRADEK_CONTROL", "ODRADEK_TOKEN"  # of the environment, as for fixtures
+PAIRS = "values"  # the arguments of a call that accepts arbitrary fields
+ADDRESS, TOKEN = "ODRADEK_CONTROL", "ODRADEK_TOKEN"  # environment variables, also used by test fixtures
 STATUS_OF = {401: NOT_PERMITTED, 403: NOT_PERMITTED, 404: NOT_FOUND}
 Options = argparse.Namespace
 
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_field(parser: argparse.ArgumentParser, field: CallField) -> None:
-    """Adds the argument or option that gives the field, under the name of the field."""
+    """Adds the argument or option for a field, under the field's name."""
     words = field.words or None
     if field.kind is FieldKind.SWITCH:
         parser.add_argument(str(field.option), dest=field.name, action="store_false", help=words)
@@ -95,7 +95,7 @@ def _numbers(text: str) -> int | list[int]:
 
 
 def _document(text: str) -> Any:
-    """Reads the rule of JSON, of a file or of the standard input. Raises ValueError, OSError."""
+    """Parses a rule given as JSON, as @FILE, or as - for standard input. Raises ValueError, OSError."""
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
@@ -114,7 +114,7 @@ def _value(text: str) -> Any:
 
 
 def values_of(call: ControlCall, options: Options) -> dict[str, Any]:
-    """Returns the values of the call's fields that the options give. Raises ValueError, OSError."""
+    """Returns the values that the options give for the call's fields. Raises ValueError, OSError."""
     values: dict[str, Any] = {name: _value(value) for name, value in getattr(options, PAIRS, ())}
     fields = (*call.path_fields, *(call.body or ()), *call.query, *((call.document,) if call.document else ()))
     for field in fields:
